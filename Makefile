@@ -1,0 +1,44 @@
+# One door for commands; `make help` lists them. Each target sets up what it needs.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+bin := .venv/bin
+uv := $(bin)/uv
+demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
+
+.PHONY: help setup demo test check parts bench lock
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.ready ## the virtual environment, exactly as locked
+
+.venv/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(bin)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(uv) pip sync --quiet --python $(bin)/python --require-hashes requirements.lock
+	$(uv) pip install --quiet --python $(bin)/python --no-deps -e .
+	@touch $@
+
+demo: setup $(if $(REAL),parts) ## the demonstration; REAL=1 on Kafka and etcd, SEED=7, ALL=1
+	$(bin)/waypost demo $(demo_flags)
+
+test: check parts ## everything that must hold: check, then all tests
+	$(bin)/pytest
+
+check: setup ## style, types and the layer picture
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+	$(bin)/lint-imports --no-logo
+
+parts: setup ## the real servers: Kafka, etcd, toxiproxy, Spark's Kafka connector (needs Java, Maven, Go)
+	@$(bin)/python -m chaos.servers.parts
+
+bench: setup ## the measurements
+	$(bin)/python -m bench
+
+lock: setup ## requirements.lock anew, from pyproject.toml
+	$(uv) pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-emit-find-links -o requirements.lock

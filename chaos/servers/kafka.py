@@ -1,0 +1,143 @@
+"""A Kafka broker, KRaft with broker and controller in one process."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from chaos.servers import parts
+from chaos.servers.process import LOOPBACK, free_port
+from chaos.servers.server import Server
+from waypost.errors import Unreachable
+
+PLAIN = "PLAIN"
+CONTROLLER = "CONTROLLER"
+FORMAT_TIMEOUT_S = 60
+
+# One broker, so every factor is one. A topic that nobody made is an error here, as it should be anywhere.
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "inter.broker.listener.name": PLAIN,
+    "controller.listener.names": CONTROLLER,
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "log.retention.ms": "-1",
+    "log.retention.bytes": "-1",
+    "group.initial.rebalance.delay.ms": "0",
+    # After kill -9 the controller refuses the broker until its former session has run out; 9 s by default.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "300",
+    # By default a quarter of our small heap.
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+
+
+class KafkaServer(Server):
+    """One broker with a plain listener, and with one more for each name in `advertise`.
+
+    A named listener tells its clients that the broker lives at the given host and port. With a proxy there
+    whose upstream is `upstream(name)`, everything that these clients say goes through the proxy.
+    """
+
+    name = "kafka"
+
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        port: int | None = None,
+        advertise: Mapping[str, tuple[str, int]] | None = None,
+        heap_mb: int = 512,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(data)
+        self._advertise = dict(advertise or {})
+        self._ports = {PLAIN: port or free_port(), CONTROLLER: free_port()}
+        self._ports |= {name: free_port() for name in self._advertise}
+        self._heap_mb = heap_mb
+        self._settings = dict(settings or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of the plain listener."""
+        return self.upstream(PLAIN)
+
+    def upstream(self, name: str) -> str:
+        """host:port where the broker really listens for `name`; what a proxy forwards to."""
+        return f"{LOOPBACK}:{self._ports[name]}"
+
+    def advertised(self, name: str) -> str:
+        """host:port where clients are told to find the listener `name`; their bootstrap."""
+        host, port = self._advertise[name]
+        return f"{host}:{port}"
+
+    def prepare(self) -> None:
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        if not (self._store / "meta.properties").exists():
+            self._format()
+
+    def command(self) -> list[str]:
+        heap = f"-Xmx{self._heap_mb}m"
+        return [*_java(heap, "-XX:+UseSerialGC", "-Dlog4j2.level=INFO"), "kafka.Kafka", str(self._config)]
+
+    def ready(self) -> bool:
+        # Its ports open before the controller lets it lead partitions; this line comes after both.
+        return self.process is not None and self.process.said("Kafka Server started")
+
+    @property
+    def _config(self) -> Path:
+        return self.data / "server.properties"
+
+    @property
+    def _store(self) -> Path:
+        return self.data / "store"
+
+    def _properties(self) -> dict[str, str]:
+        listeners = {name: self.upstream(name) for name in self._ports}
+        advertised = {PLAIN: self.bootstrap} | {name: self.advertised(name) for name in self._advertise}
+        return {
+            **SETTINGS,
+            "listeners": _join(listeners, "://"),
+            "advertised.listeners": _join(advertised, "://"),
+            "listener.security.protocol.map": _join(dict.fromkeys(listeners, "PLAINTEXT"), ":"),
+            # Voters by configuration, not in the store: so a store can be opened again with other ports.
+            "controller.quorum.voters": f"1@{self.upstream(CONTROLLER)}",
+            "log.dirs": str(self._store),
+            **self._settings,
+        }
+
+    def _format(self) -> None:
+        # A format that was cut short leaves a store without its last file; begin anew.
+        shutil.rmtree(self._store, ignore_errors=True)
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = [
+            *_java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._config)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S)
+        if done.returncode != 0:
+            raise Unreachable(
+                "kafka's store could not be formatted", hint=(done.stdout + done.stderr)[-2000:]
+            )
+
+
+def _java(*options: str) -> list[str]:
+    return [parts.tool("java"), *options, "-cp", f"{parts.path('kafka')}/*"]
+
+
+def _join(pairs: Mapping[str, str], between: str) -> str:
+    return ",".join(f"{key}{between}{value}" for key, value in pairs.items())

@@ -1,0 +1,199 @@
+"""One child process: its own group, its log in a file, every wait bounded, never left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from waypost.errors import Unreachable
+
+LOOPBACK = "127.0.0.1"
+LEASH = Path(__file__).with_name("leash.py")
+POLL_S = 0.02
+TAIL_BYTES = 64 * 1024
+COMPLAINT = re.compile(r"^\S.*(error|fatal|exception)", re.IGNORECASE)
+
+# The kernel pulls a leash when the *thread* that started the child ends, not only its process. A child that a
+# passing thread started would die with it, so one thread that lives as long as this process starts them all.
+_starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
+
+_ports_given: set[int] = set()
+
+
+class Process:
+    """A command that can be started, killed and started again. Its log file is appended to."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = log
+        self._env = env
+        self._cwd = cwd
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process's id, which is also the id of its group."""
+        if self._child is None:
+            raise Unreachable(f"{self.name} is not running")
+        return self._child.pid
+
+    def start(self) -> None:
+        if self.running:
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_from = self.log.stat().st_size if self.log.exists() else 0
+        self._child = _starter.submit(self._spawn).result()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-IS", str(LEASH), str(os.getpid()), *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=None if self._env is None else {**os.environ, **self._env},
+                cwd=self._cwd,
+                start_new_session=True,
+            )
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, what: str = "ready") -> None:
+        """Block until `ready()`. Raises `Unreachable`, with the end of the log as hint, at the deadline or
+        when the process ends before; it is dead then."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if self._child is None or self._child.poll() is not None:
+                status = "never started" if self._child is None else f"status {self._child.returncode}"
+                raise self._failure(f"{self.name} ended before it was {what} ({status})")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise self._failure(f"{self.name} was not {what} after {timeout_s:g} s")
+            time.sleep(POLL_S)
+
+    def wait_for_port(self, port: int, *, timeout_s: float) -> None:
+        self.wait_until(lambda: port_open(port), timeout_s=timeout_s, what=f"listening on port {port}")
+
+    def _failure(self, message: str) -> Unreachable:
+        return Unreachable(message, hint=f"{self.log} says:\n{self.complaints()}\n...\n{self.log_tail()}")
+
+    def said(self, text: str) -> bool:
+        """Whether the log has `text` since the last start."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_from)
+            return text.encode() in log.read()
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines since the last start."""
+        return "\n".join(self._log_end()[-lines:])
+
+    def complaints(self, lines: int = 5) -> str:
+        """The last lines that speak of an error: a server that fails may say much after it said why."""
+        return "\n".join([line for line in self._log_end() if COMPLAINT.search(line)][-lines:])
+
+    def _log_end(self) -> list[str]:
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_from, self.log.stat().st_size - TAIL_BYTES))
+            return log.read().decode(errors="replace").splitlines()
+
+    def kill(self) -> None:
+        """kill -9 of the whole group; returns when the process is gone."""
+        self._signal(signal.SIGKILL)
+        if self._child is not None:
+            self._child.wait()
+
+    def stop(self, grace_s: float = 10) -> None:
+        """Ask to end; after `grace_s`, kill."""
+        self._signal(signal.SIGTERM)
+        # A paused process would not hear the request.
+        self._signal(signal.SIGCONT)
+        if self._child is not None:
+            try:
+                self._child.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def pause(self) -> None:
+        """Freeze the process, as a machine that is suspended; its connections stay open."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Once reaped, the id may belong to somebody else; `running` reaps.
+        if self.running:
+            os.killpg(self.pid, number)
+
+
+def port_open(port: int, host: str = LOOPBACK) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((host, port)) == 0
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on, never given twice by this process.
+
+    It lies below the range from which the kernel takes the near ends of connections: a client that tries to
+    reach a dead server on a port of that range can end up connected to itself, and the server cannot return.
+    """
+    top = _first_ephemeral_port()
+    while True:
+        port = random.SystemRandom().randrange(top // 2, top)
+        if port not in _ports_given and _can_bind(port):
+            _ports_given.add(port)
+            return port
+
+
+def free_ports(count: int) -> list[int]:
+    return [free_port() for _ in range(count)]
+
+
+def _first_ephemeral_port() -> int:
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(setting.read_text().split()[0]) if setting.exists() else 32_768
+    return first if first >= 4096 else 32_768
+
+
+def _can_bind(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

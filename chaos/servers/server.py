@@ -1,0 +1,89 @@
+"""What the launchers have in common: a folder, a process, and the ways to begin and end it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from chaos.servers.process import Process
+
+
+class Server(ABC):
+    """A real server on loopback. Its ports are chosen once, so that clients find it again after a restart.
+
+    `data` is kept when given; else it is a temporary folder that goes with this object.
+    """
+
+    name: ClassVar[str]
+    start_timeout_s: ClassVar[float] = 60
+
+    def __init__(self, data: Path | None = None) -> None:
+        if data is None:
+            data = Path(tempfile.mkdtemp(prefix=f"waypost-{self.name}-"))
+            weakref.finalize(self, shutil.rmtree, data, ignore_errors=True)
+        self.data = data
+        self.process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def log(self) -> Path:
+        return self.data / "server.log"
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.running
+
+    def start(self) -> None:
+        """Start and block until it answers. Raises `Unreachable` with the end of its log as hint."""
+        if self.running:
+            return
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        self.process = Process(self.name, self.command(), log=self.log)
+        try:
+            self.process.start()
+            self.process.wait_until(self.ready, timeout_s=self.start_timeout_s)
+        except BaseException:
+            self.process.kill()
+            raise
+
+    def stop(self) -> None:
+        """End it in an orderly way; its data stays, and `start` brings it back."""
+        if self.process is not None:
+            self.process.stop()
+
+    def kill(self) -> None:
+        """kill -9; its data stays, and `start` brings it back."""
+        if self.process is not None:
+            self.process.kill()
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.pause()
+
+    def resume(self) -> None:
+        if self.process is not None:
+            self.process.resume()
+
+    def prepare(self) -> None:  # noqa: B027 - most servers need nothing
+        """What must be in `data` before the start."""
+
+    @abstractmethod
+    def command(self) -> list[str]: ...
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it can be used; asked again and again during the start."""

@@ -1,0 +1,77 @@
+"""The embedded changelog: one row a session, its checkpoint of the highest rank."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from federation.embedded.database import DatabaseThread, GroupCommit
+from waypost.errors import LogUnavailable
+from waypost.identity import SessionId
+from waypost.records import Checkpoint, decode_checkpoint, encode_checkpoint
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS checkpoints (session TEXT PRIMARY KEY, epoch INTEGER NOT NULL,"
+    " serial INTEGER NOT NULL, body BLOB NOT NULL)",
+)
+# A late write of an old owner finds the higher rank there and changes nothing (handover rule 19).
+PUT = """
+INSERT INTO checkpoints VALUES (?, ?, ?, ?)
+ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, serial = excluded.serial, body = excluded.body
+WHERE (excluded.epoch, excluded.serial) > (epoch, serial)
+"""
+
+Row = tuple[str, int, int, bytes]
+
+
+class EmbeddedChangelog:
+    """The changelog in the file `path`; `durable` as in the site log. Raises LogUnavailable."""
+
+    def __init__(self, path: Path | str, *, durable: bool = True) -> None:
+        self._path = Path(path)
+        self._writer = DatabaseThread(self._path, SCHEMA, durable=durable)
+        self._reader = DatabaseThread(self._path, SCHEMA, durable=durable)
+        self._puts: GroupCommit[list[Row], None] = GroupCommit(self._writer, _put)
+
+    async def start(self) -> None:
+        """Open the file now and not at the first use. Raises LogUnavailable."""
+        await self.latest(SessionId(""))
+
+    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
+        rows: list[Row] = [
+            (each.session, each.epoch, each.serial, encode_checkpoint(each)) for each in checkpoints
+        ]
+        with self._translated():
+            await self._puts.submit(rows)
+
+    async def latest(self, session: SessionId) -> Checkpoint | None:
+        with self._translated():
+            body = await self._reader.call(lambda connection: _latest(connection, session))
+        return decode_checkpoint(body) if body is not None else None
+
+    async def close(self) -> None:
+        await self._puts.drain()
+        await self._writer.close()
+        await self._reader.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise LogUnavailable(
+                f"the changelog {self._path} does not answer: {error}",
+                hint="is the folder there, writable, not full, and on a local disk?",
+            ) from error
+
+
+def _put(connection: sqlite3.Connection, puts: list[list[Row]]) -> list[None]:
+    connection.executemany(PUT, (row for rows in puts for row in rows))
+    return [None] * len(puts)
+
+
+def _latest(connection: sqlite3.Connection, session: SessionId) -> bytes | None:
+    row = connection.execute("SELECT body FROM checkpoints WHERE session = ?", (session,)).fetchone()
+    return row[0] if row else None

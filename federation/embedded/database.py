@@ -1,0 +1,259 @@
+"""One SQLite connection on one thread, and the merging of what arrives together into one transaction.
+
+A handle keeps two of these threads: a writer, which may have to wait for the writer of another process, and a
+reader, which in WAL mode waits for nobody. The event loop waits for neither.
+
+How a reader learns of another process's commit: between its jobs the thread asks `PRAGMA data_version`, some
+microseconds of work, every 2 ms after a change and up to 10 ms when all is quiet, and calls `on_change`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+Entry = TypeVar("Entry")
+Result = TypeVar("Result")
+Job = Callable[[sqlite3.Connection], T]
+
+LOCK_PATIENCE_S = 5.0
+"""How long a write waits for the writers of other processes before it says that the file does not answer."""
+POLL_BUSY_S = 0.002
+POLL_IDLE_S = 0.010
+POLL_GROWTH = 1.25
+GROUP_LIMIT = 64
+"""Callers whose entries share one transaction; the others go into the next one."""
+WAL_PAGES = 4000
+"""The WAL is folded into the file every so many pages (16 MiB)."""
+
+
+class DatabaseThread:
+    """Runs jobs in the order in which they are called. Opens the file at the first one, makes it if missing.
+
+    Errors of SQLite and of the file system come out of :meth:`call` as they are; the ports translate them.
+    """
+
+    def __init__(self, path: Path, schema: Sequence[str], *, durable: bool) -> None:
+        self.path = path
+        self.closed = False
+        self._schema = schema
+        self._durable = durable
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._connection: sqlite3.Connection | None = None
+        self._on_change: Callable[[], None] | None = None
+        self._poll = _Poll()
+        self._thread: threading.Thread | None = None
+
+    async def call(self, job: Job[T]) -> T:
+        """Run `job` with the connection on the thread and return what it returns."""
+        if self.closed:
+            raise sqlite3.ProgrammingError("closed")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._submit(lambda: self._perform(job, loop, answer))
+        return await answer
+
+    def notify(self, on_change: Callable[[], None]) -> None:
+        """From now on call `on_change` in this event loop after every commit of another connection."""
+        loop = asyncio.get_running_loop()
+
+        def ring() -> None:
+            with suppress(RuntimeError):  # the loop has ended before this thread
+                loop.call_soon_threadsafe(on_change)
+
+        self._on_change = ring
+        self._submit(lambda: None)
+
+    async def close(self) -> None:
+        """Finish what was called, then close the file."""
+        self.closed = True
+        if self._thread is not None:
+            self._jobs.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        if self._thread is None:
+            # A daemon, so that a handle that nobody closed does not keep the process alive.
+            self._thread = threading.Thread(target=self._work, name=f"sqlite {self.path.name}", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            job()
+            # Also under a steady stream of jobs: another task of this handle may be waiting for news.
+            if time.monotonic() >= self._poll.due_s:
+                self._look()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _next_job(self) -> Callable[[], None] | None:
+        while True:
+            try:
+                return self._jobs.get(timeout=self._poll.wait_s() if self._on_change else None)
+            except queue.Empty:
+                self._look()
+
+    def _perform(self, job: Job[T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = job(self._open())
+        except Exception as caught:
+            error = caught
+        with suppress(RuntimeError):  # the loop has ended before this thread
+            loop.call_soon_threadsafe(_settle, answer, result, error)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = _connect(self.path, self._schema, self._durable)
+        return self._connection
+
+    def _look(self) -> None:
+        if self._on_change is None:
+            return
+        try:
+            version = self._open().execute("PRAGMA data_version").fetchone()[0]
+        except (sqlite3.Error, OSError):
+            version = None  # whoever is woken reads, and gets the error
+        if self._poll.saw(version):
+            self._on_change()
+
+
+class _Poll:
+    """When to look next."""
+
+    def __init__(self) -> None:
+        self.due_s = 0.0
+        self._interval_s = POLL_BUSY_S
+        self._version: int | None = None
+
+    def wait_s(self) -> float:
+        return max(self.due_s - time.monotonic(), 0.0005)
+
+    def saw(self, version: int | None) -> bool:
+        changed = version is None or version != self._version
+        self._interval_s = POLL_BUSY_S if changed else min(self._interval_s * POLL_GROWTH, POLL_IDLE_S)
+        self._version = version
+        self.due_s = time.monotonic() + self._interval_s
+        return changed
+
+
+def _settle(answer: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
+
+
+def _connect(path: Path, schema: Sequence[str], durable: bool) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=LOCK_PATIENCE_S, isolation_level=None)
+    try:
+        # Two processes that turn WAL on at once can get BUSY in spite of the time-out: a deadlock avoided.
+        _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        if schema:
+            write(connection, lambda: [connection.execute(statement) for statement in schema])
+        connection.execute(f"PRAGMA busy_timeout = {int(LOCK_PATIENCE_S * 1000)}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _patiently(action: Callable[[], object]) -> None:
+    """Repeat `action` while another process is in the way. SQLite's own waiting sleeps up to 100 ms."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            action()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.0001, 0.0006))
+
+
+def write(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
+    """Run `action` alone among all writers of the file: all of it is kept or nothing."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+    try:
+        result = action()
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+    return result
+
+
+def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
+    """Run `action` on one unmoving state of the file."""
+    connection.execute("BEGIN")
+    try:
+        return action()
+    finally:
+        connection.execute("COMMIT")
+
+
+class GroupCommit(Generic[Entry, Result]):
+    """Merges the entries of concurrent callers into one transaction, in the order of the calls.
+
+    While one transaction is being written (and synced: the dear part), the next one gathers. If it fails, it
+    fails for all callers in it.
+    """
+
+    def __init__(
+        self,
+        thread: DatabaseThread,
+        apply: Callable[[sqlite3.Connection, list[Entry]], list[Result]],
+    ) -> None:
+        self._thread = thread
+        self._apply = apply
+        self._waiting: list[tuple[Entry, asyncio.Future[Result]]] = []
+        self._run: asyncio.Task[None] | None = None
+
+    async def submit(self, entry: Entry) -> Result:
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((entry, answer))
+        if self._run is None:
+            self._run = asyncio.create_task(self._flush())
+        return await answer
+
+    async def drain(self) -> None:
+        """Wait until what was submitted is written or has failed."""
+        if self._run is not None:
+            await asyncio.wait((self._run,))
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
+            await self._write(group)
+        self._run = None
+
+    async def _write(self, group: list[tuple[Entry, asyncio.Future[Result]]]) -> None:
+        entries = [entry for entry, _ in group]
+        results: list[Any] = [None] * len(group)
+        failure: BaseException | None = None
+        try:
+            results = await self._thread.call(lambda c: write(c, lambda: self._apply(c, entries)))
+        except BaseException as error:
+            failure = error
+        for (_, answer), result in zip(group, results, strict=True):
+            _settle(answer, result, failure)
+        if isinstance(failure, asyncio.CancelledError):
+            raise failure

@@ -1,0 +1,207 @@
+"""The embedded registry: a small table of rows with leases, and the log of its changes, in one SQLite file.
+
+Leases end on a clock of the whole machine that neither steps nor stops while it sleeps (CLOCK_BOOTTIME); a
+lease of an earlier boot has ended, and so has its holder. No process is in charge of ends: whoever touches
+the registry or watches it ends what is due, in a write transaction, so that it happens once.
+
+Why the holder sees the end first: it counts from before it asked for the renewal, the file from after that;
+and a renewal in the file is refused once the time is over, even if nobody has ended the lease yet.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from federation.bell import Bell
+from federation.embedded import registry_rows as rows
+from federation.embedded.database import DatabaseThread, snapshot, write
+from federation.ports import Claimed, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
+from waypost.errors import Internal, RegistryUnavailable
+from waypost.identity import Ownership, ProxyId, SessionId
+
+T = TypeVar("T")
+
+CHANGES_IN_ONE_READ = 1000
+LONGEST_LOOK_MS = 1000
+"""A watch looks for ended leases at least so often, whatever the deadlines said."""
+
+
+@cache
+def boot_id() -> str:
+    """Name this boot of the machine; empty where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineClock:
+    """Milliseconds since boot, asleep or awake, the same for all processes of the machine."""
+
+    boot: str
+
+    def now_ms(self) -> int:
+        return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
+class EmbeddedLease:
+    def __init__(self, registry: EmbeddedRegistry, number: int, ttl_ms: int) -> None:
+        self._registry = registry
+        self.number = number
+        self.ttl_ms = ttl_ms
+
+    async def renew(self) -> bool:
+        now = self._registry.now()
+        return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
+
+    async def end(self) -> None:
+        await self._registry.change(lambda c: rows.end_lease(c, self.number))
+
+
+class EmbeddedRegistry:
+    """The registry in the file `path`, which the processes of this machine share.
+
+    `durable` as in the site log. `clock` is for tests of leases; all handles on a file must agree on it.
+    """
+
+    def __init__(self, path: Path | str, *, durable: bool = True, clock: MachineClock | None = None) -> None:
+        self._path = Path(path)
+        self._clock = clock or MachineClock(boot_id())
+        self._writer = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
+        self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
+        self._bell = Bell()
+        self._polling = False
+
+    async def start(self) -> None:
+        """Open the file now and not at the first use. Raises RegistryUnavailable."""
+        await self.owner(SessionId(""))
+
+    async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        return await self.change(lambda c: _compare_and_set(c, session, None, ownership))
+
+    async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        return await self.change(lambda c: _compare_and_set(c, session, expected, new))
+
+    async def owner(self, session: SessionId) -> Ownership | None:
+        return await self._see(lambda c: _owner(c, session))
+
+    async def announce(self, row: ProxyRow, ttl_ms: int) -> EmbeddedLease:
+        now = self.now()
+        number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms))
+        return EmbeddedLease(self, number, ttl_ms)
+
+    async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        if not isinstance(lease, EmbeddedLease):
+            raise Internal("a lease of another registry")
+        number, now = lease.number, self.now()
+        return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
+
+    async def watch(self) -> AsyncIterator[RegistryEvent]:
+        self._poll()
+        place: int | None = None
+        while True:
+            seen = self._bell.rung
+            for event, revision in await self._news(place):
+                place = revision
+                yield event
+            if self._bell.rung == seen:
+                await self._bell.wait(seen, await self._end_leases_due() / 1000)
+
+    async def compact(self, keep: int = 0) -> None:
+        """Forget all but the last `keep` changes; a watch that has not seen them loads anew."""
+        await self.change(lambda c: rows.prune(c, keep))
+
+    async def close(self) -> None:
+        """Finish what is under way; every watch that waits ends with RegistryUnavailable."""
+        await self._writer.close()
+        await self._reader.close()
+        self._bell.ring()
+
+    def now(self) -> Callable[[], rows.Moment]:
+        """Return a function for use under the write lock: waiting for the lock must not make a lease late."""
+        return lambda: rows.Moment(self._clock.boot, self._clock.now_ms())
+
+    async def change(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `action` under the write lock, all or nothing."""
+        with self._translated():
+            result = await self._writer.call(lambda c: write(c, lambda: action(c)))
+        self._bell.ring()
+        return result
+
+    async def _see(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        with self._translated():
+            return await self._reader.call(lambda c: snapshot(c, lambda: query(c)))
+
+    async def _news(self, place: int | None) -> list[tuple[RegistryEvent, int]]:
+        """Return the events behind `place`, each with its own place; a Reloaded if they are not all there."""
+        return await self._see(lambda c: _news(c, place))
+
+    async def _end_leases_due(self) -> int:
+        """End the leases whose time is over. Return how many milliseconds until the next look."""
+        now = self.now()
+        wait_ms = await self._see(lambda c: rows.until_next_end_ms(c, now()))
+        if wait_ms is not None and wait_ms <= 0:
+            await self.change(lambda c: rows.settle(c, now()))
+            return 0
+        return min(wait_ms or LONGEST_LOOK_MS, LONGEST_LOOK_MS)
+
+    def _poll(self) -> None:
+        if not self._polling:
+            self._polling = True
+            self._reader.notify(self._bell.ring)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise RegistryUnavailable(
+                f"the registry {self._path} does not answer: {error}",
+                hint="is the folder there, writable, not full, and on a local disk?",
+            ) from error
+
+
+def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | None:
+    value = rows.get(connection, rows.owner_key(session))
+    return OwnerRow.model_validate_json(value).ownership if value is not None else None
+
+
+def _compare_and_set(
+    connection: sqlite3.Connection, session: SessionId, expected: Ownership | None, new: Ownership
+) -> Claimed:
+    current = _owner(connection, session)
+    if current != expected:
+        return Claimed(False, current)
+    row = OwnerRow(proxy=new.proxy, epoch=new.epoch)
+    rows.put(connection, rows.owner_key(session), row.model_dump_json())
+    return Claimed(True, new)
+
+
+def _news(connection: sqlite3.Connection, place: int | None) -> list[tuple[RegistryEvent, int]]:
+    oldest, newest = rows.changes_kept(connection)
+    if place is None or place + 1 < oldest:
+        return [(_load(connection), newest)]
+    changes = rows.changes_after(connection, place, CHANGES_IN_ONE_READ)
+    return [(rows.event_of(change), change.revision) for change in changes]
+
+
+def _load(connection: sqlite3.Connection) -> Reloaded:
+    proxies = (ProxyRow.model_validate_json(value) for value in rows.values(connection, rows.LIFE))
+    leaders = {leader.link: leader for leader in rows.leaders(connection)}
+    return Reloaded(
+        owners={
+            rows.session_of(key): OwnerRow.model_validate_json(value).ownership
+            for key, value in rows.items(connection, rows.OWNER)
+        },
+        # In the order of announcement: of several lives of a proxy the last one stays.
+        proxies={row.proxy: row for row in proxies},
+        leaders={link: (leader.proxy, leader.epoch) for link, leader in leaders.items()},
+    )

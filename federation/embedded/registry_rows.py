@@ -1,0 +1,226 @@
+"""The embedded registry's tables, as functions upon a connection. Those that write need the write lock.
+
+owner/<session>                 OwnerRow, for ever
+life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
+                                that the end of the older life's lease does not touch it
+leader/<link>                   LeaderRow, as long as its lease
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from pydantic import BaseModel, ConfigDict
+
+from federation.ports import (
+    LeaderChanged,
+    OwnerChanged,
+    OwnerRow,
+    ProxyDown,
+    ProxyRow,
+    ProxyUp,
+    RegistryEvent,
+)
+from waypost.identity import Incarnation, ProxyId, SessionId
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value TEXT NOT NULL, revision INTEGER NOT NULL,"
+    " lease INTEGER)",
+    "CREATE INDEX IF NOT EXISTS rows_by_lease ON rows (lease) WHERE lease IS NOT NULL",
+    "CREATE TABLE IF NOT EXISTS leases (id INTEGER PRIMARY KEY AUTOINCREMENT, boot TEXT NOT NULL,"
+    " deadline_ms INTEGER NOT NULL, superseded INTEGER NOT NULL DEFAULT 0)",
+    "CREATE TABLE IF NOT EXISTS changes (revision INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL,"
+    " value TEXT, previous TEXT)",
+    # Outlives the leaders, so that epochs go on ascending.
+    "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
+)
+OWNER, LIFE, LEADER = "owner/", "life/", "leader/"
+CHANGES_KEPT = 10_000
+PRUNE_EVERY = 1_000
+
+
+class Moment(NamedTuple):
+    boot: str
+    ms: int
+
+
+class Change(NamedTuple):
+    """One row of `changes`; without a value the key was deleted."""
+
+    revision: int
+    key: str
+    value: str | None
+    previous: str | None
+
+
+class LeaderRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    link: str
+    proxy: ProxyId
+    epoch: int
+
+
+# ---------------------------------------------------------------- keys
+
+
+def owner_key(session: SessionId) -> str:
+    return OWNER + session
+
+
+def session_of(key: str) -> SessionId:
+    return SessionId(key.removeprefix(OWNER))
+
+
+def lives_prefix(proxy: ProxyId) -> str:
+    return f"{LIFE}{quote(proxy, safe='')}/"
+
+
+def life_key(proxy: ProxyId, incarnation: Incarnation) -> str:
+    return f"{lives_prefix(proxy)}{incarnation}"
+
+
+def event_of(change: Change) -> RegistryEvent:
+    if change.key.startswith(OWNER):
+        ownership = OwnerRow.model_validate_json(change.value).ownership if change.value is not None else None
+        return OwnerChanged(session_of(change.key), ownership)
+    if change.key.startswith(LIFE):
+        if change.value is not None:
+            return ProxyUp(ProxyRow.model_validate_json(change.value))
+        proxy, _, incarnation = change.key.removeprefix(LIFE).partition("/")
+        return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
+    leader = LeaderRow.model_validate_json(change.value or change.previous or "")
+    return LeaderChanged(leader.link, leader.proxy if change.value is not None else None, leader.epoch)
+
+
+# ---------------------------------------------------------------- rows and changes
+
+
+def get(connection: sqlite3.Connection, key: str) -> str | None:
+    row = connection.execute("SELECT value FROM rows WHERE key = ?", (key,)).fetchone()
+    return row[0] if row else None
+
+
+def items(connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the rows below `prefix`, as they were written last, oldest first."""
+    query = "SELECT key, value FROM rows WHERE key >= ? AND key < ? ORDER BY revision"
+    yield from connection.execute(query, (prefix, _end_of(prefix)))
+
+
+def values(connection: sqlite3.Connection, prefix: str) -> Iterator[str]:
+    return (value for _, value in items(connection, prefix))
+
+
+def leaders(connection: sqlite3.Connection) -> Iterator[LeaderRow]:
+    return (LeaderRow.model_validate_json(value) for value in values(connection, LEADER))
+
+
+def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None = None) -> None:
+    revision = _log(connection, key, value)
+    connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", (key, value, revision, lease))
+
+
+def changes_kept(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the revisions of the oldest change kept (beyond the newest if none) and of the newest ever."""
+    newest = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+    last = int(newest[0]) if newest else 0
+    oldest = connection.execute("SELECT min(revision) FROM changes").fetchone()[0]
+    return (last + 1 if oldest is None else int(oldest), last)
+
+
+def changes_after(connection: sqlite3.Connection, revision: int, limit: int) -> list[Change]:
+    query = "SELECT revision, key, value, previous FROM changes WHERE revision > ? ORDER BY revision LIMIT ?"
+    return [Change(*row) for row in connection.execute(query, (revision, limit))]
+
+
+def prune(connection: sqlite3.Connection, keep: int) -> None:
+    _, last = changes_kept(connection)
+    connection.execute("DELETE FROM changes WHERE revision <= ?", (last - keep,))
+
+
+def _log(connection: sqlite3.Connection, key: str, value: str | None) -> int:
+    cursor = connection.execute(
+        "INSERT INTO changes (key, value, previous) VALUES (?, ?, ?)", (key, value, get(connection, key))
+    )
+    revision = int(cursor.lastrowid or 0)
+    if revision % PRUNE_EVERY == 0:
+        prune(connection, CHANGES_KEPT)
+    return revision
+
+
+def _end_of(prefix: str) -> str:
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+# ---------------------------------------------------------------- leases and what hangs on them
+
+
+def announce(connection: sqlite3.Connection, row: ProxyRow, now: Moment, ttl_ms: int) -> int:
+    """Write the row under a new lease, and refuse earlier lives of the proxy their next renewal."""
+    settle(connection, now)
+    prefix = lives_prefix(row.proxy)
+    connection.execute(
+        "UPDATE leases SET superseded = 1 WHERE id IN (SELECT lease FROM rows WHERE key >= ? AND key < ?)",
+        (prefix, _end_of(prefix)),
+    )
+    lease = connection.execute(
+        "INSERT INTO leases (boot, deadline_ms) VALUES (?, ?)", (now.boot, now.ms + ttl_ms)
+    ).lastrowid
+    put(connection, life_key(row.proxy, row.incarnation), row.model_dump_json(), lease)
+    return int(lease or 0)
+
+
+def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) -> bool:
+    cursor = connection.execute(
+        "UPDATE leases SET deadline_ms = ? WHERE id = ? AND boot = ? AND deadline_ms > ? AND superseded = 0",
+        (now.ms + ttl_ms, lease, now.boot, now.ms),
+    )
+    return cursor.rowcount == 1
+
+
+def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
+    """Take the link if nobody leads it. A repeat under the same lease gets the same answer."""
+    settle(connection, now)
+    key = LEADER + link
+    current = connection.execute("SELECT value, lease FROM rows WHERE key = ?", (key,)).fetchone()
+    if current is not None:
+        return LeaderRow.model_validate_json(current[0]).epoch if current[1] == lease else None
+    if connection.execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone() is None:
+        return None
+    epoch = _next_epoch(connection, link)
+    put(connection, key, LeaderRow(link=link, proxy=proxy, epoch=epoch).model_dump_json(), lease)
+    return epoch
+
+
+def until_next_end_ms(connection: sqlite3.Connection, now: Moment) -> int | None:
+    """Return how long until a lease ends; 0 or less: one has; None: there is none."""
+    query = "SELECT min(CASE WHEN boot = ? THEN deadline_ms - ? ELSE 0 END) FROM leases"
+    answer = connection.execute(query, (now.boot, now.ms)).fetchone()[0]
+    return int(answer) if answer is not None else None
+
+
+def settle(connection: sqlite3.Connection, now: Moment) -> None:
+    """End the leases whose time is over, and those of earlier boots."""
+    query = "SELECT id FROM leases WHERE boot <> ? OR deadline_ms <= ? ORDER BY deadline_ms, id"
+    for (lease,) in connection.execute(query, (now.boot, now.ms)).fetchall():
+        end_lease(connection, lease)
+
+
+def end_lease(connection: sqlite3.Connection, lease: int) -> None:
+    """Delete the lease and its rows: leaderships first, so that the end of the proxy comes last."""
+    query = "SELECT key FROM rows WHERE lease = ? ORDER BY key LIKE ? DESC, revision"
+    for (key,) in connection.execute(query, (lease, LEADER + "%")).fetchall():
+        _log(connection, key, None)
+        connection.execute("DELETE FROM rows WHERE key = ?", (key,))
+    connection.execute("DELETE FROM leases WHERE id = ?", (lease,))
+
+
+def _next_epoch(connection: sqlite3.Connection, link: str) -> int:
+    cursor = connection.execute(
+        "INSERT INTO epochs VALUES (?, 1) ON CONFLICT (link) DO UPDATE SET epoch = epoch + 1 RETURNING epoch",
+        (link,),
+    )
+    return int(cursor.fetchone()[0])

@@ -1,0 +1,384 @@
+"""The registry on etcd 3: the only module that knows aetcd.
+
+    <prefix>owner/<session>                 OwnerRow, for ever
+    <prefix>life/<proxy>/<incarnation>      ProxyRow, under its lease: a restarted proxy has a key of its own,
+                                            which the end of the older life's lease does not touch
+    <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
+                                            revision, and revisions of etcd only ever ascend
+
+What happens when messages are lost: every call has a deadline, and raises RegistryUnavailable after it. A
+create or claim whose answer is lost has been applied or not; reading the row settles it. An election whose
+answer is lost is repeated, and finds its own lease.
+
+aetcd's calls are used, but not its watch: it says nothing when a stream falls silent or ends in peace, and
+waits for ever on some refusals. `_stream` is our own over the same stubs; it asks for signs of life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager, suppress
+from itertools import chain
+from typing import Any
+from urllib.parse import quote, unquote
+
+import aetcd
+from aetcd import rpc
+
+from federation.ports import (
+    Claimed,
+    LeaderChanged,
+    Lease,
+    OwnerChanged,
+    OwnerRow,
+    ProxyDown,
+    ProxyRow,
+    ProxyUp,
+    RegistryEvent,
+    Reloaded,
+)
+from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+
+DEADLINE_S = 2.0
+START_S = 5.0
+SIGN_OF_LIFE_S = 1.0
+"""A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
+BACKOFF_S = (0.05, 1.0)
+ROWS_IN_ONE_READ = 10_000
+SHORTEST_LEASE_S = 2
+"""etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
+OWNER, LIFE, LEADER = "owner/", "life/", "leader/"
+CHANNEL_OPTIONS = {
+    "grpc.initial_reconnect_backoff_ms": 50,
+    # Is also how long one attempt to connect may take.
+    "grpc.min_reconnect_backoff_ms": 1000,
+    "grpc.max_reconnect_backoff_ms": 500,
+    "grpc.max_receive_message_length": -1,
+}
+
+
+class EtcdLease:
+    def __init__(self, registry: EtcdRegistry, number: int, row: ProxyRow, ttl_ms: int) -> None:
+        self._registry = registry
+        self._row = row
+        self.number = number
+        self.ttl_ms = ttl_ms
+
+    async def renew(self) -> bool:
+        # A later life has taken its place: this one is not renewed, and ends when its time is over.
+        if not await self._registry.is_latest_life(self._row, self.number):
+            return False
+        return await self._registry.keep_alive(self.number)
+
+    async def end(self) -> None:
+        await self._registry.revoke(self.number)
+
+
+class EtcdRegistry:
+    """`endpoints`: host:port, several with commas between; after a failure the next one is asked.
+
+    A lease lasts at least `ttl_ms`; etcd counts in seconds and rounds up, which errs on the safe side.
+    """
+
+    def __init__(self, endpoints: str, prefix: str = "/waypost/", *, deadline_s: float = DEADLINE_S) -> None:
+        self._endpoints = [_address(endpoint) for endpoint in endpoints.split(",")]
+        self._names = endpoints
+        self._prefix = prefix
+        self._deadline_s = deadline_s
+        self._clients: list[aetcd.Client] = []
+        self._current = 0
+        self._closed = False
+
+    async def start(self) -> None:
+        """Ask each endpoint in turn, until one answers. After a failure this handle is closed."""
+        try:
+            with self._asking():
+                async with asyncio.timeout(START_S):
+                    await self._ask_each()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        key = self._key(OWNER, session)
+        return await self._swap_owner(key, aetcd.transactions.Create(key) == 0, ownership)
+
+    async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        key = self._key(OWNER, session)
+        return await self._swap_owner(key, aetcd.transactions.Value(key) == _owner_value(expected), new)
+
+    async def owner(self, session: SessionId) -> Ownership | None:
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                row = await (await self._client()).get(self._key(OWNER, session))
+        return _ownership(row.value) if row is not None else None
+
+    async def announce(self, row: ProxyRow, ttl_ms: int) -> EtcdLease:
+        ttl_s = max(-(-ttl_ms // 1000), SHORTEST_LEASE_S)
+        key = self._key(LIFE, f"{quote(row.proxy, safe='')}/{row.incarnation}")
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                client = await self._client()
+                granted = await client.lease(ttl_s)
+                await client.put(key, row.model_dump_json().encode(), lease=granted.id)
+        return EtcdLease(self, int(granted.id), row, ttl_ms)
+
+    async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        if not isinstance(lease, EtcdLease):
+            raise Internal("a lease of another registry")
+        key = self._key(LEADER, link)
+        put = aetcd.transactions.Put(key, proxy.encode(), lease=lease.number)
+        get = aetcd.transactions.Get(key)
+        try:
+            _, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put, get], [get])
+        except LookupError:
+            return None  # the lease has ended
+        leader = answers[-1][0][1]
+        return int(leader.create_revision) if leader.lease == lease.number else None
+
+    async def watch(self) -> AsyncIterator[RegistryEvent]:
+        """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
+        pause_s, longest_s = BACKOFF_S
+        while True:
+            with suppress(RegistryUnavailable):
+                async with aclosing(self._watch_once()) as events:
+                    async for event in events:
+                        pause_s = BACKOFF_S[0]
+                        yield event
+            if self._closed:
+                raise RegistryUnavailable("this handle of the registry is closed")
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, longest_s)
+
+    async def close(self) -> None:
+        self._closed = True
+        clients, self._clients = self._clients, []
+        for client in clients:
+            with suppress(Exception):
+                await asyncio.wait_for(client.close(), self._deadline_s)
+
+    # ------------------------------------------------------------ leases
+
+    async def is_latest_life(self, row: ProxyRow, lease: int) -> bool:
+        """Whether the row of this life is there, under this lease, and no later life of the proxy."""
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                lives = await (await self._client()).get_prefix(
+                    self._key(LIFE, quote(row.proxy, safe="") + "/")
+                )
+        latest = max(lives, key=lambda life: int(life.mod_revision), default=None)
+        return latest is not None and bool(latest.lease == lease)
+
+    async def keep_alive(self, lease: int) -> bool:
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                reply = await (await self._client()).refresh_lease(lease)
+        if reply is None:
+            raise self._unavailable(EOFError("no answer to a renewal"))
+        return bool(reply.TTL > 0)
+
+    async def revoke(self, lease: int) -> None:
+        with suppress(LookupError), self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                await (await self._client()).revoke_lease(lease)
+
+    # ------------------------------------------------------------ calls
+
+    async def _ask_each(self) -> None:
+        for attempt in range(1, len(self._endpoints) + 1):
+            try:
+                await self.owner(SessionId(""))
+                return
+            except RegistryUnavailable:
+                if attempt == len(self._endpoints):
+                    raise
+
+    def _key(self, kind: str, name: str) -> bytes:
+        return f"{self._prefix}{kind}{name}".encode()
+
+    async def _client(self) -> aetcd.Client:
+        """Return the client of the endpoint whose turn it is. gRPC dials at the first call, not here."""
+        if self._closed:
+            raise RegistryUnavailable("this handle of the registry is closed")
+        if not self._clients:
+            self._clients = [
+                aetcd.Client(host, port, timeout=self._deadline_s, options=CHANNEL_OPTIONS)
+                for host, port in self._endpoints
+            ]
+        client = self._clients[self._current]
+        await client.connect()
+        return client
+
+    async def _transact(self, compare: list[Any], success: list[Any], failure: list[Any]) -> tuple[bool, Any]:
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                succeeded, answers = await (await self._client()).transaction(compare, success, failure)
+        return bool(succeeded), answers
+
+    async def _swap_owner(self, key: bytes, condition: Any, new: Ownership) -> Claimed:
+        put = aetcd.transactions.Put(key, _owner_value(new))
+        won, answers = await self._transact([condition], [put], [aetcd.transactions.Get(key)])
+        if won:
+            return Claimed(True, new)
+        found = answers[0]
+        return Claimed(False, _ownership(found[0][0]) if found else None)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Translate errors. LookupError: the lease is not there (any more)."""
+        try:
+            yield
+        except (aetcd.ClientError, rpc.RpcError, OSError, TimeoutError) as error:
+            if "lease not found" in str(error):
+                raise LookupError("lease") from error
+            raise self._unavailable(error) from error
+        except asyncio.CancelledError:
+            # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise self._unavailable(ConnectionAbortedError("closed")) from None
+            raise
+
+    def _unavailable(self, error: Exception) -> RegistryUnavailable:
+        self._current = (self._current + 1) % len(self._endpoints)
+        why = str(error) or f"no answer within {self._deadline_s:g} s"
+        return RegistryUnavailable(
+            f"etcd at {self._names} does not answer: {why}",
+            hint=f"is etcd running at {self._names}? Try: etcdctl --endpoints {self._names} endpoint health",
+        )
+
+    # ------------------------------------------------------------ watching
+
+    async def _watch_once(self) -> AsyncGenerator[RegistryEvent, None]:
+        """Yield a Reloaded and what follows it; raise RegistryUnavailable when the stream breaks."""
+        with self._asking():
+            client = await self._client()
+            rows, revision = await self._load(client)
+            view = _View(len(self._prefix.encode()))
+            yield view.load(rows)
+            async with aclosing(
+                _stream(client, self._prefix.encode(), revision + 1, self._deadline_s)
+            ) as raw:
+                async for change in raw:
+                    yield view.event(change)
+
+    async def _load(self, client: aetcd.Client) -> tuple[list[Any], int]:
+        """Return all rows as they were at one revision, and that revision."""
+        pages: list[Any] = []
+        start, revision = self._prefix.encode(), 0
+        while True:
+            request = rpc.RangeRequest(
+                key=start,
+                range_end=aetcd.utils.prefix_range_end(self._prefix.encode()),
+                limit=ROWS_IN_ONE_READ,
+                revision=revision,
+            )
+            answer = await client.kvstub.Range(request, timeout=self._deadline_s)
+            revision = revision or int(answer.header.revision)
+            pages.append(answer.kvs)
+            if not answer.more:
+                return list(chain.from_iterable(pages)), revision
+            start = answer.kvs[-1].key + b"\0"
+
+
+class _View:
+    """Turns rows and changes into events; remembers the leaders' epochs, which a deletion does not tell."""
+
+    def __init__(self, prefix_length: int) -> None:
+        self._prefix_length = prefix_length
+        self._epochs: dict[str, int] = {}
+
+    def load(self, rows: list[Any]) -> Reloaded:
+        state = Reloaded({}, {}, {})
+        # In the order of writing: of several lives of a proxy the last one stays.
+        for row in sorted(rows, key=lambda row: int(row.mod_revision)):
+            match self._put(row):
+                case OwnerChanged(session, Ownership() as ownership):
+                    state.owners[session] = ownership
+                case ProxyUp(proxy_row):
+                    state.proxies[proxy_row.proxy] = proxy_row
+                case LeaderChanged(link, str() as proxy, epoch):
+                    state.leaders[link] = (proxy, epoch)
+        return state
+
+    def event(self, change: Any) -> RegistryEvent:
+        deleted = change.type == rpc.Event.EventType.DELETE
+        return self._delete(change.kv) if deleted else self._put(change.kv)
+
+    def _split(self, row: Any) -> tuple[str, str]:
+        kind, _, name = row.key[self._prefix_length :].decode().partition("/")
+        return f"{kind}/", name
+
+    def _put(self, row: Any) -> RegistryEvent:
+        kind, name = self._split(row)
+        if kind == OWNER:
+            return OwnerChanged(SessionId(name), _ownership(row.value))
+        if kind == LIFE:
+            return ProxyUp(ProxyRow.model_validate_json(row.value))
+        epoch = self._epochs[name] = int(row.create_revision)
+        return LeaderChanged(name, ProxyId(row.value.decode()), epoch)
+
+    def _delete(self, row: Any) -> RegistryEvent:
+        kind, name = self._split(row)
+        if kind == OWNER:
+            return OwnerChanged(SessionId(name), None)
+        if kind == LIFE:
+            proxy, _, incarnation = name.partition("/")
+            return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
+        return LeaderChanged(name, None, self._epochs.pop(name, 0))
+
+
+async def _stream(
+    client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float
+) -> AsyncGenerator[Any, None]:
+    """Yield every change below `prefix` from `revision` on.
+
+    Raises ConnectionError when the stream has ended or etcd has compacted what it should tell, TimeoutError
+    when it has fallen silent.
+    """
+    call = rpc.WatchStub(client.channel).Watch()
+    create = rpc.WatchCreateRequest(
+        key=prefix, range_end=aetcd.utils.prefix_range_end(prefix), start_revision=revision
+    )
+    asking: asyncio.Task[None] | None = None
+    try:
+        async with asyncio.timeout(deadline_s):
+            await call.write(rpc.WatchRequest(create_request=create))
+        asking = asyncio.create_task(_ask_for_signs(call))
+        while True:
+            async with asyncio.timeout(SIGN_OF_LIFE_S + deadline_s):
+                answer = await call.read()
+            # At the stream's end gRPC gives a token of its own in place of an answer.
+            if not isinstance(answer, rpc.WatchResponse) or answer.canceled:
+                raise ConnectionError(f"the watch has ended: {getattr(answer, 'cancel_reason', '')}")
+            for change in answer.events:
+                yield change
+    finally:
+        if asking is not None:
+            asking.cancel()
+        call.cancel()
+
+
+async def _ask_for_signs(call: Any) -> None:
+    request = rpc.WatchRequest(progress_request=rpc.WatchProgressRequest())
+    with suppress(rpc.RpcError, asyncio.InvalidStateError):
+        while True:
+            await asyncio.sleep(SIGN_OF_LIFE_S)
+            await call.write(request)
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.strip().removeprefix("http://").rpartition(":")
+    if not host or not port.isdigit():
+        raise BadConfiguration(f"not an address of etcd: {endpoint!r}", hint="write host:port")
+    return host, int(port)
+
+
+def _owner_value(ownership: Ownership) -> bytes:
+    return OwnerRow(proxy=ownership.proxy, epoch=ownership.epoch).model_dump_json().encode()
+
+
+def _ownership(value: bytes) -> Ownership:
+    return OwnerRow.model_validate_json(value).ownership

@@ -1,0 +1,359 @@
+"""Site log, changelog and journal on Apache Kafka: the only module that knows aiokafka.
+
+Every topic has one partition, is made if it is missing, and is kept without limit. OrderedAppends and
+LogReader do the queueing, the waiting and the trying again; here is what they do it with.
+
+What happens when the broker is away: starting says so within 5 s. Afterwards tails wait and go on where they
+were; an append waits up to its deadline and then fails with LogUnavailable, together with all that queue
+behind it, so that nothing overtakes what failed. aiokafka's idempotent producer would try its batch for ever,
+and land it at a time when nobody expects it; so a producer that has failed is abandoned, and the next append
+makes a new one. Only a request that is already with the broker may still be applied then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAlreadyExistsError, for_code
+
+from federation.bell import Bell
+from federation.checkpoint_table import CheckpointTable, checkpoint_key
+from federation.log_reader import Consumer, LogReader, Message, OutOfRange
+from federation.ordered_appends import Entry, OrderedAppends, Sender
+from federation.ports import Batch
+from waypost.errors import HistoryTruncated, LogUnavailable
+from waypost.identity import SessionId
+from waypost.limits import LOG_BATCH
+from waypost.records import (
+    Checkpoint,
+    Fact,
+    Record,
+    decode_fact,
+    decode_record,
+    encode_checkpoint,
+    encode_fact,
+    encode_record,
+)
+
+START_S = 5.0
+APPEND_DEADLINE_S = 15.0
+QUESTION_DEADLINE_S = 5.0
+REQUEST_TIMEOUT_MS = 5_000
+BATCH_BYTES = 512 * 1024
+MAX_REQUEST_BYTES = 1024 * 1024
+BACKOFF_S = (0.05, 1.0)
+KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+KEEP_LAST_OF_KEY = {"cleanup.policy": "compact"}
+
+
+FAILURES = (KafkaError, OSError, TimeoutError)
+# A broker that comes back is found again in tenths of a second, not after five minutes.
+PROMPT = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50, "metadata_max_age_ms": 5_000}
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    bootstrap: str
+    name: str
+    replicas: int
+    settings: Mapping[str, str]
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.name, 0)
+
+    def unavailable(self, error: BaseException) -> LogUnavailable:
+        why = str(error) or type(error).__name__
+        return LogUnavailable(
+            f"topic {self.name} of Kafka at {self.bootstrap} does not answer: {why}",
+            hint=f"is a broker running at {self.bootstrap}, and advertised where it can be reached?",
+        )
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raise aiokafka's errors as ours."""
+        try:
+            yield
+        except OffsetOutOfRangeError as error:
+            raise OutOfRange from error
+        except FAILURES as error:
+            raise self.unavailable(error) from error
+
+    async def make(self) -> None:
+        """Create the topic unless it is there."""
+        topic = NewTopic(self.name, 1, self.replicas, topic_configs=dict(self.settings))
+        async with self._admin() as admin:
+            answer = await admin.create_topics([topic], timeout_ms=REQUEST_TIMEOUT_MS)
+        for name, code, *rest in answer.topic_errors:
+            if code not in (0, TopicAlreadyExistsError.errno):
+                raise for_code(code)(f"cannot create topic {name}: {rest}")
+
+    async def delete_below(self, offset: int) -> None:
+        async with self._admin() as admin:
+            await admin.delete_records({self.partition: RecordsToDelete(before_offset=offset)})
+
+    @asynccontextmanager
+    async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap, **PROMPT)
+        try:
+            await admin.start()
+            yield admin
+        finally:
+            await admin.close()
+
+
+# ---------------------------------------------------------------- writing
+
+
+class _Producer:
+    """A Sender. Fills its batches itself: an append then costs one future and not one for each record."""
+
+    def __init__(self, topic: _Topic) -> None:
+        self._topic = topic
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=topic.bootstrap,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            max_batch_size=BATCH_BYTES,
+            max_request_size=MAX_REQUEST_BYTES,
+            **PROMPT,
+        )
+
+    @classmethod
+    async def connect(cls, topic: _Topic) -> Sender:
+        producer = cls(topic)
+        try:
+            with topic.translated():
+                await producer._producer.start()
+        except BaseException:
+            await producer.abandon()
+            raise
+        return producer
+
+    async def send(self, entries: Iterable[Entry]) -> range:
+        batch = self._producer.create_batch()
+        for key, value in entries:
+            if batch.append(key=key, value=value, timestamp=None) is None:
+                break
+        batch.close()
+        with self._topic.translated():
+            sent = await self._producer.send_batch(batch, self._topic.name, partition=0)
+            first = (await sent).offset
+            if first < 0:
+                raise KafkaError("the broker did not say at which offsets")
+        return range(first, first + batch.record_count())
+
+    async def abandon(self) -> None:
+        # Its own stop() would first wait until everything is sent, which may be never.
+        with suppress(*FAILURES):
+            if (sending := self._producer._sender.sender_task) is not None:
+                sending.cancel()
+                await asyncio.wait((sending,), timeout=REQUEST_TIMEOUT_MS / 1000)
+            self._producer._message_accumulator.fail_all(KafkaError("abandoned"))
+            await asyncio.wait_for(self._producer.stop(), REQUEST_TIMEOUT_MS / 1000)
+
+
+# ---------------------------------------------------------------- reading
+
+
+class _Consumer:
+    """A Consumer of the only partition, without a group: what was read is nobody's business but ours."""
+
+    def __init__(self, topic: _Topic) -> None:
+        self._topic = topic
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=topic.bootstrap,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_min_bytes=1,
+            fetch_max_wait_ms=50,
+            max_partition_fetch_bytes=4 * MAX_REQUEST_BYTES,
+            **PROMPT,
+        )
+
+    @classmethod
+    async def connect(cls, topic: _Topic, offset: int | None) -> Consumer:
+        consumer = cls(topic)
+        try:
+            with topic.translated():
+                consumer._consumer.assign([topic.partition])
+                await consumer._consumer.start()
+                if offset is not None:
+                    consumer.seek(offset)
+        except BaseException:
+            await consumer.stop()
+            raise
+        return consumer
+
+    async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
+        partition = self._topic.partition
+        with self._topic.translated():
+            found = await self._consumer.getmany(partition, timeout_ms=int(wait_s * 1000), max_records=limit)
+        messages: Sequence[Message] = found.get(partition, ())
+        return messages
+
+    async def place(self) -> int:
+        with self._topic.translated():
+            return int(await self._consumer.position(self._topic.partition))
+
+    def seek(self, offset: int) -> None:
+        self._consumer.seek(self._topic.partition, offset)
+
+    async def first(self) -> int:
+        with self._topic.translated():
+            found = await self._consumer.beginning_offsets([self._topic.partition])
+        return int(found[self._topic.partition])
+
+    async def end(self) -> int:
+        with self._topic.translated():
+            found = await self._consumer.end_offsets([self._topic.partition])
+        return int(found[self._topic.partition])
+
+    async def stop(self) -> None:
+        with suppress(*FAILURES):
+            await asyncio.wait_for(self._consumer.stop(), REQUEST_TIMEOUT_MS / 1000)
+
+
+# ---------------------------------------------------------------- the ports
+
+
+class _Handle:
+    """What the three ports share: a topic, its writer and its reader."""
+
+    def __init__(self, bootstrap: str, topic: str, replicas: int, settings: Mapping[str, str]) -> None:
+        self._topic = _Topic(bootstrap, topic, replicas, settings)
+        self._appends = OrderedAppends(
+            lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=BACKOFF_S
+        )
+        self._reader = LogReader(
+            lambda offset: _Consumer.connect(self._topic, offset),
+            deadline_s=QUESTION_DEADLINE_S,
+            backoff_s=BACKOFF_S,
+        )
+
+    async def start(self) -> None:
+        """Make the topic if it is missing, and connect. After a failure this handle is closed."""
+        try:
+            with self._topic.translated():
+                async with asyncio.timeout(START_S):
+                    await self._topic.make()
+                    await self._appends.start()
+                    await self._reader.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._appends.close()
+        await self._reader.close()
+
+
+class KafkaSiteLog(_Handle):
+    """The site log in `topic`. `replicas`: of a topic that it makes; 3 for a cluster that loses nothing."""
+
+    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_ALL)
+
+    async def append(self, records: Sequence[Record]) -> list[int]:
+        return await self._appends.append([(None, encode_record(record)) for record in records])
+
+    async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        async with aclosing(self._reader.follow(offset)) as following:
+            async for messages, _ in following:
+                if messages:
+                    yield _batch(messages)
+
+    async def read(self, offset: int, limit: int) -> Batch:
+        return _batch(await self._reader.read(offset, limit))
+
+    async def first(self) -> int:
+        return await self._reader.first()
+
+    async def end(self) -> int:
+        return await self._reader.end()
+
+    async def truncate(self, before: int) -> None:
+        """Forget the records below offset `before`."""
+        with self._topic.translated():
+            async with asyncio.timeout(QUESTION_DEADLINE_S):
+                await self._topic.delete_below(before)
+
+
+class KafkaChangelog(_Handle):
+    """Checkpoints in the compacted `topic`, and a table of them in memory that follows it.
+
+    Compaction keeps the last record of a key, and a late write of an old owner must not be the one that is
+    kept (handover rule 19). So the key is session|epoch; whoever wrote a higher epoch deletes the lower ones.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY)
+        self._table = CheckpointTable()
+        self._place = 0
+        self._bell = Bell()
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await super().start()
+        self._following = asyncio.create_task(self._follow())
+
+    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
+        news = [checkpoint for checkpoint in checkpoints if self._table.is_news(checkpoint)]
+        await self._appends.append([(checkpoint_key(c.session, c.epoch), encode_checkpoint(c)) for c in news])
+        outdated = [key for checkpoint in news for key in self._table.outdated_by(checkpoint)]
+        await self._appends.append([(key, None) for key in outdated])
+
+    async def latest(self, session: SessionId) -> Checkpoint | None:
+        """As in the port; sees all that was acknowledged before the call, or raises LogUnavailable."""
+        end = await self._reader.end()
+        with self._topic.translated():
+            async with asyncio.timeout(QUESTION_DEADLINE_S):
+                while self._place < end:
+                    await self._bell.wait(self._bell.rung)
+        return self._table.latest(session)
+
+    async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait((self._following,))
+        await super().close()
+
+    async def _follow(self) -> None:
+        while True:
+            with suppress(HistoryTruncated):
+                async with aclosing(self._reader.follow(self._place)) as following:
+                    async for messages, self._place in following:
+                        for message in messages:
+                            self._table.take(message.key, message.value)
+                        self._bell.ring()
+            with suppress(LogUnavailable):
+                self._place = await self._reader.first()
+
+
+class KafkaJournal(_Handle):
+    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_ALL)
+
+    async def attest(self, facts: Sequence[Fact]) -> None:
+        await self._appends.append([(None, encode_fact(fact)) for fact in facts])
+
+    async def facts(self) -> list[Fact]:
+        """Return all that the topic holds now, of all writers; for tests and small runs."""
+        place, end = await self._reader.first(), await self._reader.end()
+        found: list[Fact] = []
+        while place < end:
+            messages = await self._reader.read(place, LOG_BATCH)
+            found += [decode_fact(message.value) for message in messages]
+            place = messages[-1].offset + 1
+        return found
+
+
+def _batch(messages: Sequence[Message]) -> Batch:
+    return [(message.offset, decode_record(message.value)) for message in messages]

@@ -1,0 +1,184 @@
+"""One direction of forwarding between two sites, as the sending side sees it. Pure.
+
+The far site's leader opens the link with its frontier F and its wants. The sender reads its own site log from
+where everything beyond F lies, in order, and lets through what matches a filter of the far site.
+
+What is read below the live position, when the link resumes, is filtered by the filters of today: nothing that they
+let through is wrong, and whoever needs more of the past catches up. Beyond it the sender folds as it goes, so that
+the filter in force is always that of the record's own position, and announcements go out between the very records
+that they speak of. Both ways it passes over what the log's own fold passes over.
+
+Silence is spoken: whenever the sender has nothing more to send, it says how far each origin is complete, if that is
+more than its last record said (handover rule 14).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federation.messages import LinkRecord
+from federation.site_state import Acceptance, Advanced, Announced, Arrived, SiteState
+from waypost.identity import NOTHING, Origin, SiteId
+from waypost.limits import MAX_HOPS
+from waypost.notification import decode_body
+from waypost.records import Effective, Forwarded, Progress, Published, Record
+from waypost.subscription import parse
+
+POSITION_EVERY = 1000
+
+
+class LinkSender:
+    """The sender of one opening of a link.
+
+    Args:
+        state: the site's state at `state.position`; the sender takes a copy and folds it further.
+        neighbour: the far site.
+        epoch: of the far site's leader; stamped on every record.
+        far: the far site's frontier.
+        installations: what the far site wants, as it knows it.
+        start: where to begin to read, and what counted there.
+    """
+
+    def __init__(
+        self,
+        state: SiteState,
+        neighbour: SiteId,
+        epoch: int,
+        far: Mapping[Origin, int],
+        installations: dict[str, int],
+        start: Position,
+    ) -> None:
+        self.start = start.offset
+        self._replay = start.acceptance.copy()
+        self._state = state.copy()
+        self._live_from = state.position
+        self._neighbour = neighbour
+        self._epoch = epoch
+        self._said: dict[Origin, int] = dict(far)
+        self._silent: dict[Origin, int] = {}
+        self._repeats = state.standing(neighbour, installations)
+
+    @property
+    def site(self) -> SiteId:
+        return self._state.site
+
+    def hello(self) -> list[LinkRecord]:
+        """Return what is said again on every opening: announcements in force. They advance no frontier."""
+        return [self._stamped(effective) for effective in self._repeats]
+
+    def step(self, offset: int, record: Record) -> list[LinkRecord]:
+        """Take the next record of the log; return what goes over the link for it."""
+        if offset < self._live_from:
+            return self._passed(offset, record) if self._replay.moves(offset, record) else []
+        out: list[LinkRecord] = []
+        for event in self._state.fold(offset, record):
+            if isinstance(event, Announced) and event.neighbour == self._neighbour:
+                out.append(self._stamped(event.effective))
+            elif isinstance(event, Arrived | Advanced):
+                out += self._passed(offset, record)
+        return out
+
+    def pause(self) -> list[LinkRecord]:
+        """Return progress markers for what was passed over in silence; call when there is nothing to read."""
+        silent, self._silent = self._silent, {}
+        return [
+            Progress(self._state.site, self._epoch, origin, upto)
+            for origin, upto in silent.items()
+            if self._says_more(origin, upto)
+        ]
+
+    def _passed(self, offset: int, record: Record) -> list[LinkRecord]:
+        """Return what goes over the link for a record that moved a frontier."""
+        if isinstance(record, Published):
+            return self._forward(self._state.origin, offset, (), record)
+        if isinstance(record, Forwarded | Progress) and record.link == self._neighbour:
+            return []
+        if isinstance(record, Forwarded):
+            return self._forward(record.origin, record.offset, record.path, record)
+        if isinstance(record, Progress):
+            self._silent[record.origin] = record.upto
+        return []
+
+    def _forward(
+        self, origin: Origin, offset: int, path: tuple[SiteId, ...], record: Published | Forwarded
+    ) -> list[LinkRecord]:
+        if offset <= self._said.get(origin, NOTHING):
+            return []
+        if self._neighbour in path or len(path) >= MAX_HOPS or not self._wanted(record.body):
+            self._silent[origin] = offset
+            return []
+        self._silent.pop(origin, None)
+        self._said[origin] = offset
+        return [
+            Forwarded(
+                link=self._state.site,
+                link_epoch=self._epoch,
+                origin=origin,
+                offset=offset,
+                path=(*path, self._state.site),
+                producer=record.producer,
+                incarnation=record.incarnation,
+                sequence=record.sequence,
+                at_ms=record.at_ms,
+                body=record.body,
+            )
+        ]
+
+    def _wanted(self, body: bytes) -> bool:
+        asks = self._state.asks.get(self._neighbour)
+        if not asks or not asks.filters:
+            return False
+        attributes = decode_body(body)
+        return any(parse(expression).matches(attributes) for expression in asks.filters)
+
+    def _says_more(self, origin: Origin, upto: int) -> bool:
+        if upto <= self._said.get(origin, NOTHING):
+            return False
+        self._said[origin] = upto
+        return True
+
+    def _stamped(self, effective: Effective) -> Effective:
+        return Effective(
+            effective.link,
+            self._epoch,
+            effective.expression,
+            effective.installation,
+            effective.origin,
+            effective.above,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a log: everything below `offset` is in `acceptance`."""
+
+    offset: int
+    acceptance: Acceptance
+
+
+class PositionIndex:
+    """Every so many records of a log, a position: where to begin to read beyond a frontier."""
+
+    def __init__(self, every: int = POSITION_EVERY) -> None:
+        self._every = every
+        self._positions: list[Position] = []
+
+    def note(self, offset: int, acceptance: Acceptance) -> None:
+        """Remember this position, if the last one is far enough behind."""
+        if not self._positions or offset >= self._positions[-1].offset + self._every:
+            self._positions.append(Position(offset, acceptance.copy()))
+
+    def position_for(self, frontier: Mapping[Origin, int]) -> Position | None:
+        """Return the last noted position below which nothing lies beyond `frontier`; None: read from the first."""
+        covered = bisect_right(
+            self._positions,
+            False,
+            key=lambda position: not _within(position.acceptance.frontier, frontier),
+        )
+        return self._positions[covered - 1] if covered else None
+
+
+def _within(inner: Mapping[Origin, int], outer: Mapping[Origin, int]) -> bool:
+    return all(offset <= outer.get(origin, NOTHING) for origin, offset in inner.items())

@@ -1,0 +1,387 @@
+"""The four ports in memory, for tests and simulation.
+
+A storage outlives the handles upon it: close (or forget) a handle and open another one on the same storage,
+and that is a crash and a restart. Several handles at a time are several processes. Time comes from a Clock;
+nothing here draws a random number, so that one seed gives one run.
+
+Every storage can be made to fail: `away` refuses whatever comes, and `answers_to_lose` performs that many
+actions and then raises as if the answer had got lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from federation.bell import Bell
+from federation.ports import (
+    Batch,
+    Claimed,
+    LeaderChanged,
+    Lease,
+    OwnerChanged,
+    ProxyDown,
+    ProxyRow,
+    ProxyUp,
+    RegistryEvent,
+    Reloaded,
+)
+from waypost.clock import Clock
+from waypost.errors import (
+    HistoryTruncated,
+    Internal,
+    LogUnavailable,
+    RegistryUnavailable,
+    Unreachable,
+)
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+from waypost.limits import LOG_BATCH
+from waypost.records import Checkpoint, Fact, Record
+
+
+class Fallible:
+    """What a storage and its handles share: a bell, and the ways to fail."""
+
+    error: type[Unreachable] = LogUnavailable
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+        self.away = False
+        self.answers_to_lose = 0
+
+    async def ask(self) -> None:
+        """Begin an action: others run first, as they would while a real one travels."""
+        await asyncio.sleep(0)
+        if self.away:
+            raise self.error("the storage is away")
+
+    def answer(self) -> None:
+        """End an action that changed something."""
+        self.bell.ring()
+        if self.answers_to_lose > 0:
+            self.answers_to_lose -= 1
+            raise self.error("the answer got lost")
+
+
+# ---------------------------------------------------------------- the site log
+
+
+class MemoryLogStorage(Fallible):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = 0
+        self.records: list[Record] = []
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+    def truncate(self, before: int) -> None:
+        """Forget the records below offset `before`."""
+        gone = min(max(before - self.first, 0), len(self.records))
+        del self.records[:gone]
+        self.first += gone
+
+
+class MemorySiteLog:
+    def __init__(self, storage: MemoryLogStorage) -> None:
+        self._storage = storage
+        self._closed = False
+
+    async def start(self) -> None:
+        await self._begin()
+
+    async def append(self, records: Sequence[Record]) -> list[int]:
+        await self._begin()
+        start = self._storage.end
+        self._storage.records.extend(records)
+        self._storage.answer()
+        return list(range(start, self._storage.end))
+
+    async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        while True:
+            seen = self._storage.bell.rung
+            batch = self._slice(offset, LOG_BATCH)
+            if batch:
+                yield batch
+                offset = batch[-1][0] + 1
+            else:
+                await self._storage.bell.wait(seen)
+
+    async def read(self, offset: int, limit: int) -> Batch:
+        await self._begin()
+        return self._slice(offset, limit)
+
+    async def first(self) -> int:
+        await self._begin()
+        return self._storage.first
+
+    async def end(self) -> int:
+        await self._begin()
+        return self._storage.end
+
+    async def close(self) -> None:
+        self._closed = True
+        self._storage.bell.ring()
+
+    async def _begin(self) -> None:
+        self._check_open()
+        await self._storage.ask()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogUnavailable("this handle of the log is closed")
+
+    def _slice(self, offset: int, limit: int) -> Batch:
+        self._check_open()
+        if self._storage.away:
+            return []
+        start = offset - self._storage.first
+        if start < 0:
+            raise HistoryTruncated(
+                f"offset {offset} is gone; the log begins at {self._storage.first}", first=self._storage.first
+            )
+        return list(enumerate(self._storage.records[start : start + limit], offset))
+
+
+# ---------------------------------------------------------------- the registry
+
+
+@dataclass(slots=True)
+class _Life:
+    row: ProxyRow
+    lease: int
+
+
+@dataclass(slots=True)
+class _Leader:
+    proxy: ProxyId
+    epoch: int
+    lease: int
+
+
+@dataclass(slots=True)
+class _Term:
+    deadline_ms: int
+    superseded: bool = False
+
+
+@dataclass(slots=True)
+class _Rows:
+    owners: dict[SessionId, Ownership] = field(default_factory=dict)
+    lives: dict[tuple[ProxyId, Incarnation], _Life] = field(default_factory=dict)
+    """The order is that of the announcements: a later life of a proxy stands behind its earlier ones."""
+    leaders: dict[str, _Leader] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    terms: dict[int, _Term] = field(default_factory=dict)
+    leases_granted: int = 0
+
+
+class MemoryRegistryStorage(Fallible):
+    error = RegistryUnavailable
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = _Rows()
+        self.changes: list[RegistryEvent] = []
+        self.compacted = 0
+        """How many changes were forgotten; the place of changes[0]."""
+
+    def compact(self) -> None:
+        """Forget all past changes; a watch that has not seen them loads anew."""
+        self.compacted += len(self.changes)
+        self.changes.clear()
+        self.bell.ring()
+
+    def settle(self, now_ms: int) -> None:
+        """End the leases that have run out. Any use of a handle does it; a simulator may call it too."""
+        for lease, term in list(self.rows.terms.items()):
+            if term.deadline_ms <= now_ms:
+                self.end_lease(lease)
+
+    def end_lease(self, lease: int) -> None:
+        if self.rows.terms.pop(lease, None) is None:
+            return
+        for link, leader in [each for each in self.rows.leaders.items() if each[1].lease == lease]:
+            del self.rows.leaders[link]
+            self.changes.append(LeaderChanged(link, None, leader.epoch))
+        for name, _life in [each for each in self.rows.lives.items() if each[1].lease == lease]:
+            del self.rows.lives[name]
+            self.changes.append(ProxyDown(*name))
+        self.bell.ring()
+
+    def snapshot(self) -> Reloaded:
+        rows = self.rows
+        return Reloaded(
+            owners=dict(rows.owners),
+            proxies={proxy: life.row for (proxy, _), life in rows.lives.items()},
+            leaders={link: (leader.proxy, leader.epoch) for link, leader in rows.leaders.items()},
+        )
+
+
+class MemoryLease:
+    def __init__(self, storage: MemoryRegistryStorage, clock: Clock, number: int, ttl_ms: int) -> None:
+        self._storage = storage
+        self._clock = clock
+        self.number = number
+        self.ttl_ms = ttl_ms
+
+    async def renew(self) -> bool:
+        await self._storage.ask()
+        now_ms = self._clock.now_ms()
+        self._storage.settle(now_ms)
+        term = self._storage.rows.terms.get(self.number)
+        if term is None or term.superseded:
+            return False
+        term.deadline_ms = now_ms + self.ttl_ms
+        return True
+
+    async def end(self) -> None:
+        await self._storage.ask()
+        self._storage.end_lease(self.number)
+
+
+class MemoryRegistry:
+    def __init__(self, storage: MemoryRegistryStorage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._closed = False
+
+    async def start(self) -> None:
+        await self._begin()
+
+    async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        return await self._compare_and_set(session, None, ownership)
+
+    async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        return await self._compare_and_set(session, expected, new)
+
+    async def owner(self, session: SessionId) -> Ownership | None:
+        return (await self._begin()).owners.get(session)
+
+    async def announce(self, row: ProxyRow, ttl_ms: int) -> MemoryLease:
+        rows = await self._begin()
+        for (proxy, _), life in rows.lives.items():
+            if proxy == row.proxy:
+                rows.terms[life.lease].superseded = True
+        rows.leases_granted += 1
+        rows.terms[rows.leases_granted] = _Term(self._clock.now_ms() + ttl_ms)
+        rows.lives.pop((row.proxy, row.incarnation), None)
+        rows.lives[row.proxy, row.incarnation] = _Life(row, rows.leases_granted)
+        lease = MemoryLease(self._storage, self._clock, rows.leases_granted, ttl_ms)
+        self._storage.changes.append(ProxyUp(row))
+        self._storage.answer()
+        return lease
+
+    async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        if not isinstance(lease, MemoryLease):
+            raise Internal("a lease of another registry")
+        rows = await self._begin()
+        leader = rows.leaders.get(link)
+        if leader is not None:
+            return leader.epoch if leader.lease == lease.number else None
+        if lease.number not in rows.terms:
+            return None
+        epoch = rows.epochs[link] = rows.epochs.get(link, 0) + 1
+        rows.leaders[link] = _Leader(proxy, epoch, lease.number)
+        self._storage.changes.append(LeaderChanged(link, proxy, epoch))
+        self._storage.answer()
+        return epoch
+
+    async def watch(self) -> AsyncIterator[RegistryEvent]:
+        storage = self._storage
+        place = -1
+        while not self._closed:
+            storage.settle(self._clock.now_ms())
+            seen = storage.bell.rung
+            if storage.away:
+                await storage.bell.wait(seen, self._until_next_end_s())
+            elif place < storage.compacted:
+                place = storage.compacted + len(storage.changes)
+                yield storage.snapshot()
+            elif place - storage.compacted < len(storage.changes):
+                place += 1
+                yield storage.changes[place - 1 - storage.compacted]
+            else:
+                await storage.bell.wait(seen, self._until_next_end_s())
+
+    async def close(self) -> None:
+        self._closed = True
+        self._storage.bell.ring()
+
+    async def _begin(self) -> _Rows:
+        if self._closed:
+            raise RegistryUnavailable("this handle of the registry is closed")
+        await self._storage.ask()
+        self._storage.settle(self._clock.now_ms())
+        return self._storage.rows
+
+    async def _compare_and_set(
+        self, session: SessionId, expected: Ownership | None, new: Ownership
+    ) -> Claimed:
+        rows = await self._begin()
+        current = rows.owners.get(session)
+        if current != expected:
+            return Claimed(False, current)
+        rows.owners[session] = new
+        self._storage.changes.append(OwnerChanged(session, new))
+        self._storage.answer()
+        return Claimed(True, new)
+
+    def _until_next_end_s(self) -> float | None:
+        """How long to sleep at most, so that a lease that ends by itself is seen; None: none can."""
+        deadlines = [term.deadline_ms for term in self._storage.rows.terms.values()]
+        return max(min(deadlines) - self._clock.now_ms(), 1) / 1000 if deadlines else None
+
+
+# ---------------------------------------------------------------- changelog and journal
+
+
+class MemoryChangelogStorage(Fallible):
+    def __init__(self) -> None:
+        super().__init__()
+        self.highest: dict[SessionId, Checkpoint] = {}
+
+
+class MemoryChangelog:
+    def __init__(self, storage: MemoryChangelogStorage) -> None:
+        self._storage = storage
+
+    async def start(self) -> None:
+        await self._storage.ask()
+
+    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
+        await self._storage.ask()
+        for checkpoint in checkpoints:
+            known = self._storage.highest.get(checkpoint.session)
+            if known is None or known.rank < checkpoint.rank:
+                self._storage.highest[checkpoint.session] = checkpoint
+        self._storage.answer()
+
+    async def latest(self, session: SessionId) -> Checkpoint | None:
+        await self._storage.ask()
+        return self._storage.highest.get(session)
+
+    async def close(self) -> None: ...
+
+
+class MemoryJournalStorage(Fallible):
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: list[Fact] = []
+
+
+class MemoryJournal:
+    def __init__(self, storage: MemoryJournalStorage) -> None:
+        self._storage = storage
+
+    async def start(self) -> None:
+        await self._storage.ask()
+
+    async def attest(self, facts: Sequence[Fact]) -> None:
+        await self._storage.ask()
+        self._storage.facts.extend(facts)
+        self._storage.answer()
+
+    async def close(self) -> None: ...

@@ -1,0 +1,85 @@
+"""What proxies of different sites say to each other about links and catch-up.
+
+A link is pulled: the far side's leader opens it with its frontier and with what it wants, and gets records ready to be
+appended to its own log, in this side's log order.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.identity import Origin, SiteId
+from waypost.records import Effective, Forwarded, Progress
+
+LinkRecord = Forwarded | Progress | Effective
+
+
+class LinkOpen(msgspec.Struct, frozen=True, tag="link-open"):
+    """`site`'s leader at `epoch` resumes the link from `frontier`."""
+
+    site: SiteId
+    epoch: int
+    frontier: dict[Origin, int]
+    serial: int
+    installations: dict[str, int]
+
+
+class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
+    """What the far site wants from now on: expression -> its number of the installation."""
+
+    site: SiteId
+    epoch: int
+    serial: int
+    installations: dict[str, int]
+
+
+class LinkRecords(msgspec.Struct, frozen=True, tag="link-records"):
+    """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored.
+
+    Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records says that
+    the sender lives.
+    """
+
+    site: SiteId
+    epoch: int
+    opening: int
+    number: int
+    records: list[LinkRecord]
+
+
+class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
+    """So many more records are in the far log; the sender may send as many again."""
+
+    site: SiteId
+    epoch: int
+    opening: int
+    count: int
+
+
+class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
+    """Send of `origin`, from its own log, what lies in (`after`, `upto`] and matches any expression."""
+
+    request: int
+    origin: Origin
+    after: int
+    upto: int
+    expressions: tuple[str, ...]
+
+
+class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up"):
+    """Records in order; all up to `through` is complete. `first_kept`: what lies below is no longer there."""
+
+    request: int
+    origin: Origin
+    records: list[Forwarded]
+    through: int
+    first_kept: int = 0
+
+
+class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):
+    request: int
+    origin: Origin
+    reason: str
+
+
+FederationMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended | CatchUp | CaughtUp | CatchUpFailed

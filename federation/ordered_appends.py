@@ -1,0 +1,143 @@
+"""Appends to a remote log, in the order of the calls, one batch at a time.
+
+What is called while a batch travels makes up the next one. A failure fails everything that waits as well,
+so that nothing overtakes what failed; its sender is abandoned, and the next append connects a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Protocol
+
+from waypost.errors import LogUnavailable, Unreachable
+
+Entry = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+
+class Sender(Protocol):
+    async def send(self, entries: Iterable[Entry]) -> range:
+        """Append as many of `entries` as fit into one batch, at least one; return their offsets.
+
+        Raises LogUnavailable.
+        """
+        ...
+
+    async def abandon(self) -> None:
+        """End it, and do not send what has not been sent."""
+        ...
+
+
+@dataclass(slots=True)
+class _Append:
+    entries: Sequence[Entry]
+    answer: asyncio.Future[list[int]]
+    offsets: list[int] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        return len(self.entries) - len(self.offsets)
+
+
+class OrderedAppends:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Sender]], *, deadline_s: float, backoff_s: tuple[float, float]
+    ) -> None:
+        self._connect = connect
+        self._deadline_s = deadline_s
+        self._backoff_s = backoff_s
+        self._queue: deque[_Append] = deque()
+        self._run: asyncio.Task[None] | None = None
+        self._sender: Sender | None = None
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Connect now and not at the first append. Raises LogUnavailable."""
+        self._sender = await self._connect()
+
+    async def append(self, entries: Sequence[Entry]) -> list[int]:
+        """Return the offsets. Raises LogUnavailable after the deadline: all, some or none were appended."""
+        if not entries:
+            return []
+        if self._closed:
+            raise LogUnavailable("this handle of the log is closed")
+        append = _Append(entries, asyncio.get_running_loop().create_future())
+        self._queue.append(append)
+        if self._run is None:
+            self._run = asyncio.create_task(self._flush())
+        return await append.answer
+
+    async def close(self) -> None:
+        """Finish the appends under way, within their deadline."""
+        self._closed = True
+        if self._run is not None:
+            await asyncio.wait((self._run,))
+        self._abandon_sender()
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
+
+    async def _flush(self) -> None:
+        try:
+            while self._queue:
+                await self._send_batch()
+        finally:
+            self._run = None
+            self._fail(LogUnavailable("cancelled"))
+
+    async def _send_batch(self) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                if self._sender is None:
+                    self._sender = await self._connected()
+                offsets = await self._sender.send(self._unsent())
+        except Unreachable as error:
+            self._fail(error)
+        except TimeoutError:
+            self._fail(LogUnavailable(f"no answer from the log within {self._deadline_s:g} s"))
+        else:
+            self._settle(offsets)
+
+    async def _connected(self) -> Sender:
+        pause_s, longest_s = self._backoff_s
+        while True:
+            try:
+                return await self._connect()
+            except Unreachable:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, longest_s)
+
+    def _unsent(self) -> Iterable[Entry]:
+        return chain.from_iterable(
+            islice(append.entries, len(append.offsets), None) for append in self._queue
+        )
+
+    def _settle(self, offsets: range) -> None:
+        while offsets:
+            append = self._queue[0]
+            mine, offsets = offsets[: append.missing], offsets[append.missing :]
+            append.offsets.extend(mine)
+            if append.missing == 0:
+                self._queue.popleft()
+                if not append.answer.done():
+                    append.answer.set_result(append.offsets)
+
+    def _fail(self, error: Unreachable) -> None:
+        if not self._queue:
+            return
+        self._abandon_sender()
+        while self._queue:
+            answer = self._queue.popleft().answer
+            if not answer.done():
+                answer.set_exception(LogUnavailable(error.message, hint=error.hint))
+
+    def _abandon_sender(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            task = asyncio.create_task(sender.abandon())
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)

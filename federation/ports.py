@@ -1,0 +1,210 @@
+"""The ports through which a proxy sees its site log, its registry, the changelog and the journal.
+
+Three adapters of each hold to one contract suite (tests/contracts): in memory, embedded (a file that the processes of
+one machine share), and real (Kafka, etcd).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.records import Checkpoint, Fact, Record
+
+Batch = list[tuple[int, Record]]
+"""Records with their offsets, ascending."""
+
+
+class SiteLog(Protocol):
+    """The ordered, replayable event log of a site. Offsets ascend; Kafka may leave holes."""
+
+    async def start(self) -> None:
+        """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
+        ...
+
+    async def append(self, records: Sequence[Record]) -> list[int]:
+        """Append in this order and return the offsets, once the records survive a crash.
+
+        Raises:
+            LogUnavailable: not known whether they were appended.
+        """
+        ...
+
+    def tail(self, offset: int) -> AsyncIterator[Batch]:
+        """Yield every record from `offset` on, for ever: nothing missed, nothing twice, in order.
+
+        Raises:
+            HistoryTruncated: `offset` is older than the first record kept.
+        """
+        ...
+
+    async def read(self, offset: int, limit: int) -> Batch:
+        """Return up to `limit` records from `offset` on; raises as :meth:`tail`."""
+        ...
+
+    async def first(self) -> int:
+        """Return the first offset kept."""
+        ...
+
+    async def end(self) -> int:
+        """Return the offset that the next record will have, at least."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ProxyRow(BaseModel):
+    """A live proxy, as the registry knows it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    proxy: ProxyId
+    incarnation: Incarnation
+    site: SiteId
+    url: str
+    """Where clients and peers connect: ws://host:port"""
+    changelog: str = ""
+    """Where the site's checkpoints can be read, for a proxy of another site."""
+
+
+class OwnerRow(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    proxy: ProxyId
+    epoch: int
+
+    @property
+    def ownership(self) -> Ownership:
+        return Ownership(self.proxy, self.epoch)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The answer to a create or claim. `won`: this call's row is in force. `current`: the row now in force."""
+
+    won: bool
+    current: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChanged:
+    session: SessionId
+    ownership: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyUp:
+    row: ProxyRow
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyDown:
+    """The lease of this life of the proxy has ended."""
+
+    proxy: ProxyId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    link: str
+    proxy: ProxyId | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """The watch starts here, or starts again after a compaction: forget what earlier events said."""
+
+    owners: dict[SessionId, Ownership]
+    proxies: dict[ProxyId, ProxyRow]
+    leaders: dict[str, tuple[ProxyId, int]]
+
+
+RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged
+
+
+class Lease(Protocol):
+    """A promise to be seen alive for `ttl_ms` after the last renewal began."""
+
+    ttl_ms: int
+
+    async def renew(self) -> bool:
+        """Renew; False: it has ended for good. Raises RegistryUnavailable when nobody answers."""
+        ...
+
+    async def end(self) -> None:
+        """End it now, with everything that hangs on it."""
+        ...
+
+
+class Registry(Protocol):
+    """Who is a live proxy, who owns which session at which epoch, who leads which link.
+
+    Every method raises RegistryUnavailable when the registry does not answer; a create or claim may have been
+    applied all the same, and is settled by :meth:`owner`.
+    """
+
+    async def start(self) -> None:
+        """Reach the registry; raises RegistryUnavailable within 5 s, naming the address."""
+        ...
+
+    async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
+        """Create the row if there is none: one winner."""
+        ...
+
+    async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
+        """Compare and set: the only commit point of a handover."""
+        ...
+
+    async def owner(self, session: SessionId) -> Ownership | None: ...
+
+    async def announce(self, row: ProxyRow, ttl_ms: int) -> Lease:
+        """Make a proxy known for as long as its lease lasts. A later incarnation replaces an earlier one."""
+        ...
+
+    async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
+        """Try to lead `link` under the lease. Return the leader's epoch, greater than all before, or None."""
+        ...
+
+    def watch(self) -> AsyncIterator[RegistryEvent]:
+        """Yield :class:`Reloaded`, then every change in order, never skipping one."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Changelog(Protocol):
+    """Checkpoints of sessions, enough to rebuild a session without its proxy."""
+
+    async def start(self) -> None:
+        """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
+        ...
+
+    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Return once they survive a crash."""
+        ...
+
+    async def latest(self, session: SessionId) -> Checkpoint | None:
+        """Return the checkpoint with the highest (epoch, serial)."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Journal(Protocol):
+    """Facts for the audit. A relayed fact that comes twice has the same writer and number."""
+
+    async def start(self) -> None:
+        """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
+        ...
+
+    async def attest(self, facts: Sequence[Fact]) -> None:
+        """Return once the facts survive a crash of this process."""
+        ...
+
+    async def close(self) -> None: ...

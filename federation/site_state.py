@@ -1,0 +1,410 @@
+"""What a site log means: the one fold that every reader of the log shares.
+
+A site's knowledge - how far each origin has come, what its proxies hold, what its neighbours asked for, what it
+asks of them, from where on that is effective - is no state beside the log. It *is* the log, folded in order. So all
+proxies of a site agree at every offset without talking, a link's sender knows exactly which filter is in force at
+the record it reads, and a proxy whose holds were dropped reads of it before it reads the first hole.
+
+What a record does
+------------------
+Published     the site's own frontier moves to its offset
+Forwarded     its origin's frontier moves, if the record lies above it; else it is a repeat
+Progress      the same, without a notification
+Effective     an expression that we asked for is covered for an origin; passed on to neighbours who asked for it too
+Held          a proxy's needs for one session; a first need turns on an ask, the last one turns it off
+Dropped       a proxy's needs end with its lease
+Asked         a neighbour's wants; each new one is installed here and now, and answered with where it starts
+Closed        nothing; it speaks to the audit
+
+Rules (reference: handover rules, by number)
+--------------------------------------------
+8-10  Coverage starts at X := max(X as told, own frontier when told): a stale leader of the link may already have
+      pushed the frontier past something that only the new filter lets through.
+11    Installations are per hop: what we pass on starts at max(own X, own frontier at the log position where the
+      neighbour's filter was installed).
+14    Markers have no coordinate: the own frontier is the offset of the last own *notification*.
+-     After a record of a newer leader's epoch, a link's older records mean nothing.
+-     An origin is taken from the link over which it first came, so that a cycle of links does no harm.
+-     An installation's number is the log offset that turned it on: an off-and-on cannot pass for the earlier one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.records import (
+    Asked,
+    Closed,
+    Dropped,
+    Effective,
+    Forwarded,
+    Held,
+    Progress,
+    Published,
+    Record,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A notification came that is new here."""
+
+    origin: Origin
+    offset: int
+    record: Published | Forwarded
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """An origin's frontier moved without a notification."""
+
+    origin: Origin
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """From above `above` on, this log has every match of the expression from that origin."""
+
+    expression: str
+    origin: Origin
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsDropped:
+    proxy: ProxyId
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class WantsChanged:
+    """What this site asks of that neighbour is different now."""
+
+    neighbour: SiteId
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """To be told to a neighbour, in the order of the log: from where on its filter is effective."""
+
+    neighbour: SiteId
+    effective: Effective
+
+
+Event = Arrived | Advanced | Covered | HoldsDropped | WantsChanged | Announced
+
+
+class Filter(msgspec.Struct):
+    """One expression that a neighbour asked for. `at`: our frontier at the log position of the installation."""
+
+    installation: int
+    at: dict[Origin, int]
+    above: dict[Origin, int] = {}
+
+
+class Asks(msgspec.Struct):
+    """What a neighbour asked for last."""
+
+    epoch: int = 0
+    serial: int = -1
+    filters: dict[str, Filter] = {}
+
+
+class Hold(msgspec.Struct):
+    incarnation: Incarnation
+    expressions: tuple[str, ...]
+
+
+class Snapshot(msgspec.Struct):
+    """The state as it is kept beside a log position."""
+
+    position: int
+    frontier: dict[Origin, int]
+    holds: list[tuple[ProxyId, SessionId, Hold]]
+    asks: dict[SiteId, Asks]
+    wants: dict[SiteId, dict[str, int]]
+    effective: dict[str, dict[Origin, int]]
+    link_epochs: dict[SiteId, int]
+    upstream: dict[Origin, SiteId]
+
+
+class Acceptance:
+    """Which records of a log count: how far each origin has come, by which link, under which leader's epoch.
+
+    After a record of a newer epoch, a link's older records mean nothing; at or below the frontier is a repeat.
+    """
+
+    __slots__ = ("frontier", "link_epochs", "origin", "upstream")
+
+    def __init__(
+        self,
+        origin: Origin,
+        frontier: Mapping[Origin, int] | None = None,
+        link_epochs: Mapping[SiteId, int] | None = None,
+        upstream: Mapping[Origin, SiteId] | None = None,
+    ) -> None:
+        self.origin = origin
+        self.frontier: dict[Origin, int] = dict(frontier or {origin: NOTHING})
+        self.link_epochs: dict[SiteId, int] = dict(link_epochs or {})
+        self.upstream: dict[Origin, SiteId] = dict(upstream or {})
+
+    def copy(self) -> Acceptance:
+        return Acceptance(self.origin, self.frontier, self.link_epochs, self.upstream)
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode((self.frontier, self.link_epochs, self.upstream))
+
+    @classmethod
+    def restore(cls, origin: Origin, data: bytes) -> Acceptance:
+        return cls(origin, *msgspec.msgpack.decode(data))
+
+    def counts(self, record: Forwarded | Progress | Effective) -> bool:
+        """Tell whether a link's record still counts, and remember its epoch and its link."""
+        if record.link_epoch < self.link_epochs.get(record.link, 0):
+            return False
+        self.link_epochs[record.link] = record.link_epoch
+        if record.origin == self.origin:
+            return False
+        return self.upstream.setdefault(record.origin, record.link) == record.link
+
+    def moves(self, offset: int, record: Record) -> bool:
+        """Tell whether the record moves a frontier; if so, move it."""
+        match record:
+            case Published():
+                self.frontier[self.origin] = offset
+                return True
+            case Forwarded():
+                return self.counts(record) and self._raise(record.origin, record.offset)
+            case Progress():
+                return self.counts(record) and self._raise(record.origin, record.upto)
+            case _:
+                return False
+
+    def _raise(self, origin: Origin, offset: int) -> bool:
+        if offset <= self.frontier.get(origin, NOTHING):
+            return False
+        self.frontier[origin] = offset
+        return True
+
+
+class SiteState:
+    """The fold. `position` is the offset of the next record to be folded."""
+
+    def __init__(self, site: SiteId, neighbours: Iterable[SiteId] = ()) -> None:
+        self.site = site
+        self.origin = origin_of(site)
+        self.neighbours = tuple(sorted(neighbours))
+        self.position = 0
+        self.acceptance = Acceptance(self.origin)
+        self.holds: dict[tuple[ProxyId, SessionId], Hold] = {}
+        self.held: Counter[str] = Counter()
+        self.asks: dict[SiteId, Asks] = {}
+        self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
+        self.effective: dict[str, dict[Origin, int]] = {}
+        self.version = 0
+        """Grows whenever anything beside position and acceptance may have changed."""
+
+    @property
+    def frontier(self) -> dict[Origin, int]:
+        return self.acceptance.frontier
+
+    @property
+    def upstream(self) -> dict[Origin, SiteId]:
+        return self.acceptance.upstream
+
+    # ------------------------------------------------------------ folding
+
+    def fold(self, offset: int, record: Record) -> list[Event]:
+        """Take the next record; return what it brought, in order."""
+        self.position = offset + 1
+        match record:
+            case Published():
+                self.acceptance.moves(offset, record)
+                return [Arrived(self.origin, offset, record)]
+            case Forwarded():
+                moved = self.acceptance.moves(offset, record)
+                return [Arrived(record.origin, record.offset, record)] if moved else []
+            case Progress():
+                moved = self.acceptance.moves(offset, record)
+                return [Advanced(record.origin, record.upto)] if moved else []
+            case Effective():
+                self.version += 1
+                return self._effective(record)
+            case Held():
+                self.version += 1
+                return self._held(offset, record)
+            case Dropped():
+                self.version += 1
+                return self._dropped(offset, record)
+            case Asked():
+                self.version += 1
+                return self._asked(offset, record)
+            case Closed():
+                return []
+
+    def _effective(self, record: Effective) -> list[Event]:
+        if not self.acceptance.counts(record):
+            return []
+        if self.wants.get(record.link, {}).get(record.expression) != record.installation:
+            return []
+        known = self.effective.setdefault(record.expression, {})
+        if record.origin in known:
+            return []
+        above = max(record.above, self.frontier.setdefault(record.origin, NOTHING))
+        known[record.origin] = above
+        events: list[Event] = [Covered(record.expression, record.origin, above)]
+        for neighbour, asks in self.asks.items():
+            installed = asks.filters.get(record.expression)
+            if installed and neighbour != record.link:
+                events += self._announce(neighbour, record.expression, installed, record.origin, above)
+        return events
+
+    def _held(self, offset: int, record: Held) -> list[Event]:
+        key = (record.proxy, record.session)
+        self._release(key)
+        if record.expressions:
+            self.holds[key] = Hold(record.incarnation, record.expressions)
+            self.held.update(record.expressions)
+        return self._rewant(offset)
+
+    def _dropped(self, offset: int, record: Dropped) -> list[Event]:
+        gone = [
+            key
+            for key, hold in self.holds.items()
+            if key[0] == record.proxy and hold.incarnation == record.incarnation
+        ]
+        for key in gone:
+            self._release(key)
+        return [*self._rewant(offset), HoldsDropped(record.proxy, record.incarnation)]
+
+    def _release(self, key: tuple[ProxyId, SessionId]) -> None:
+        hold = self.holds.pop(key, None)
+        for expression in hold.expressions if hold else ():
+            self.held[expression] -= 1
+            if not self.held[expression]:
+                del self.held[expression]
+
+    def _asked(self, offset: int, record: Asked) -> list[Event]:
+        asks = self.asks.setdefault(record.link, Asks())
+        if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
+            return []
+        asks.epoch, asks.serial = record.link_epoch, record.serial
+        asks.filters = {
+            expression: installed
+            for expression, installed in asks.filters.items()
+            if record.installations.get(expression) == installed.installation
+        }
+        events: list[Event] = []
+        for expression, installation in record.installations.items():
+            if expression not in asks.filters:
+                installed = asks.filters[expression] = Filter(installation, dict(self.frontier))
+                events += self._installed(record.link, expression, installed)
+        return events + self._rewant(offset)
+
+    def _installed(self, neighbour: SiteId, expression: str, installed: Filter) -> list[Event]:
+        own = self.frontier[self.origin]
+        events = self._announce(neighbour, expression, installed, self.origin, own)
+        for origin, above in self.effective.get(expression, {}).items():
+            if self.upstream[origin] != neighbour:
+                events += self._announce(neighbour, expression, installed, origin, above)
+        return events
+
+    def _announce(
+        self, neighbour: SiteId, expression: str, installed: Filter, origin: Origin, above: int
+    ) -> list[Event]:
+        if origin in installed.above:
+            return []
+        above = max(above, installed.at.get(origin, NOTHING))
+        installed.above[origin] = above
+        told = Effective(self.site, 0, expression, installed.installation, origin, above)
+        return [Announced(neighbour, told)]
+
+    def _rewant(self, offset: int) -> list[Event]:
+        """Compute again what we ask of each neighbour: what is held here, and what the others ask of us."""
+        changed: list[Event] = []
+        for neighbour in self.neighbours:
+            needed = set(self.held)
+            for other, asks in self.asks.items():
+                if other != neighbour:
+                    needed.update(asks.filters)
+            wants = self.wants[neighbour]
+            if needed != wants.keys():
+                self._change_wants(neighbour, needed, offset)
+                changed.append(WantsChanged(neighbour))
+        return changed
+
+    def _change_wants(self, neighbour: SiteId, needed: set[str], offset: int) -> None:
+        wants = self.wants[neighbour]
+        for expression in [expression for expression in wants if expression not in needed]:
+            del wants[expression]
+            known = self.effective.get(expression, {})
+            for origin in [origin for origin in known if self.upstream[origin] == neighbour]:
+                del known[origin]
+            if not known:
+                self.effective.pop(expression, None)
+        for expression in needed - wants.keys():
+            wants[expression] = offset
+
+    # ------------------------------------------------------------ questions
+
+    def covered_above(self, origin: Origin, expressions: Iterable[str]) -> int | None:
+        """Return the offset above which this log has all matches of all expressions, None if not yet known."""
+        if origin == self.origin:
+            return NOTHING
+        above = NOTHING
+        for expression in expressions:
+            start = self.effective.get(expression, {}).get(origin)
+            if start is None:
+                return None
+            above = max(above, start)
+        return above
+
+    def standing(self, neighbour: SiteId, installations: dict[str, int]) -> list[Effective]:
+        """Return the announcements in force for that neighbour, to be repeated on a resume (rule 12)."""
+        asks = self.asks.get(neighbour, Asks())
+        return [
+            Effective(self.site, 0, expression, installed.installation, origin, above)
+            for expression, installed in asks.filters.items()
+            if installations.get(expression) == installed.installation
+            for origin, above in installed.above.items()
+        ]
+
+    # ------------------------------------------------------------ keeping
+
+    def snapshot(self) -> bytes:
+        return msgspec.msgpack.encode(
+            Snapshot(
+                self.position,
+                self.frontier,
+                [(proxy, session, hold) for (proxy, session), hold in self.holds.items()],
+                self.asks,
+                self.wants,
+                self.effective,
+                self.acceptance.link_epochs,
+                self.acceptance.upstream,
+            )
+        )
+
+    @classmethod
+    def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
+        """Return the state of a snapshot. Neighbours may have changed since; their asks follow at the next change."""
+        kept = msgspec.msgpack.decode(data, type=Snapshot)
+        state = cls(site, neighbours)
+        state.position = kept.position
+        state.acceptance = Acceptance(state.origin, kept.frontier, kept.link_epochs, kept.upstream)
+        state.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
+        for hold in state.holds.values():
+            state.held.update(hold.expressions)
+        state.asks = kept.asks
+        state.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in state.neighbours}
+        state.effective = kept.effective
+        return state
+
+    def copy(self) -> SiteState:
+        return SiteState.restore(self.site, self.neighbours, self.snapshot())

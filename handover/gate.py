@@ -1,0 +1,88 @@
+"""Gates: how a session joins an origin's live stream without a loss or a repeat.
+
+There is one recovery primitive, catch-up, and this is it. The session has seen an origin up to C (`seen`). The live
+stream at this proxy covers it from above X on. While the gate is closed, live matches of that origin wait; other
+origins flow on. Where X lies above C, (C, X] is fetched from the origin's own log; then the gate opens, and what
+waits above X follows.
+
+A planned handover, a thaw, a crash failover, a broken installation and a late site are the same gate with another C:
+
+====================  ================================  ===============================
+                      C                                 X
+====================  ================================  ===============================
+shadow of a target    not known until the merge         where its installation starts
+merge                 the source's cut                  the same, for the final descriptor
+freeze, then thaw     the cut                           the cut: nothing is missing
+failover, restart     the checkpoint's frontier         where the installation starts
+broken installation   the frontier at the break         where the new one starts
+====================  ================================  ===============================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from waypost.identity import NOTHING
+from waypost.limits import GATE_BUFFER
+
+Item = TypeVar("Item")
+
+
+class Gate(Generic[Item]):
+    """The gate of one origin of one session.
+
+    Args:
+        seen: C; None as long as it is not known.
+        from_above: the origin's frontier here when this gate began to keep live matches.
+    """
+
+    __slots__ = ("_buffer", "_limit", "from_above", "fetching", "seen")
+
+    def __init__(self, seen: int | None, from_above: int, limit: int = GATE_BUFFER) -> None:
+        self.seen = seen
+        self.from_above = from_above
+        self.fetching = False
+        self._buffer: list[tuple[int, Item]] = []
+        self._limit = limit
+
+    def keep(self, offset: int, item: Item) -> None:
+        """Keep a live match. Past the bound all goes, and the catch-up will reach up to here instead."""
+        if len(self._buffer) >= self._limit:
+            self.restart(offset)
+        else:
+            self._buffer.append((offset, item))
+
+    def restart(self, from_above: int) -> None:
+        """Begin again to keep live matches, from above this offset on."""
+        self._buffer.clear()
+        self.from_above = from_above
+
+    def covered_from(self, installed_above: int | None) -> int | None:
+        """Return X, given from where the site's installation covers the origin; None: not known yet."""
+        return None if installed_above is None else max(self.from_above, installed_above)
+
+    def missing(self, covered_from: int | None) -> tuple[int, int] | None:
+        """Return (C, X) if (C, X] must be fetched, None if nothing is missing or X or C is not known."""
+        if covered_from is None or self.seen is None or self.seen >= covered_from:
+            return None
+        return (self.seen, covered_from)
+
+    def may_open(self, covered_from: int | None) -> bool:
+        return covered_from is not None and self.seen is not None and self.seen >= covered_from
+
+    def fetched(self, through: int) -> None:
+        """Everything up to `through` has been taken."""
+        if self.seen is None or through > self.seen:
+            self.seen = through
+
+    def open(self, take: Callable[[int, Item], None]) -> None:
+        """Give what waited above C, in order."""
+        above = NOTHING if self.seen is None else self.seen
+        for offset, item in self._buffer:
+            if offset > above:
+                take(offset, item)
+        self._buffer.clear()
+
+    def __len__(self) -> int:
+        return len(self._buffer)

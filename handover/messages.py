@@ -1,0 +1,99 @@
+"""What source and target of a handover say to each other.
+
+Every message carries the session, the transfer's id and the epoch that is being handed over; it is idempotent, and
+refused where it belongs to another transfer. T -> S: Prepare, ChunkStored, Ready, Aborted. S -> T: Prepared, Chunk,
+Frozen, Refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from waypost.identity import Epoch, Origin, SessionId
+
+
+class TransferMessage(msgspec.Struct, frozen=True):
+    session: SessionId
+    transfer: str
+    epoch: Epoch
+
+
+class Prepare(TransferMessage, tag="prepare", frozen=True):
+    """Will you hand me the session that you own at `epoch`? `reason`: attach, drain, rebalance.
+
+    `receiver` is the one that attached there, if that is the reason: it is here no more.
+    """
+
+    reason: str = "attach"
+    receiver: str = ""
+
+
+class Prepared(TransferMessage, tag="prepared", frozen=True):
+    """Yes. The session as it is now; it goes on being served here. Chunks of what is stored follow.
+
+    `stored`: the number of the last entry that they will bring, 0 if there is none.
+    """
+
+    descriptor: dict[str, Any]
+    stored: int
+
+
+class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One stored notification: its number in the session, what it matched, and itself as it is delivered."""
+
+    number: int
+    matched: tuple[str, ...]
+    origin: Origin
+    offset: int
+    delivery: bytes
+
+
+class Chunk(TransferMessage, tag="chunk", frozen=True):
+    """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ..."""
+
+    number: int
+    entries: list[StoredEntry]
+    checksum: int
+
+
+class ChunkStored(TransferMessage, tag="chunk-stored", frozen=True):
+    """All chunks up to this number have come."""
+
+    number: int
+
+
+class Ready(TransferMessage, tag="ready", frozen=True):
+    """I see every origin's notifications from above `coverage` on; null: not known yet, I shall catch up."""
+
+    coverage: dict[Origin, int | None]
+
+
+class Frozen(TransferMessage, tag="frozen", frozen=True):
+    """The session is still. `cut` is its frontier, the descriptor is as it is at the cut, `chunks` went before.
+
+    `oldest`: entries with a lower number went to all receivers meanwhile.
+    """
+
+    descriptor: dict[str, Any]
+    cut: dict[Origin, int]
+    chunks: int
+    oldest: int
+    next_number: int
+
+
+class Refused(TransferMessage, tag="refused", frozen=True):
+    """I do not hand over: `reason`. A staged copy waits for the registry, never for this message."""
+
+    reason: str
+
+
+class Aborted(TransferMessage, tag="aborted", frozen=True):
+    """I have no such transfer, or have it no more."""
+
+    reason: str
+
+
+ToSource = Prepare | ChunkStored | Ready | Aborted
+ToTarget = Prepared | Chunk | Frozen | Refused

@@ -1,0 +1,212 @@
+"""The source's side of one transfer: the owner at epoch e, from the target's question to the registry's word.
+
+The source serves until it freezes. While COPYING it sends what is stored ahead; READY tells it from where on the
+target sees each origin, and it runs on, WAITING, until its own frontier has passed that, bounded in time - what it
+has not passed, the target catches up. FROZEN, it delivers, stores and accepts nothing for the session; its frontier
+is the cut, and only the registry decides what comes next:
+
+* the row names the target at e + 1: release;
+* the source tires, or the target is gone: it never just thaws, it takes e + 1 for itself by the same
+  compare-and-set. Exactly one of the two wins, so no late message can ever bring two owners.
+
+If a message is lost: Prepared, Chunk and Frozen are sent again on Retry; a lost ChunkStored or Ready is repeated by
+the target; a lost answer of the registry is settled by reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from handover.machine import (
+    Claim,
+    ClaimUnknown,
+    Deadline,
+    Machine,
+    OwnedByOther,
+    OwnedByUs,
+    OwnerUnchanged,
+    PeerGone,
+    ReadOwner,
+    Retry,
+    Table,
+    Timing,
+)
+from handover.messages import Aborted, ChunkStored, Prepare, Ready
+from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
+
+
+class SourceState(Enum):
+    COPYING = auto()
+    WAITING = auto()
+    FROZEN = auto()
+    RECLAIMING = auto()
+    ENDED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The session's frontier has passed what the target is covered from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendPrepared:
+    """Send the session as it is now, and begin to send chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendChunks:
+    """Send chunks as far as the window allows; on Retry, again from the first one not acknowledged."""
+
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Stop delivering, storing and accepting for the session, durably known as frozen; take the cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrozen:
+    """Send the chunks that are left, then the cut and the descriptor as they are now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thaw:
+    """Serve again, at this epoch, and take what was passed over while frozen."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tell the receivers where the session went, and delete it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The transfer came to nothing; the session was served all the time."""
+
+
+_S = SourceState
+
+TABLE: Table = {
+    (_S.COPYING, Prepare): ((SendPrepared,), _S.COPYING),
+    (_S.COPYING, ChunkStored): ((SendChunks,), _S.COPYING),
+    (_S.COPYING, Retry): ((SendChunks,), _S.COPYING),
+    (_S.COPYING, Ready): ((), _S.WAITING),
+    (_S.COPYING, Passed): ((), _S.COPYING),
+    (_S.COPYING, Aborted): ((Forget,), _S.ENDED),
+    (_S.COPYING, PeerGone): ((Forget,), _S.ENDED),
+    (_S.COPYING, Deadline): ((Forget,), _S.ENDED),
+    (_S.COPYING, OwnerUnchanged): ((), _S.COPYING),
+    (_S.COPYING, OwnedByOther): ((Release,), _S.ENDED),
+    (_S.WAITING, Prepare): ((), _S.WAITING),
+    (_S.WAITING, ChunkStored): ((), _S.WAITING),
+    (_S.WAITING, Ready): ((), _S.WAITING),
+    (_S.WAITING, Retry): ((), _S.WAITING),
+    (_S.WAITING, Passed): ((Freeze, SendFrozen), _S.FROZEN),
+    (_S.WAITING, Deadline): ((Freeze, SendFrozen), _S.FROZEN),
+    (_S.WAITING, Aborted): ((Forget,), _S.ENDED),
+    (_S.WAITING, PeerGone): ((Forget,), _S.ENDED),
+    (_S.WAITING, OwnerUnchanged): ((), _S.WAITING),
+    (_S.WAITING, OwnedByOther): ((Release,), _S.ENDED),
+    (_S.FROZEN, Prepare): ((), _S.FROZEN),
+    (_S.FROZEN, ChunkStored): ((), _S.FROZEN),
+    (_S.FROZEN, Ready): ((SendFrozen,), _S.FROZEN),
+    (_S.FROZEN, Passed): ((), _S.FROZEN),
+    (_S.FROZEN, Retry): ((SendFrozen,), _S.FROZEN),
+    (_S.FROZEN, Aborted): ((Claim,), _S.RECLAIMING),
+    (_S.FROZEN, PeerGone): ((Claim,), _S.RECLAIMING),
+    (_S.FROZEN, Deadline): ((Claim,), _S.RECLAIMING),
+    (_S.FROZEN, OwnerUnchanged): ((), _S.FROZEN),
+    (_S.FROZEN, OwnedByOther): ((Release,), _S.ENDED),
+    (_S.RECLAIMING, Prepare): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, ChunkStored): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, Ready): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, Passed): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, Aborted): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, PeerGone): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, Deadline): ((), _S.RECLAIMING),
+    (_S.RECLAIMING, Retry): ((Claim,), _S.RECLAIMING),
+    (_S.RECLAIMING, ClaimUnknown): ((ReadOwner,), _S.RECLAIMING),
+    (_S.RECLAIMING, OwnerUnchanged): ((Claim,), _S.RECLAIMING),
+    (_S.RECLAIMING, OwnedByUs): ((Thaw,), _S.ENDED),
+    (_S.RECLAIMING, OwnedByOther): ((Release,), _S.ENDED),
+}
+
+
+class SourceTransfer(Machine):
+    """One transfer, as the source sees it. Created by a Prepare that the source accepts, then fed with it.
+
+    Args:
+        owned: this proxy and the epoch at which it owns the session.
+        target: who asked.
+        transfer: the transfer's id.
+    """
+
+    table = TABLE
+    ended = SourceState.ENDED
+
+    def __init__(
+        self,
+        session: SessionId,
+        owned: Ownership,
+        target: ProxyId,
+        transfer: str,
+        timing: Timing,
+        now_ms: int,
+    ) -> None:
+        super().__init__(SourceState.COPYING)
+        self.session = session
+        self.owned = owned
+        self.wanted = owned.next(owned.proxy)
+        self.target = target
+        self.transfer = transfer
+        self.coverage: dict[Origin, int | None] = {}
+        self._timing = timing
+        self._retry_at = now_ms + timing.retry_ms
+        self._deadline_at = now_ms + timing.prepare_ms
+
+    def step(self, given: object, now_ms: int) -> list[object]:
+        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        before = self.state
+        kinds = self.transition(given)
+        if isinstance(given, Ready) and before is SourceState.COPYING:
+            self.coverage = given.coverage
+        if self.state is not before or isinstance(given, ChunkStored):
+            self._rearm(now_ms)
+        return [self._effect(kind, again=isinstance(given, Retry)) for kind in kinds]
+
+    def tick(self, now_ms: int) -> list[object]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        if self.over:
+            return []
+        if now_ms >= self._deadline_at:
+            self._deadline_at = now_ms + self._timing.frozen_ms
+            return self.step(Deadline(), now_ms)
+        if now_ms >= self._retry_at:
+            self._retry_at = now_ms + self._timing.retry_ms
+            return self.step(Retry(), now_ms)
+        return []
+
+    def next_deadline(self) -> int | None:
+        return None if self.over else min(self._retry_at, self._deadline_at)
+
+    def _rearm(self, now_ms: int) -> None:
+        patience = {
+            SourceState.COPYING: self._timing.prepare_ms,
+            SourceState.WAITING: self._timing.passing_ms,
+        }.get(self.state, self._timing.frozen_ms)  # type: ignore[call-overload]
+        self._retry_at = now_ms + self._timing.retry_ms
+        self._deadline_at = now_ms + patience
+
+    def _effect(self, kind: type, *, again: bool) -> object:
+        if kind is Claim:
+            return Claim(self.owned, self.wanted)
+        if kind is Thaw:
+            return Thaw(self.wanted.epoch)
+        if kind is SendChunks:
+            return SendChunks(again)
+        effect: object = kind()
+        return effect

@@ -1,0 +1,228 @@
+"""The target's side of one transfer: it takes a session from the source at epoch e, to own it at e + 1.
+
+PREPARING, it asks. SHADOWING, it has installed the subscriptions, keeps every match of the live stream behind gates,
+takes the chunks of what is stored, and learns from where on it is covered for each origin. READY, it has told the
+source so. When the source has frozen it merges: drops from the gates what lies at or below the cut, and stores
+everything durably, STAGING. Then it may commit, COMMITTING: the registry's compare-and-set, which either happened or
+not, whatever became of the answer.
+
+Until it has staged, a refusal, an end of patience or the end of the source's lease discards the shadow; with the
+source's lease ended it fails over instead (handover rule 4). A staged copy waits for the registry, never for a message
+(rule 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from handover.machine import (
+    Claim,
+    ClaimUnknown,
+    Deadline,
+    Machine,
+    OwnedByOther,
+    OwnedByUs,
+    OwnerUnchanged,
+    PeerGone,
+    ReadOwner,
+    Retry,
+    Table,
+    Timing,
+)
+from handover.messages import Chunk, Frozen, Prepared, Refused
+from waypost.identity import Ownership, ProxyId, SessionId
+
+
+class TargetState(Enum):
+    PREPARING = auto()
+    SHADOWING = auto()
+    READY = auto()
+    STAGING = auto()
+    COMMITTING = auto()
+    ENDED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """All that was stored at Prepare has come, and coverage is known, or has been waited for long enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The merged session is stored durably."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """The merged session could not be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendPrepare:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Set up the shadow: hold its expressions, close a gate for every origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeChunk:
+    """Take the chunk's entries if it is the next one; acknowledge all that came."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeChunks:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SendReady:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Make the session of the shadow, the chunks and the cut; store it, staged; answer Staged or StoreFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """The session is ours at the new epoch: serve it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop the shadow or the staged copy; those who wait for the session try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAborted:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class FailOver:
+    """The owner is dead: take the next epoch and rebuild from the changelog."""
+
+
+_T = TargetState
+
+
+def _before_staging() -> dict[tuple[Enum, type], tuple[tuple[type, ...], Enum]]:
+    """Rows that are the same for as long as nothing is staged."""
+    rows: dict[tuple[Enum, type], tuple[tuple[type, ...], Enum]] = {}
+    for state in (_T.PREPARING, _T.SHADOWING, _T.READY):
+        rows |= {
+            (state, Refused): ((Discard,), _T.ENDED),
+            (state, Deadline): ((SendAborted, Discard), _T.ENDED),
+            (state, PeerGone): ((Discard, FailOver), _T.ENDED),
+            (state, OwnedByOther): ((Discard,), _T.ENDED),
+            (state, OwnedByUs): ((Discard,), _T.ENDED),
+            (state, OwnerUnchanged): ((), state),
+        }
+    return rows
+
+
+TABLE: Table = _before_staging() | {
+    (_T.PREPARING, Retry): ((SendPrepare,), _T.PREPARING),
+    (_T.PREPARING, Prepared): ((Install,), _T.SHADOWING),
+    (_T.SHADOWING, Prepared): ((), _T.SHADOWING),
+    (_T.SHADOWING, Chunk): ((TakeChunk,), _T.SHADOWING),
+    (_T.SHADOWING, Retry): ((AcknowledgeChunks,), _T.SHADOWING),
+    (_T.SHADOWING, Complete): ((SendReady,), _T.READY),
+    (_T.READY, Prepared): ((), _T.READY),
+    (_T.READY, Chunk): ((TakeChunk,), _T.READY),
+    (_T.READY, Complete): ((), _T.READY),
+    (_T.READY, Retry): ((SendReady,), _T.READY),
+    (_T.READY, Frozen): ((Merge,), _T.STAGING),
+    (_T.STAGING, Prepared): ((), _T.STAGING),
+    (_T.STAGING, Chunk): ((), _T.STAGING),
+    (_T.STAGING, Frozen): ((), _T.STAGING),
+    (_T.STAGING, Refused): ((), _T.STAGING),
+    (_T.STAGING, PeerGone): ((), _T.STAGING),
+    (_T.STAGING, Retry): ((), _T.STAGING),
+    (_T.STAGING, Deadline): ((), _T.STAGING),
+    (_T.STAGING, OwnerUnchanged): ((), _T.STAGING),
+    (_T.STAGING, OwnedByOther): ((Discard,), _T.ENDED),
+    (_T.STAGING, StoreFailed): ((SendAborted, Discard), _T.ENDED),
+    (_T.STAGING, Staged): ((Claim,), _T.COMMITTING),
+    (_T.COMMITTING, Prepared): ((), _T.COMMITTING),
+    (_T.COMMITTING, Chunk): ((), _T.COMMITTING),
+    (_T.COMMITTING, Frozen): ((), _T.COMMITTING),
+    (_T.COMMITTING, Refused): ((), _T.COMMITTING),
+    (_T.COMMITTING, PeerGone): ((), _T.COMMITTING),
+    (_T.COMMITTING, Deadline): ((), _T.COMMITTING),
+    (_T.COMMITTING, Retry): ((Claim,), _T.COMMITTING),
+    (_T.COMMITTING, ClaimUnknown): ((ReadOwner,), _T.COMMITTING),
+    (_T.COMMITTING, OwnerUnchanged): ((Claim,), _T.COMMITTING),
+    (_T.COMMITTING, OwnedByUs): ((Adopt,), _T.ENDED),
+    (_T.COMMITTING, OwnedByOther): ((Discard,), _T.ENDED),
+}
+
+
+class TargetTransfer(Machine):
+    """One transfer, as the target sees it. Starts with :meth:`begin`.
+
+    Args:
+        source: the registry's row of the owner, as it is claimed from.
+        proxy: this proxy.
+        transfer: the transfer's id, chosen here.
+    """
+
+    table = TABLE
+    ended = TargetState.ENDED
+
+    def __init__(
+        self,
+        session: SessionId,
+        source: Ownership,
+        proxy: ProxyId,
+        transfer: str,
+        timing: Timing,
+        now_ms: int,
+    ) -> None:
+        super().__init__(TargetState.PREPARING)
+        self.session = session
+        self.owned = source
+        self.wanted = source.next(proxy)
+        self.transfer = transfer
+        self.began_ms = now_ms
+        self._timing = timing
+        self._retry_at = now_ms + timing.retry_ms
+        self._deadline_at = now_ms + timing.prepare_ms
+
+    def begin(self) -> list[object]:
+        return [SendPrepare()]
+
+    def step(self, given: object, now_ms: int) -> list[object]:
+        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        before = self.state
+        kinds = self.transition(given)
+        if self.state is not before or isinstance(given, Chunk):
+            self._retry_at = now_ms + self._timing.retry_ms
+            self._deadline_at = now_ms + self._timing.prepare_ms
+        return [self._effect(kind) for kind in kinds]
+
+    def tick(self, now_ms: int) -> list[object]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        if self.over:
+            return []
+        if now_ms >= self._deadline_at:
+            self._deadline_at = now_ms + self._timing.prepare_ms
+            return self.step(Deadline(), now_ms)
+        if now_ms >= self._retry_at:
+            self._retry_at = now_ms + self._timing.retry_ms
+            return self.step(Retry(), now_ms)
+        return []
+
+    def next_deadline(self) -> int | None:
+        return None if self.over else min(self._retry_at, self._deadline_at)
+
+    def _effect(self, kind: type) -> object:
+        if kind is Claim:
+            return Claim(self.owned, self.wanted)
+        effect: object = kind()
+        return effect

@@ -1,0 +1,238 @@
+"""The command line. Human errors are one line on stderr; exit statuses say who is at fault.
+
+0 done; 1 the answer is no; 2 wrong usage or a bad expression; 3 not reachable in time; 4 refused; 5 not found or
+conflict; 27 waited in vain; 70 internal; 130 by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from waypost.errors import Refused, WaypostError
+
+app = typer.Typer(
+    name="waypost",
+    help="A federated proxy service for content-based notifications.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+sessions_app = typer.Typer(help="Sessions of the federation.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(sessions_app, name="sessions")
+
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]
+Proxy = Annotated[
+    str | None,
+    typer.Option("--proxy", envvar="WAYPOST_PROXY", help="ws://host:port; without it a proxy is found by mDNS."),
+]
+
+
+# ---------------------------------------------------------------- serving
+
+
+@app.command()
+def serve(
+    name: Annotated[str | None, typer.Option(help="Name of this proxy, unique in the federation.")] = None,
+    site: Annotated[str | None, typer.Option(help="Site whose log this proxy reads and writes.")] = None,
+    neighbours: Annotated[str | None, typer.Option(help="Sites to exchange with, separated by commas.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder for everything embedded.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any.")] = None,
+    advertise: Annotated[str | None, typer.Option(help="ws://host:port that others use.")] = None,
+    kafka: Annotated[str | None, typer.Option(help="host:port of the site's Kafka; else the embedded log.")] = None,
+    etcd: Annotated[str | None, typer.Option(help="host:port of etcd; else the embedded registry.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Of Kafka topics and etcd keys.")] = None,
+    lease_ttl_ms: Annotated[int | None, typer.Option(help="How long a silent proxy counts as alive.")] = None,
+    durable: Annotated[bool | None, typer.Option(help="Embedded parts survive a power cut, not only a crash.")] = None,
+    discovery: Annotated[bool | None, typer.Option(help="Announce this proxy by mDNS.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A TOML file.")] = None,
+    json_: Json = False,
+) -> None:
+    """Run one proxy, until SIGTERM or Ctrl-C.
+
+    Example: waypost serve --name a --site A --neighbours B --data run
+    """
+    from node.config import load_config
+    from node.service import run, set_up_logging
+
+    flags = {
+        key: value
+        for key, value in locals().items()
+        if key not in ("config", "json_", "load_config", "run", "set_up_logging")
+    }
+    set_up_logging(json=json_)
+    settings = load_config(flags, config)
+
+    def started(url: str) -> None:
+        if json_:
+            print(json.dumps({"v": 1, "proxy": settings.name, "site": settings.site, "url": url}), flush=True)
+        else:
+            print(f"proxy {settings.name} of site {settings.site} listens at {url}", flush=True)
+
+    run(settings, started)
+
+
+# ---------------------------------------------------------------- clients
+
+
+@app.command()
+def sub(
+    expression: Annotated[str, typer.Argument(help="What to receive, in the subscription language.")],
+    session: Annotated[str | None, typer.Option(help="Session to attach to; without it one of our own, for now.")] = None,
+    receiver: Annotated[str, typer.Option(help="Which of the session's receivers we are.")] = "main",
+    count: Annotated[int, typer.Option("-C", "--count", help="End after so many.")] = 0,
+    wait: Annotated[float, typer.Option("-W", "--wait", help="End with status 27 after so many seconds.")] = 0,
+    format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Receive notifications, one line each, until Ctrl-C.
+
+    Example: waypost sub 'origin == "JFK" && dep_delay > 30'
+    """
+    import asyncio
+
+    from node.console import receive
+
+    asyncio.run(
+        receive(
+            expression,
+            session=session,
+            receiver=receiver,
+            count=count,
+            wait_s=wait,
+            form=format_,
+            proxy=proxy,
+            as_json=json_,
+        )
+    )
+
+
+@app.command()
+def pub(
+    attributes: Annotated[
+        list[str] | None, typer.Argument(help="name=value or name:type=value; '-' reads one JSON object from stdin.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Publish one notification; print its coordinate once it is safe.
+
+    Example: waypost pub origin=JFK dep_delay:int32=45
+    """
+    import asyncio
+
+    from node.console import notifications_of, send
+
+    asyncio.run(send(notifications_of(attributes or [], lines=lines), proxy=proxy, as_json=json_))
+
+
+@sessions_app.command("ls")
+def sessions_ls(proxy: Proxy = None, json_: Json = False) -> None:
+    """List all sessions: owner, epoch, and what the asked proxy knows of its own."""
+    from node.console import list_sessions
+
+    list_sessions(proxy, as_json=json_)
+
+
+@sessions_app.command("show")
+def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> None:
+    """Show one session."""
+    from node.console import show_session
+
+    show_session(session, proxy, as_json=json_)
+
+
+@app.command()
+def match(
+    expression: Annotated[str | None, typer.Argument(help="A subscription.")] = None,
+    notification: Annotated[str | None, typer.Argument(help="A JSON object.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="A file of JSON lines, '-' for stdin.")] = None,
+    json_: Json = False,
+) -> None:
+    """Evaluate a subscription: true, false or bottom.
+
+    Example: waypost match 'dep_delay > 30' '{"dep_delay": 45}'
+    """
+    from node.console import match_batch, match_one
+
+    if batch is not None:
+        match_batch(batch)
+    elif expression is None or notification is None:
+        raise Refused("an expression and a notification, or --batch FILE")
+    else:
+        match_one(expression, notification, as_json=json_)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return "--json" in arguments
+
+
+def report(error: WaypostError, *, as_json: bool) -> int:
+    """Print an error the way it was asked for; return the exit status."""
+    if as_json:
+        body: dict[str, Any] = {
+            "code": error.code,
+            "message": error.message,
+            "hint": error.hint,
+            "field": error.field,
+            "definite": error.definite,
+            "retry_after_ms": error.retry_after_ms,
+        }
+        offset = getattr(error, "offset", None)
+        if offset is not None:
+            body["offset"] = offset
+        print(json.dumps({"v": 1, "error": body}))
+    else:
+        print(f"error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+    return error.exit_status
+
+
+def _load_commands(arguments: list[str]) -> None:
+    """Add the commands of the rooms above, which we must not import: the one that is called, or all for the help."""
+    own = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    called = next((each for each in arguments if not each.startswith("-")), None)
+    for entry in entry_points(group="waypost.commands"):
+        if called == entry.name or (called is None and entry.name not in own):
+            app.command(entry.name)(entry.load())
+
+
+def main() -> None:
+    """The entry point `waypost`."""
+    arguments = sys.argv[1:]
+    try:
+        _load_commands(arguments)
+        status = app(args=arguments, standalone_mode=False, prog_name="waypost")
+    except WaypostError as error:
+        status = report(error, as_json=_wants_json(arguments))
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        status = 2
+    except click.ClickException as error:
+        status = report(Refused(error.format_message(), hint="waypost --help"), as_json=_wants_json(arguments))
+    except (click.Abort, KeyboardInterrupt):
+        status = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

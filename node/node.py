@@ -1,0 +1,460 @@
+"""One running node: it receives, steps the engine, performs what comes out, and sets the timer again. Nothing else.
+
+What is decided, the engine decides; what fails here is told to the engine, or tried again with back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+import structlog
+
+from federation.messages import (
+    CatchUp,
+    CatchUpFailed,
+    CaughtUp,
+    LinkAppended,
+    LinkOpen,
+    LinkRecords,
+    LinkWants,
+)
+from federation.ports import Lease, ProxyRow, RegistryEvent
+from handover.messages import TransferMessage
+from node.config import NodeConfig
+from node.history import History, Requests
+from node.links import Links
+from node.parts import Parts, changelog_locator, open_changelog
+from node.peers import Peers
+from proxy import effects
+from proxy.context import Settings
+from proxy.engine import Engine
+from waypost.clock import Clock, SystemClock, full_jitter_ms
+from waypost.errors import Internal, Unreachable, WaypostError
+from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
+from waypost.limits import APPENDS_UNDER_WAY
+from waypost.messages import ClientMessage
+
+log = structlog.get_logger("waypost")
+SAY_SO_S = 4.0
+"""A part that is not there is named within this time."""
+
+
+class Connection:
+    """A client's connection, as the engine's effects reach it. `send` never waits."""
+
+    def __init__(self, send: Callable[[msgspec.Struct], None], hang_up: Callable[[str], None]) -> None:
+        self.send = send
+        self.hang_up = hang_up
+
+
+class Node:
+    """A proxy with its parts.
+
+    Args:
+        parts: not started yet; the node starts and closes them.
+        url: gives where clients and peers reach this node, once it listens.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        parts: Parts,
+        url: Callable[[], str],
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        self.parts = parts
+        self.proxy = ProxyId(config.name)
+        self.site = SiteId(config.site)
+        self.engine: Engine | None = None
+        self.ready = False
+        self.troubles: dict[str, str] = {}
+        """What is not there at the moment, by part, in words."""
+        self._url = url
+        self._clock = clock or SystemClock()
+        self._chance = chance or random.Random()
+        self._connections: dict[int, Connection] = {}
+        self._last_connection = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._appends = 0
+        self._append_room = asyncio.Event()
+        self._foreign_changelogs: dict[str, Any] = {}
+        self._facts: deque[effects.Attest] = deque()
+        self._facts_due = asyncio.Event()
+        self.lease: Lease | None = None
+        self.peers = Peers(self.proxy, self._row, lambda: self._engine.context.incarnation)
+        self.requests = Requests(self.peers, self.rows_of)
+
+    @property
+    def _engine(self) -> Engine:
+        if self.engine is None:
+            raise Internal("the node has not started yet")
+        return self.engine
+
+    # ------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        """Start, and serve until cancelled."""
+        try:
+            await self._start()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._tail(), name="tail")
+                group.create_task(self._watch(), name="watch")
+                group.create_task(self._live(), name="lease")
+                group.create_task(self._journal(), name="journal")
+        finally:
+            await self._stop()
+
+    async def _start(self) -> None:
+        parts = self.parts
+        restored = await self._patiently("store", parts.store.load)
+        for name, part in (("log", parts.log), ("changelog", parts.changelog), ("journal", parts.journal)):
+            await self._patiently(name, part.start)
+        await self._patiently("registry", parts.registry.start)
+        settings = Settings(
+            self.proxy, self.site, tuple(SiteId(each) for each in self.config.neighbours)
+        )
+        self.engine = Engine(settings, self._clock, self._chance, restored)
+        if restored is None:
+            self.engine.state.position = await self._patiently("log", parts.log.first)
+        self.history = History(self.engine.state, parts.log)
+        self.links = Links(
+            self.proxy, lambda: self._engine.state, self.rows_of, parts.log, parts.registry, self.peers
+        )
+
+    async def _stop(self) -> None:
+        """Leave in order: say what is complete, give back the lease, keep what is in memory."""
+        self._closing = True
+        self.ready = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.engine is not None:
+            with contextlib.suppress(WaypostError, TimeoutError):
+                async with asyncio.timeout(5):
+                    await self._leave(self.engine)
+            await self.links.close()
+        await self.peers.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for changelog in self._foreign_changelogs.values():
+            await changelog.close()
+        await self.parts.close()
+
+    async def _leave(self, engine: Engine) -> None:
+        saved = asyncio.get_running_loop().create_future()
+        engine.leave()
+        engine.keeper.saved(lambda error: saved.done() or saved.set_result(error))
+        self.drain()
+        await saved
+        while self._facts:
+            await self._attest_some()
+        if self.lease is not None:
+            await self.lease.end()
+
+    async def _patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
+        """Do what needs a part that may not be there yet: say so, and try again with back-off."""
+        attempt = 0
+        while True:
+            try:
+                async with asyncio.timeout(SAY_SO_S):
+                    result = await action()
+                self._there(part)
+                return result
+            except (WaypostError, TimeoutError) as error:
+                self._missing(part, error)
+            attempt += 1
+            await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
+
+    def _missing(self, part: str, error: BaseException) -> None:
+        text = str(error) or f"no answer within {SAY_SO_S:g} s"
+        if part not in self.troubles:
+            log.warning("part is not there; trying again", part=part, error=text)
+        self.troubles[part] = text
+
+    def _there(self, part: str) -> None:
+        if self.troubles.pop(part, None) is not None:
+            log.info("part is there again", part=part)
+
+    # ------------------------------------------------------------ the engine's inputs
+
+    async def _tail(self) -> None:
+        """Fold the site log for ever."""
+        engine = self._engine
+        while True:
+            try:
+                async for batch in self.parts.log.tail(engine.state.position):
+                    self._there("log")
+                    engine.log_batch(batch)
+                    self.links.folded()
+                    self.drain()
+            except Unreachable as error:
+                self._missing("log", error)
+            await asyncio.sleep(0.2)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async for event in self.parts.registry.watch():
+                    self._there("registry")
+                    self._heard(event)
+            except Unreachable as error:
+                self._missing("registry", error)
+            await asyncio.sleep(0.2)
+
+    def _heard(self, event: RegistryEvent) -> None:
+        self._engine.registry_event(event)
+        self.drain()
+
+    async def _live(self) -> None:
+        """Live under leases: announce, renew, and begin another life when a lease has ended."""
+        end = await self._patiently("log", self.parts.log.end)
+        while self._engine.state.position < end:
+            await asyncio.sleep(0.01)
+        while True:
+            life = new_incarnation()
+            began = self._clock.now_ms()
+            row = ProxyRow(
+                proxy=self.proxy,
+                incarnation=life,
+                site=self.site,
+                url=self._url(),
+                changelog=changelog_locator(self.config),
+            )
+            ttl = self.config.lease_ttl_ms
+            self.lease = await self._patiently("registry", lambda row=row: self.parts.registry.announce(row, ttl))
+            self._engine.lease_granted(life, began + ttl)
+            self.links.lease_begun(self.lease)
+            self.ready = True
+            self.drain()
+            await self._renew(self.lease)
+            self.ready = False
+            self.links.lease_ended()
+            self._engine.lease_lost()
+            self.drain()
+
+    async def _renew(self, lease: Lease) -> None:
+        """Return when the lease has ended."""
+        pause = lease.ttl_ms / 3000
+        while True:
+            await asyncio.sleep(pause)
+            began = self._clock.now_ms()
+            try:
+                async with asyncio.timeout(lease.ttl_ms / 1000):
+                    if not await lease.renew():
+                        return
+                self._there("registry")
+                self._engine.lease_renewed(began + lease.ttl_ms)
+            except (WaypostError, TimeoutError) as error:
+                self._missing("registry", error)
+
+    def connect(self, connection: Connection) -> int:
+        self._last_connection += 1
+        self._connections[self._last_connection] = connection
+        self._engine.client_connected(self._last_connection)
+        return self._last_connection
+
+    def disconnect(self, number: int) -> None:
+        self._connections.pop(number, None)
+        if self.engine is not None:
+            self.engine.client_disconnected(number)
+            self.drain()
+
+    def client_message(self, number: int, message: ClientMessage) -> None:
+        self._engine.client_message(number, message)
+        self.drain()
+
+    async def room(self) -> None:
+        """Wait while too much is on its way to the log: back-pressure on producers."""
+        while self._appends >= APPENDS_UNDER_WAY:
+            self._append_room.clear()
+            await self._append_room.wait()
+
+    async def peer_message(self, peer: ProxyId, message: object) -> None:
+        """Take a message of a proxy whose identity was proven."""
+        match message:
+            case TransferMessage():
+                self._engine.peer_message(peer, message)  # type: ignore[arg-type]
+                self.drain()
+            case LinkRecords():
+                self.links.records(message)
+            case LinkAppended():
+                self.links.appended(peer, message)
+            case LinkOpen():
+                await self.links.open(peer, message)
+            case LinkWants():
+                await self.links.wants(message)
+            case CatchUp():
+                self._spawn(self._serve_history(peer, message))
+            case CaughtUp() | CatchUpFailed():
+                self.requests.answer(message)
+
+    async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
+        try:
+            self.peers.send(peer, await self.history.answer(wanted))
+        except WaypostError as error:
+            self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
+
+    # ------------------------------------------------------------ who is there
+
+    def _row(self, proxy: ProxyId) -> ProxyRow | None:
+        return self._engine.context.proxies.get(proxy)
+
+    def rows_of(self, site: SiteId) -> list[ProxyRow]:
+        """Return the live proxies of a site, in a fixed order."""
+        rows = self._engine.context.proxies.values()
+        return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
+
+    def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
+        row = self._row(proxy) if self.engine is not None else None
+        return row is not None and row.incarnation == life
+
+    # ------------------------------------------------------------ the engine's effects
+
+    def drain(self) -> None:
+        """Perform what the engine wants done, and set the timer again."""
+        while self.engine is not None and (wanted := self.engine.take_effects()):
+            for effect in wanted:
+                self._perform(effect)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.engine is None or self._closing:
+            return
+        wait_ms = max(1, self.engine.next_deadline() - self._clock.now_ms())
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._engine.tick()
+        self.drain()
+
+    def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.Send():
+                connection = self._connections.get(effect.connection)
+                if connection is not None:
+                    connection.send(effect.message)
+            case effects.SendPeer():
+                self.peers.send(effect.proxy, effect.message)
+            case effects.Append():
+                self._appends += 1
+                self._spawn(self._append(effect))
+            case effects.Attest():
+                self._facts.append(effect)
+                self._facts_due.set()
+            case effects.Hangup():
+                connection = self._connections.get(effect.connection)
+                if connection is not None:
+                    connection.hang_up(effect.reason)
+            case _:
+                self._spawn(self._ask(effect))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a task failed", exc_info=task.exception())
+
+    async def _append(self, effect: effects.Append) -> None:
+        answer: list[int] | WaypostError
+        try:
+            answer = await self.parts.log.append(effect.records)
+        except WaypostError as error:
+            answer = error
+        self._appends -= 1
+        self._append_room.set()
+        effect.then(answer)
+        self.drain()
+
+    async def _ask(self, effect: Any) -> None:
+        """Perform an effect that is answered; every failure is an answer."""
+        try:
+            answer = await self._answer(effect)
+        except WaypostError as error:
+            answer = error
+        effect.then(answer)
+        self.drain()
+
+    async def _answer(self, effect: effects.Effect) -> Any:
+        registry = self.parts.registry
+        match effect:
+            case effects.CreateRow():
+                return await registry.create(effect.session, effect.ownership)
+            case effects.ClaimRow():
+                return await registry.claim(effect.session, effect.expected, effect.new)
+            case effects.ReadRow():
+                return await registry.owner(effect.session)
+            case effects.Save():
+                return await self.parts.store.apply(effect.batch)
+            case effects.LoadEntries():
+                return await self.parts.store.entries(effect.session, effect.after, effect.limit)
+            case effects.PutCheckpoint():
+                return await self.parts.changelog.put([effect.checkpoint])
+            case effects.FindCheckpoint():
+                return await self._find_checkpoint(effect.session)
+            case effects.FetchHistory():
+                return await self._fetch_history(effect)
+        raise Internal(f"no way to perform {type(effect).__name__}")
+
+    async def _fetch_history(self, effect: effects.FetchHistory) -> effects.History:
+        if effect.site == self.site:
+            answer = await self.history.answer(effect.wanted)
+        else:
+            answer = await self.requests.ask(effect.site, effect.wanted)
+        return effects.History(answer.records, answer.through, answer.first_kept)
+
+    async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
+        """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one."""
+        found = [await self.parts.changelog.latest(session)]
+        complete = True
+        own = changelog_locator(self.config)
+        for locator in self._engine.context.changelogs - {own}:
+            try:
+                changelog = self._foreign_changelogs.get(locator)
+                if changelog is None:
+                    changelog = open_changelog(locator)
+                    await changelog.start()
+                    self._foreign_changelogs[locator] = changelog
+                found.append(await changelog.latest(session))
+            except WaypostError:
+                complete = False
+        best = max((each for each in found if each), key=lambda each: each.rank, default=None)
+        return effects.FoundCheckpoint(best, complete)
+
+    async def _journal(self) -> None:
+        """Write facts in their order; what comes meanwhile is written together."""
+        while True:
+            await self._facts_due.wait()
+            self._facts_due.clear()
+            try:
+                await self._attest_some()
+            except Unreachable as error:
+                self._missing("journal", error)
+                await asyncio.sleep(0.2)
+                self._facts_due.set()
+
+    async def _attest_some(self) -> None:
+        taken = list(self._facts)
+        if not taken:
+            return
+        await self.parts.journal.attest([fact for effect in taken for fact in effect.facts])
+        self._there("journal")
+        for effect in taken:
+            self._facts.popleft()
+            effect.then(None)
+        self.drain()

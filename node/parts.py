@@ -1,0 +1,96 @@
+"""Where ports meet adapters: what a node stands on, by its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from federation.ports import Changelog, Journal, Registry, SiteLog
+from node.config import NodeConfig
+from proxy.ports import SessionStore
+from proxy.store import SqliteSessionStore
+from waypost.errors import BadConfiguration
+from waypost.identity import Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    log: SiteLog
+    registry: Registry
+    changelog: Changelog
+    journal: Journal
+    store: SessionStore
+
+    async def close(self) -> None:
+        for part in (self.journal, self.changelog, self.log, self.registry, self.store):
+            await part.close()
+
+
+def site_folder(config: NodeConfig) -> Path:
+    return config.data / "sites" / config.site
+
+
+def topic(config: NodeConfig, what: str) -> str:
+    return f"{config.prefix}.{config.site}.{what}"
+
+
+def changelog_locator(config: NodeConfig) -> str:
+    """Return where proxies of other sites can read this site's checkpoints."""
+    if config.kafka:
+        return f"kafka:{config.kafka}/{topic(config, 'changelog')}"
+    return f"file:{(site_folder(config) / 'changelog.db').resolve()}"
+
+
+def open_changelog(locator: str) -> Changelog:
+    """Return a reader of another site's changelog; not started yet."""
+    kind, _, where = locator.partition(":")
+    if kind == "file":
+        from federation.embedded.changelog import EmbeddedChangelog
+
+        return EmbeddedChangelog(Path(where))
+    if kind == "kafka":
+        from federation.kafka import KafkaChangelog
+
+        bootstrap, _, name = where.partition("/")
+        return KafkaChangelog(bootstrap, name)
+    raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
+
+
+def make_parts(config: NodeConfig, life: Incarnation) -> Parts:
+    """Return the parts, not started yet."""
+    log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
+    store = SqliteSessionStore(config.data / "proxies" / config.name / "store.db")
+    return Parts(log, _registry(config), changelog, journal, store)
+
+
+def _registry(config: NodeConfig) -> Registry:
+    if config.etcd:
+        from federation.etcd import EtcdRegistry
+
+        return EtcdRegistry(config.etcd, f"/{config.prefix}/")
+    from federation.embedded.registry import EmbeddedRegistry
+
+    return EmbeddedRegistry(config.data / "registry.db", durable=config.durable)
+
+
+def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
+    from federation.embedded.changelog import EmbeddedChangelog
+    from federation.embedded.journal import EmbeddedJournal
+    from federation.embedded.site_log import EmbeddedSiteLog
+
+    folder = site_folder(config)
+    return (
+        EmbeddedSiteLog(folder / "log.db", durable=config.durable),
+        EmbeddedChangelog(folder / "changelog.db", durable=config.durable),
+        EmbeddedJournal(folder / "journal", f"{config.name}-{life}"),
+    )
+
+
+def _kafka(config: NodeConfig) -> tuple[SiteLog, Changelog, Journal]:
+    from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+
+    return (
+        KafkaSiteLog(config.kafka, topic(config, "log")),
+        KafkaChangelog(config.kafka, topic(config, "changelog")),
+        KafkaJournal(config.kafka, topic(config, "journal")),
+    )

@@ -1,0 +1,243 @@
+"""The one port of a node: clients and peers by WebSocket, operators by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from node.node import Connection, Node
+from node.peers import PeerHello, decode_peer_message
+from waypost.errors import BadMessage, LimitExceeded, Refused
+from waypost.identity import ProxyId
+from waypost.limits import CONNECTION_QUEUE_BYTES, MAX_FRAME_BYTES
+from waypost.messages import VERSION, Problem, decode_client_message, encode_message
+
+GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
+HELLO_S = 2.0
+
+
+class Socket:
+    """A WebSocket with a queue of bounded size in front of it."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._due = asyncio.Event()
+        self._end: tuple[int, str] | None = None
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Queue a message. A client too slow for its queue is hung up on; it resumes from its frontier."""
+        frame = encode_message(message)
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        if self._bytes > CONNECTION_QUEUE_BYTES:
+            self.hang_up("too slow for what it asked for", TOO_SLOW)
+        self._due.set()
+
+    def hang_up(self, reason: str, code: int = GOING_AWAY) -> None:
+        self._end = (code, reason)
+        self._due.set()
+
+    async def write(self) -> None:
+        """Write what is queued until hung up."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            while self._frames and (self._end is None or self._end[0] != TOO_SLOW):
+                frame = self._frames.popleft()
+                self._bytes -= len(frame)
+                await self._socket.send_bytes(frame)
+            if self._end is not None:
+                await self._socket.close(*self._end)
+                return
+
+
+async def _frame(socket: WebSocket) -> bytes | str:
+    """Return the next frame; raises WebSocketDisconnect."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1005))
+    data: bytes | str | None = message.get("bytes")
+    return data if data is not None else str(message.get("text") or "")
+
+
+async def serve_client(socket: WebSocket, node: Node) -> None:
+    """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
+    await socket.accept()
+    if node.engine is None:
+        await socket.close(1013, "starting")
+        return
+    line = Socket(socket)
+    number = node.connect(Connection(line.send, line.hang_up))
+    writer = asyncio.create_task(line.write())
+    try:
+        while not writer.done():
+            frame = await _frame(socket)
+            try:
+                node.client_message(number, decode_client_message(frame))
+            except Refused as error:
+                line.send(Problem(error.code, error.message, error.field))
+            await node.room()
+    except (WebSocketDisconnect, RuntimeError):
+        pass
+    finally:
+        node.disconnect(number)
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+
+
+async def serve_peer(socket: WebSocket, node: Node) -> None:
+    """Hear one peer, once it has proven who it is."""
+    await socket.accept()
+    try:
+        peer = await _prove(socket, node)
+        if peer is None:
+            await socket.close(UNACCEPTABLE, "the registry does not know this life of that proxy")
+            return
+        while True:
+            await node.peer_message(peer, _peer_message(await _frame(socket)))
+    except WebSocketDisconnect:
+        pass
+    except (BadMessage, LimitExceeded) as error:
+        with contextlib.suppress(RuntimeError):
+            await socket.close(UNACCEPTABLE, str(error)[:120])
+
+
+def _peer_message(frame: bytes | str) -> Any:
+    if isinstance(frame, str):
+        raise BadMessage("a text frame; messages are MessagePack in binary frames")
+    return decode_peer_message(frame)
+
+
+async def _prove(socket: WebSocket, node: Node) -> ProxyId | None:
+    """Return who it is, once the registry has told us too; it may tell us a moment later than the peer."""
+    hello = _peer_message(await _frame(socket))
+    if not isinstance(hello, PeerHello) or hello.version != VERSION:
+        raise BadMessage(f"say hello first, in version {VERSION}")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HELLO_S):
+            while not node.knows(hello.proxy, hello.incarnation):
+                await asyncio.sleep(0.01)
+            return hello.proxy
+    return None
+
+
+# ---------------------------------------------------------------- operators
+
+
+def _sessions(node: Node) -> list[dict[str, Any]]:
+    if node.engine is None:
+        return []
+    context = node.engine.context
+    rows = []
+    for identity, owner in sorted(context.owners.items()):
+        session = context.sessions.get(identity)
+        here = session is not None and owner.proxy == node.proxy
+        rows.append(
+            {
+                "session": identity,
+                "owner": owner.proxy,
+                "epoch": owner.epoch,
+                "state": session.role.value if here and session else "elsewhere",
+                "stored": session.stored_count if here and session else None,
+                "receivers": len(session.receivers) if here and session else None,
+                "subscriptions": {sub.id: sub.expression.text for sub in session.active()}
+                if here and session
+                else None,
+            }
+        )
+    return rows
+
+
+def _status(node: Node) -> dict[str, Any]:
+    engine = node.engine
+    return {
+        "v": 1,
+        "proxy": node.proxy,
+        "site": node.site,
+        "ready": node.ready,
+        "troubles": node.troubles,
+        "position": engine.state.position if engine else 0,
+        "frontier": engine.state.frontier if engine else {},
+        "proxies": sorted(engine.context.proxies) if engine else [],
+        "leading": node.links.leading if engine else [],
+        "sessions": len(engine.context.sessions) if engine else 0,
+        "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
+        "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
+    }
+
+
+def make_app(node: Node) -> Starlette:
+    """Return the node's web application."""
+
+    async def client(socket: WebSocket) -> None:
+        await serve_client(socket, node)
+
+    async def peer(socket: WebSocket) -> None:
+        await serve_peer(socket, node)
+
+    async def livez(_: Request) -> Response:
+        return JSONResponse({"live": True})
+
+    async def readyz(_: Request) -> Response:
+        return JSONResponse(_status(node), 200 if node.ready else 503)
+
+    async def status(_: Request) -> Response:
+        return JSONResponse(_status(node))
+
+    async def sessions(_: Request) -> Response:
+        return JSONResponse({"v": 1, "sessions": _sessions(node)})
+
+    async def marker(_: Request) -> Response:
+        if node.engine is None:
+            return JSONResponse({"v": 1, "error": "starting"}, 503)
+        node.engine.close_log()
+        node.drain()
+        return JSONResponse({"v": 1}, 202)
+
+    return Starlette(
+        routes=[
+            WebSocketRoute("/v1/client", client),
+            WebSocketRoute("/v1/peer", peer),
+            Route("/livez", livez),
+            Route("/readyz", readyz),
+            Route("/v1/status", status),
+            Route("/v1/sessions", sessions),
+            Route("/v1/marker", marker, methods=["POST"]),
+        ]
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn inside our own event loop; signals are the node's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_server(node: Node, host: str) -> Server:
+    config = uvicorn.Config(
+        make_app(node),
+        host=host,
+        ws="websockets-sansio",
+        ws_max_size=MAX_FRAME_BYTES,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+    )
+    return Server(config)

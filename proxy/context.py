@@ -1,0 +1,155 @@
+"""What the parts of the engine share: who we are, what the site log and the registry say, and the effects so far."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from federation.ports import ProxyRow
+from federation.site_state import SiteState
+from handover.machine import Timing
+from proxy.effects import Append, Attest, Effect
+from proxy.matching import Matcher
+from proxy.session import Role, Session
+from waypost.clock import Clock
+from waypost.errors import WaypostError
+from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
+from waypost.records import Fact, Held, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the engine is told of its place. Times in milliseconds."""
+
+    proxy: ProxyId
+    site: SiteId
+    neighbours: tuple[SiteId, ...] = ()
+    timing: Timing = field(default_factory=Timing)
+    lease_margin_ms: int = 500
+    """The proxy fences itself so long before its lease can end."""
+    flush_ms: int = 50
+    checkpoint_ms: int = 1_000
+    sweep_ms: int = 2_000
+    retry_ms: int = 250
+
+
+class Context:
+    """Shared by the engine's parts. Nothing in here does I/O."""
+
+    def __init__(self, settings: Settings, clock: Clock, chance: random.Random, state: SiteState) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.chance = chance
+        self.state = state
+        self.incarnation = Incarnation("")
+        self.lease_until_ms: int | None = None
+        self.sessions: dict[SessionId, Session] = {}
+        self.matcher = Matcher()
+        self.proxies: dict[ProxyId, ProxyRow] = {}
+        """The live proxies, as the registry's watch says."""
+        self.changelogs: set[str] = set()
+        """Where the checkpoints of all sites are that were ever seen here."""
+        self.owners: dict[SessionId, Ownership] = {}
+        self.watching = False
+        self.dirty: set[SessionId] = set()
+        """Sessions that changed since the last flush."""
+        self._said: dict[SessionId, Held] = {}
+        """What we last told the site log of each session in this life."""
+        self._effects: list[Effect] = []
+        self._facts: list[Fact] = []
+        self._fact_number = 0
+
+    @property
+    def proxy(self) -> ProxyId:
+        return self.settings.proxy
+
+    # ------------------------------------------------------------ the lease
+
+    def may_serve(self) -> bool:
+        """Tell whether our lease certainly holds: nobody else may act as if we were gone."""
+        if self.lease_until_ms is None:
+            return False
+        return self.clock.now_ms() < self.lease_until_ms - self.settings.lease_margin_ms
+
+    def alive(self, proxy: ProxyId) -> bool:
+        return proxy in self.proxies
+
+    def serving(self, session: SessionId) -> Session | None:
+        """Return the session if it is served here, now."""
+        found = self.sessions.get(session)
+        if found is None or found.role is not Role.SERVING or not self.may_serve():
+            return None
+        return found
+
+    # ------------------------------------------------------------ effects
+
+    def emit(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def take_effects(self) -> list[Effect]:
+        """Return the effects so far, facts last, and begin anew."""
+        if self._facts:
+            facts, self._facts = self._facts, []
+            self.emit(Attest(facts, _forget))
+        effects, self._effects = self._effects, []
+        return effects
+
+    def append(self, record: Record, then: Callable[[list[int] | WaypostError], None] | None = None) -> None:
+        self.emit(Append([record], then or _forget))
+
+    def hold(self, session: SessionId, expressions: tuple[str, ...]) -> None:
+        """Tell the site what this proxy needs for the session, if that was not the last thing we said."""
+        said = Held(self.proxy, self.incarnation, session, expressions)
+        if self._said.get(session) == said:
+            return
+        self._said[session] = said
+
+        def then(answer: list[int] | WaypostError) -> None:
+            if isinstance(answer, WaypostError):
+                self.unsay(session)
+
+        self.append(said, then)
+
+    def unsay(self, session: SessionId) -> None:
+        """What we said of the session may not be in force: the next word counts again."""
+        self._said.pop(session, None)
+
+    def holds(self, session: Session) -> bool:
+        """Tell whether the site log has, up to here, all that the session needs."""
+        hold = self.state.holds.get((self.proxy, session.id))
+        return hold is not None and set(session.held_expressions()) <= set(hold.expressions)
+
+    # ------------------------------------------------------------ the journal
+
+    def attest(self, kind: str, session: Session | None = None, **fields: object) -> None:
+        """Note a fact of our own; facts of one step go to the journal together."""
+        if session is not None:
+            fields = {"session": session.id, "epoch": session.epoch} | fields
+        self._fact_number += 1
+        self._facts.append(
+            Fact(
+                writer=f"proxy/{self.proxy}/{self.incarnation}",
+                number=self._fact_number,
+                at_ms=self.clock.unix_ms(),
+                kind=kind,
+                proxy=self.proxy,
+                site=self.settings.site,
+                **fields,  # type: ignore[arg-type]
+            )
+        )
+
+    def new_life(self, incarnation: Incarnation) -> None:
+        """Begin a life under this name: a new writer of the journal."""
+        if self.incarnation:
+            self.attest("closed")
+        self.incarnation = incarnation
+        self._fact_number = 0
+        self.attest("opened")
+
+    def frontier(self, session: Session) -> dict[Origin, int]:
+        return session.frontier(self.state.frontier)
+
+
+def _forget(_: object) -> None:
+    """Nobody waits for this answer."""

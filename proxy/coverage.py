@@ -1,0 +1,165 @@
+"""Gates opened, history fetched, promises made: what a session does about origins that it is not yet level with."""
+
+from __future__ import annotations
+
+from federation.messages import CatchUp
+from proxy.context import Context
+from proxy.effects import FetchHistory, History, Send
+from proxy.session import Role, Session, Stored, Subscription
+from waypost.errors import WaypostError
+from waypost.identity import NOTHING, Origin, SessionId, site_of
+from waypost.messages import BecameEffective, Gap
+from waypost.notification import decode_body
+
+
+class Coverage:
+    """Brings gated sessions level with the live stream, and says from where on subscriptions are effective."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._gated: dict[SessionId, Session] = {}
+        self._unpromised: dict[SessionId, Session] = {}
+        self._request = 0
+        self.ready: set[SessionId] = set()
+        """Sessions that have new entries because a gate opened; the engine delivers and clears."""
+
+    def watch(self, session: Session) -> None:
+        """Look after the session's gates and promises from now on."""
+        self._gated[session.id] = session
+        self._unpromised[session.id] = session
+
+    def advance_all(self) -> None:
+        """Do what can be done now: after the log moved, and from time to time."""
+        for session in list(self._gated.values()):
+            self.advance(session)
+        for session in list(self._unpromised.values()):
+            self.promise(session)
+
+    def advance(self, session: Session) -> None:
+        """Open what can be opened, fetch what is missing."""
+        if self._context.sessions.get(session.id) is not session or not session.gates:
+            self._gated.pop(session.id, None)
+            return
+        if session.role in (Role.SHADOW, Role.FROZEN):
+            return
+        for origin in list(session.gates):
+            self._advance_origin(session, origin)
+        self._context.dirty.add(session.id)
+
+    def covered_from(self, session: Session, origin: Origin) -> int | None:
+        """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""
+        context = self._context
+        if origin != context.state.origin and not self._installed(session):
+            return None
+        above = context.state.covered_above(origin, session.held_expressions())
+        covered = session.gates[origin].covered_from(above)
+        if covered is None:
+            return None
+        ends = [sub.end.get(origin, NOTHING) for sub in session.subscriptions.values() if sub.end]
+        return max([covered, *ends])
+
+    def _installed(self, session: Session) -> bool:
+        """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
+        return not session.held_expressions() or self._context.holds(session)
+
+    def _advance_origin(self, session: Session, origin: Origin) -> None:
+        gate = session.gates[origin]
+        covered = self.covered_from(session, origin)
+        if covered is not None and gate.seen is None:
+            gate.fetched(covered)
+        if gate.may_open(covered):
+            session.open_gate(origin)
+            self.ready.add(session.id)
+            return
+        missing = gate.missing(covered)
+        if missing and not gate.fetching:
+            gate.fetching = True
+            self._fetch(session, origin, *missing)
+
+    def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
+        self._request += 1
+        wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
+
+        def then(answer: History | WaypostError) -> None:
+            self._fetched(session, origin, after, upto, answer)
+
+        self._context.emit(FetchHistory(site_of(origin), wanted, then))
+
+    def _fetched(
+        self, session: Session, origin: Origin, after: int, upto: int, answer: History | WaypostError
+    ) -> None:
+        gate = session.gates.get(origin)
+        if gate is None or self._context.sessions.get(session.id) is not session:
+            return
+        gate.fetching = False
+        if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
+            return
+        if answer.first_kept > after + 1:
+            self._report_gap(session, origin, after + 1, min(answer.first_kept - 1, upto))
+        for record in answer.records:
+            if gate.seen < record.offset <= upto:
+                gate.fetched(record.offset)
+                matched = session.match(origin, record.offset, decode_body(record.body))
+                if matched:
+                    session.accept(Stored.of(origin, record.offset, record), matched)
+        gate.fetched(min(answer.through, upto))
+        self.ready.add(session.id)
+        self.advance(session)
+
+    def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
+        self._context.attest("gap", session, origin=origin, offsets=[first, last], reason="retention")
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                gap = Gap(origin, first, last, "the log of that site no longer holds them")
+                self._context.emit(Send(receiver.connection, gap))
+
+    # ------------------------------------------------------------ holes
+
+    def broken(self, session: Session) -> None:
+        """The site dropped our holds meanwhile: the log has a hole that looks like silence (handover rule 9)."""
+        state = self._context.state
+        for origin, offset in state.frontier.items():
+            if origin == state.origin:
+                continue
+            gate = session.gates.get(origin)
+            if gate is not None:
+                gate.restart(offset)
+            elif session.role not in (Role.SHADOW, Role.FROZEN):
+                session.gate(origin, offset)
+        self.watch(session)
+
+    # ------------------------------------------------------------ promises
+
+    def promise(self, session: Session) -> None:
+        """Say of every subscription from where on it is effective, as far as that is known, once per origin."""
+        if self._context.sessions.get(session.id) is not session:
+            self._unpromised.pop(session.id, None)
+            return
+        if session.role is not Role.SERVING or not self._context.may_serve():
+            return
+        if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
+            return
+        for subscription in session.active():
+            self._promise(session, subscription)
+
+    def _promise(self, session: Session, subscription: Subscription) -> None:
+        state = self._context.state
+        known = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
+        fresh = {
+            origin: self._start(session, subscription, origin, above)
+            for origin, above in known.items()
+            if origin not in subscription.promised
+        }
+        if not fresh:
+            return
+        subscription.promised |= fresh
+        self._context.dirty.add(session.id)
+        self._context.attest("effective", session, subscription=subscription.id, frontier=fresh)
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._context.emit(Send(receiver.connection, BecameEffective(subscription.id, fresh)))
+
+    def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+        """Return X0: never below what any receiver has reported (handover rule 13)."""
+        known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
+        return max([above, subscription.floor.get(origin, NOTHING), *known])

@@ -1,0 +1,444 @@
+"""The client protocol: what each message of a connection asks for, and when it is answered.
+
+Nothing is acknowledged before it is safe: a publish when the site log has it, a subscription change when it is in the
+store and in the changelog, with epoch and lease looked at again after the write (handover rule 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.context import Context
+from proxy.coverage import Coverage
+from proxy.effects import Append, Attest, Hangup, LoadEntries, Send
+from proxy.keeper import Keeper
+from proxy.ownership import Claims, taken
+from proxy.session import Entry, Receiver, Role, Session, Subscription
+from proxy.transfers import Transfers
+from waypost.errors import BadMessage, LimitExceeded, NotServed, Refused, WaypostError
+from waypost.frontier import join
+from waypost.identity import Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.messages import (
+    VERSION,
+    Acknowledge,
+    Acknowledged,
+    Attach,
+    Attached,
+    Attestation,
+    Attested,
+    BecameEffective,
+    ClientMessage,
+    Detach,
+    Hello,
+    Problem,
+    Publish,
+    Subscribe,
+    Subscribed,
+    SubscriptionChanged,
+    Unsubscribe,
+    Unsubscribed,
+    Wait,
+    Welcome,
+)
+from waypost.notification import check_size, decode_body
+from waypost.records import Fact, Published
+from waypost.subscription import parse
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client's connection."""
+
+    number: int
+    client: str = ""
+    session: SessionId | None = None
+    receiver: ReceiverId | None = None
+    attach: Attach | None = None
+    """What it waits for."""
+
+
+class Door:
+    """All connections of clients."""
+
+    def __init__(
+        self,
+        context: Context,
+        keeper: Keeper,
+        coverage: Coverage,
+        claims: Claims,
+        transfers: Transfers,
+    ) -> None:
+        self._context = context
+        self._keeper = keeper
+        self._coverage = coverage
+        self._claims = claims
+        self._transfers = transfers
+        self.connections: dict[int, Connection] = {}
+        self._waiting: dict[SessionId, list[Connection]] = {}
+
+    # ------------------------------------------------------------ connections
+
+    def connected(self, number: int) -> None:
+        self.connections[number] = Connection(number)
+
+    def disconnected(self, number: int) -> None:
+        connection = self.connections.pop(number, None)
+        if connection:
+            self._leave(connection)
+
+    def _leave(self, connection: Connection) -> None:
+        """The connection serves no session any more; the receiver keeps its place."""
+        receiver = self._receiver_of(connection)
+        if receiver is not None and receiver.connection == connection.number:
+            receiver.disconnect()
+        connection.session = connection.receiver = connection.attach = None
+
+    def _receiver_of(self, connection: Connection) -> Receiver | None:
+        if connection.session is None or connection.receiver is None:
+            return None
+        session = self._context.sessions.get(connection.session)
+        return session.receivers.get(connection.receiver) if session else None
+
+    def _say(self, connection: Connection, message: object) -> None:
+        self._context.emit(Send(connection.number, message))  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ messages
+
+    def message(self, number: int, message: ClientMessage) -> None:
+        """Take one message. What is wrong with it is answered; the connection goes on."""
+        connection = self.connections.get(number)
+        if connection is None:
+            return
+        try:
+            self._take(connection, message)
+        except Refused as error:
+            self._say(connection, Problem(error.code, error.message, error.field, _about(message)))
+
+    def _take(self, connection: Connection, message: ClientMessage) -> None:
+        if isinstance(message, Hello):
+            self._hello(connection, message)
+            return
+        if not connection.client:
+            raise BadMessage("say hello first")
+        match message:
+            case Attach():
+                self._attach(connection, message)
+            case Subscribe():
+                self._subscribe(connection, message)
+            case Unsubscribe():
+                self._unsubscribe(connection, message)
+            case Publish():
+                self._publish(connection, message)
+            case Acknowledge():
+                self._acknowledge(connection, message)
+            case Detach():
+                self._detach(connection, message)
+
+    def _hello(self, connection: Connection, message: Hello) -> None:
+        if message.version != VERSION:
+            raise BadMessage(f"version {message.version}; this proxy speaks {VERSION}", field="version")
+        connection.client = message.client
+        self._say(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
+
+    # ------------------------------------------------------------ attaching
+
+    def _attach(self, connection: Connection, message: Attach) -> None:
+        self._leave(connection)
+        connection.attach = message
+        identity = SessionId(message.session)
+        session = self._context.serving(identity)
+        if session is not None:
+            self._transfers.cancel(identity)
+            self._enter(connection, session)
+            return
+        self._waiting.setdefault(identity, []).append(connection)
+        self._claims.seek(identity, create=message.create, receiver=message.receiver)
+
+    def _enter(self, connection: Connection, session: Session) -> None:
+        """The session is served here: take the receiver in where its frontier says."""
+        message = connection.attach
+        if message is None:
+            return
+        connection.attach = None
+        receiver = session.receiver(ReceiverId(message.receiver))
+        if receiver.connection is not None and receiver.connection != connection.number:
+            self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+            self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
+        receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
+        connection.session, connection.receiver = session.id, receiver.id
+        self._context.attest("attached", session, receiver=receiver.id, frontier=dict(message.frontier))
+        subscriptions = {sub.id: sub.expression.text for sub in session.active()}
+        settings = self._context.settings
+        self._say(
+            connection,
+            Attached(
+                session.id, session.epoch, settings.proxy, settings.site, subscriptions, session.stored_count
+            ),
+        )
+        for subscription in session.active():
+            if subscription.promised:
+                self._tell_effective(connection, subscription)
+        self._context.dirty.add(session.id)
+        self._coverage.watch(session)
+        self._coverage.promise(session)
+        self.deliver(session)
+
+    def _tell_effective(self, connection: Connection, subscription: Subscription) -> None:
+        self._say(connection, BecameEffective(subscription.id, dict(subscription.promised)))
+
+    def served(self, session: Session) -> None:
+        """The session is served here from now on: let in who waits for it."""
+        for connection in self._waiting.pop(session.id, []):
+            if connection.attach is not None and connection.attach.session == session.id:
+                self._enter(connection, session)
+        self.deliver(session)
+
+    def unavailable(self, session: SessionId, reason: str) -> None:
+        """The session cannot be had now; an empty reason: there is no such session."""
+        for connection in self._waiting.pop(session, []):
+            if connection.attach is None or connection.attach.session != session:
+                continue
+            connection.attach = None
+            if reason:
+                self._say(connection, Wait(reason, self._context.settings.retry_ms))
+            else:
+                self._say(connection, Problem("NOT_FOUND", f"there is no session {session}", "session", session))
+
+    def fenced(self) -> None:
+        """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
+        wait = Wait("this proxy has no lease at the moment", self._context.settings.retry_ms)
+        for connection in self.connections.values():
+            if connection.session is not None or connection.attach is not None:
+                connection.session = connection.receiver = connection.attach = None
+                self._say(connection, wait)
+        self._waiting.clear()
+
+    def _detach(self, connection: Connection, message: Detach) -> None:
+        session = self._context.sessions.get(connection.session) if connection.session else None
+        receiver = connection.receiver
+        self._leave(connection)
+        if message.forget and session is not None and receiver in session.receivers:
+            del session.receivers[receiver]  # type: ignore[arg-type]
+            self._context.attest("attached", session, receiver=receiver, reason="forgotten")
+            session.remove_acknowledged()
+            self._context.dirty.add(session.id)
+
+    # ------------------------------------------------------------ subscriptions
+
+    def _session_of(self, connection: Connection) -> Session:
+        session = self._context.serving(connection.session) if connection.session else None
+        if session is None:
+            raise NotServed("no session is served on this connection at the moment; attach, then ask again")
+        return session
+
+    def _subscribe(self, connection: Connection, message: Subscribe) -> None:
+        session = self._session_of(connection)
+        expression = parse(message.expression)
+        identity = SubscriptionId(message.subscription)
+        known = session.subscriptions.get(identity)
+        if known is not None and known.end is None:
+            if known.expression != expression:
+                raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
+            self._settled(connection, session, identity)
+            return
+        if len(session.subscriptions) >= MAX_SUBSCRIPTIONS_PER_SESSION:
+            raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
+        start = self._start(session)
+        session.subscriptions[identity] = Subscription(identity, expression, start, dict(start))
+        self._context.attest(
+            "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
+        )
+        self._changed(session)
+        self._settled(connection, session, identity)
+
+    def _start(self, session: Session) -> dict[Origin, int]:
+        """Return L: above all that the session has seen, the live stream and every receiver included."""
+        start = dict(self._context.state.frontier)
+        join(start, self._context.frontier(session))
+        for receiver in session.receivers.values():
+            join(start, receiver.known)
+        return start
+
+    def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
+        session = self._session_of(connection)
+        identity = SubscriptionId(message.subscription)
+        subscription = session.subscriptions.get(identity)
+        if subscription is not None and subscription.end is None:
+            subscription.end = self._context.frontier(session)
+            self._context.attest(
+                "unsubscribed", session, subscription=identity, frontier=dict(subscription.end)
+            )
+            self._changed(session)
+        self._settled(connection, session, identity)
+
+    def _changed(self, session: Session) -> None:
+        self._context.matcher.put(session)
+        self._context.hold(session.id, session.held_expressions())
+        self._context.dirty.add(session.id)
+        self._coverage.watch(session)
+
+    def _settled(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
+        """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
+        epoch = session.epoch
+        waits = 2
+
+        def then(error: WaypostError | None) -> None:
+            nonlocal waits
+            waits -= 1
+            still = self._context.serving(session.id)
+            if error is not None or waits or still is not session or session.epoch != epoch:
+                return
+            self._tell_subscription(connection, session, identity)
+            self._coverage.promise(session)
+
+        self._keeper.saved(then)
+        self._keeper.checkpoint(session, then)
+
+    def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
+        subscription = session.subscriptions.get(identity)
+        ended = subscription is None or subscription.end is not None
+        self._say(connection, Unsubscribed(identity) if ended else Subscribed(identity))
+        if not ended and subscription is not None and subscription.promised:
+            self._tell_effective(connection, subscription)
+        for receiver in session.receivers.values():
+            other = self.connections.get(receiver.connection) if receiver.connection is not None else None
+            if other is not None and other is not connection:
+                text = None if ended or subscription is None else subscription.expression.text
+                self._say(other, SubscriptionChanged(identity, text))
+
+    # ------------------------------------------------------------ publishing
+
+    def _publish(self, connection: Connection, message: Publish) -> None:
+        """Append; acknowledged when the log has it. A retry is appended again: only the receiver's library can know."""
+        at_ms = self._context.clock.unix_ms()
+        records = []
+        for index, body in enumerate(message.bodies):
+            try:
+                check_size(body, len(decode_body(body)))
+            except Refused as error:
+                error.field = f"bodies[{index}]" + (f".{error.field}" if error.field else "")
+                raise
+            records.append(
+                Published(message.producer, message.incarnation, message.first + index, at_ms, body)  # type: ignore[arg-type]
+            )
+
+        def then(answer: list[int] | WaypostError) -> None:
+            if isinstance(answer, WaypostError):
+                self._say(connection, Problem(answer.code, answer.message, None, str(message.first)))
+                return
+            origin = self._context.state.origin
+            self._context.attest("acknowledged", origin=origin, offsets=answer)
+            self._say(connection, Acknowledged(message.first, origin, answer))
+
+        self._context.emit(Append(records, then))
+
+    # ------------------------------------------------------------ delivering
+
+    def deliver(self, session: Session) -> None:
+        """Send every attached receiver what is there for it, as far as its window allows."""
+        if self._context.serving(session.id) is not session:
+            return
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._pump(session, receiver)
+
+    def _pump(self, session: Session, receiver: Receiver) -> None:
+        while receiver.sent < session.last_number and not receiver.fetching:
+            limit = session.batch_limit(receiver)
+            if limit <= 0:
+                return
+            entries = session.entries_after(receiver.sent, limit)
+            if entries is None:
+                self._load(session, receiver, limit)
+                return
+            self._send(session, receiver, entries)
+
+    def _send(self, session: Session, receiver: Receiver, entries: list[Entry]) -> None:
+        message = session.next_delivery(receiver, entries)
+        if message is not None and receiver.connection is not None:
+            self._context.emit(Send(receiver.connection, message))
+        elif message is None:
+            self._context.dirty.add(session.id)
+
+    def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
+        receiver.fetching = True
+        connection, after = receiver.connection, receiver.sent
+
+        def then(answer: list[Entry] | WaypostError) -> None:
+            if receiver.connection != connection or receiver.sent != after:
+                return
+            receiver.fetching = False
+            if isinstance(answer, WaypostError) or self._context.serving(session.id) is not session:
+                return
+            if answer:
+                self._send(session, receiver, answer)
+            self._pump(session, receiver)
+
+        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
+
+    def _acknowledge(self, connection: Connection, message: Acknowledge) -> None:
+        if message.attestations:
+            self._relay(connection, message.attestations)
+        receiver = self._receiver_of(connection)
+        if receiver is None or receiver.connection != connection.number or connection.session is None:
+            return
+        session = self._context.sessions[connection.session]
+        if session.role is not Role.SERVING:
+            return
+        if message.through > receiver.sent:
+            raise BadMessage(f"{message.through} was not delivered yet", field="through")
+        receiver.acknowledge(message.through)
+        session.remove_acknowledged()
+        self._context.dirty.add(session.id)
+        self._pump(session, receiver)
+
+    def _relay(self, connection: Connection, attestations: list[Attestation]) -> None:
+        """Write what the receiver's library attests to the journal, as it is, and say so."""
+        attach = self._last_attach(connection)
+        if attach is None:
+            return
+        session, receiver, incarnation = attach
+        now = self._context.clock.unix_ms()
+        facts = [
+            Fact(
+                writer=f"receiver/{session}/{receiver}/{incarnation}",
+                number=each.number,
+                at_ms=now,
+                kind="received",
+                proxy=each.proxy,
+                session=session,
+                epoch=each.epoch,
+                receiver=receiver,
+                origin=each.origin,
+                offsets=each.offsets,
+                digests=each.digests,
+            )
+            for each in attestations
+        ]
+        last = attestations[-1].number
+
+        def then(error: WaypostError | None) -> None:
+            if error is None:
+                self._say(connection, Attested(last))
+
+        self._context.emit(Attest(facts, then))
+
+    def _last_attach(self, connection: Connection) -> tuple[str, str, str] | None:
+        receiver = self._receiver_of(connection)
+        if receiver is None or connection.session is None:
+            return None
+        return connection.session, receiver.id, receiver.incarnation
+
+
+def _about(message: ClientMessage) -> str | None:
+    match message:
+        case Subscribe() | Unsubscribe():
+            return message.subscription
+        case Publish():
+            return str(message.first)
+        case Attach():
+            return message.session
+        case _:
+            return None
+

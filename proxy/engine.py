@@ -1,0 +1,325 @@
+"""The proxy as one deterministic machine: inputs in, effects out. No sockets, no clock of its own, no tasks.
+
+A notification's walk through here: `Publish` at the door -> Append -> the site log -> :meth:`Engine.log_batch` -> fold ->
+matcher -> session (or its gate) -> Deliver -> `Acknowledge` -> the receiver's cursor -> checkpoint.
+
+The shell (node/) performs the effects in order and calls back with answers; the same engine runs under a simulator. After
+every call the caller takes :meth:`take_effects`, and calls :meth:`tick` no later than :meth:`next_deadline`.
+"""
+
+from __future__ import annotations
+
+import random
+
+from federation.ports import (
+    Batch,
+    LeaderChanged,
+    OwnerChanged,
+    ProxyDown,
+    ProxyUp,
+    RegistryEvent,
+    Reloaded,
+)
+from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
+from handover.messages import Aborted, ChunkStored, Prepare, Ready, ToSource, ToTarget
+from proxy.context import Context, Settings
+from proxy.coverage import Coverage
+from proxy.door import Door
+from proxy.effects import Effect
+from proxy.keeper import Keeper
+from proxy.ownership import Claims
+from proxy.ports import Restored, SavedSession
+from proxy.session import Role, Session, Stored
+from proxy.transfers import Transfers
+from handover.gate import Gate
+from waypost.clock import Clock
+from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
+from waypost.messages import ClientMessage
+from waypost.notification import decode_body
+from waypost.records import Closed, Dropped
+
+
+class Engine:
+    """One proxy.
+
+    Args:
+        restored: what its store held; None: an empty disk, then `start` says where to begin in the site log.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        chance: random.Random,
+        restored: Restored | None = None,
+    ) -> None:
+        state = _state(settings, restored)
+        self.context = Context(settings, clock, chance, state)
+        self.keeper = Keeper(self.context)
+        self.coverage = Coverage(self.context)
+        self.transfers = Transfers(
+            self.context,
+            self.keeper,
+            self.coverage,
+            lambda: self.claims,
+            thawed=self._served,
+            unavailable=self._unavailable,
+        )
+        self.claims = Claims(
+            self.context,
+            self.keeper,
+            self.coverage,
+            fetch_from=self.transfers.fetch,
+            served=self._served,
+            unavailable=self._unavailable,
+        )
+        self.door = Door(self.context, self.keeper, self.coverage, self.claims, self.transfers)
+        self._undrained: dict[SessionId, dict[str, int]] = {}
+        for saved in restored.sessions if restored else ():
+            self._restore(saved)
+
+    @property
+    def state(self) -> SiteState:
+        return self.context.state
+
+    def take_effects(self) -> list[Effect]:
+        return self.context.take_effects()
+
+    def _served(self, session: Session) -> None:
+        self.door.served(session)
+
+    def _unavailable(self, session: SessionId, reason: str) -> None:
+        self.door.unavailable(session, reason)
+
+    def _restore(self, saved: SavedSession) -> None:
+        role = Role(saved.role)
+        if role is Role.SHADOW:
+            self.keeper.drop(saved.id)
+            return
+        session = Session(saved.id, saved.epoch, Role.STAGED if role is Role.STAGED else Role.DORMANT)
+        session.orphan = role is Role.STAGED
+        session.describe(saved.descriptor)
+        session.first_number, session.next_number = saved.first_number, saved.next_number
+        session.saved_number = saved.next_number - 1
+        for origin, seen in saved.gates.items():
+            session.gates[origin] = Gate(seen, self.state.frontier.get(origin, NOTHING))
+        self.context.sessions[saved.id] = session
+        self.context.matcher.put(session)
+        self.coverage.watch(session)
+
+    # ------------------------------------------------------------ the site log
+
+    def log_batch(self, batch: Batch) -> None:
+        """Take the next records of our own site's log."""
+        touched: dict[SessionId, Session] = {}
+        covered = False
+        for offset, record in batch:
+            for event in self.state.fold(offset, record):
+                match event:
+                    case Arrived():
+                        self._arrived(event, touched)
+                    case Covered():
+                        covered = True
+                    case HoldsDropped() if event.proxy == self.context.proxy:
+                        self._holds_dropped(event)
+            if isinstance(record, Closed):
+                self._closed()
+            covered = covered or getattr(record, "proxy", None) == self.context.proxy
+        for session in touched.values():
+            self.door.deliver(session)
+        if covered:
+            self.coverage.advance_all()
+        self.transfers.moved()
+        self._after()
+
+    def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> None:
+        attributes = decode_body(event.record.body)
+        wanting = self.context.matcher.match(event.origin, event.offset, attributes)
+        if not wanting:
+            return
+        stored = Stored.of(event.origin, event.offset, event.record)
+        for session, matched in wanting:
+            if session.arrive(stored, matched):
+                touched[session.id] = session
+                self.context.dirty.add(session.id)
+                self.keeper.pending += 1
+
+    def _holds_dropped(self, event: HoldsDropped) -> None:
+        """Our holds were dropped with a lease of ours: what is not held by others has a hole from here on."""
+        for session in list(self.context.sessions.values()):
+            expressions = session.held_expressions()
+            if not self.context.holds(session) and not set(expressions) <= self.state.held.keys():
+                self.coverage.broken(session)
+            self.context.unsay(session.id)
+        if event.incarnation != self.context.incarnation:
+            self._hold_again()
+
+    def _hold_again(self) -> None:
+        for session in self.context.sessions.values():
+            if session.held_expressions():
+                self.context.hold(session.id, session.held_expressions())
+
+    def _closed(self) -> None:
+        """A closing marker: say of each session here when it has all that is owed up to this place."""
+        for session in self.context.sessions.values():
+            if session.role is Role.SERVING:
+                self._undrained[session.id] = self.context.frontier(session)  # type: ignore[assignment]
+
+    def _attest_drained(self) -> None:
+        for identity in list(self._undrained):
+            session = self.context.serving(identity)
+            if session is None:
+                del self._undrained[identity]
+            elif not session.gates:
+                self._attest_receivers(session)
+
+    def _attest_receivers(self, session: Session) -> None:
+        frontier = self._undrained[session.id]
+        if any(receiver.acknowledged < session.last_number for receiver in session.receivers.values()):
+            return
+        del self._undrained[session.id]
+        for receiver in session.receivers.values():
+            self.context.attest("drained", session, receiver=receiver.id, frontier=dict(frontier))
+
+    def close_log(self) -> None:
+        """Append a closing marker: what this proxy has read of the site log is complete up to here."""
+        context = self.context
+        writer = f"proxy/{context.proxy}/{context.incarnation}"
+        context.append(Closed(writer, context.clock.unix_ms(), dict(self.state.frontier)))
+
+    def leave(self) -> None:
+        """The process is about to end in good order: what is said from here on is the last."""
+        self.close_log()
+        self.lease_lost()
+        self.context.attest("closed")
+
+    # ------------------------------------------------------------ clients and peers
+
+    def client_connected(self, connection: int) -> None:
+        self.door.connected(connection)
+
+    def client_disconnected(self, connection: int) -> None:
+        self.door.disconnected(connection)
+
+    def client_message(self, connection: int, message: ClientMessage) -> None:
+        self.door.message(connection, message)
+        self._after()
+
+    def peer_message(self, peer: ProxyId, message: ToSource | ToTarget) -> None:
+        """Take a handover message of a proxy whose identity was proven."""
+        if isinstance(message, Prepare | ChunkStored | Ready | Aborted):
+            self.transfers.to_source(peer, message)
+        else:
+            self.transfers.to_target(peer, message)
+        self._after()
+
+    # ------------------------------------------------------------ the registry
+
+    def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
+        """A new life of this proxy is known to the registry, until `until_ms` on our clock."""
+        self.context.new_life(incarnation)
+        self.context.lease_until_ms = until_ms
+        self._hold_again()
+        for session in list(self.context.sessions.values()):
+            if session.role is Role.DORMANT:
+                self.claims.wake(session)
+        self._after()
+
+    def lease_renewed(self, until_ms: int) -> None:
+        self.context.lease_until_ms = until_ms
+
+    def lease_lost(self) -> None:
+        """Our lease has ended, or may have: serve nothing."""
+        self.context.lease_until_ms = None
+        self.claims.fence()
+        self.transfers.fence()
+        self.door.fenced()
+
+    def registry_event(self, event: RegistryEvent) -> None:
+        context = self.context
+        match event:
+            case Reloaded():
+                self._reloaded(event)
+            case OwnerChanged():
+                if event.ownership is None:
+                    context.owners.pop(event.session, None)
+                else:
+                    context.owners[event.session] = event.ownership
+                self.transfers.owner_changed(event.session, event.ownership)
+                self.claims.owner_changed(event.session, event.ownership)
+            case ProxyUp():
+                context.proxies[event.row.proxy] = event.row
+                context.changelogs.add(event.row.changelog)
+            case ProxyDown():
+                self._proxy_down(event)
+            case LeaderChanged():
+                pass
+        self._after()
+
+    def _reloaded(self, event: Reloaded) -> None:
+        context = self.context
+        gone = [row for proxy, row in context.proxies.items() if proxy not in event.proxies]
+        context.owners = dict(event.owners)
+        context.proxies = dict(event.proxies)
+        context.changelogs.update(row.changelog for row in event.proxies.values())
+        context.watching = True
+        for row in gone:
+            self._proxy_down(ProxyDown(row.proxy, row.incarnation))
+        for session, current in event.owners.items():
+            self.transfers.owner_changed(session, current)
+            self.claims.owner_changed(session, current)
+        self._drop_dead()
+        self.claims.sweep()
+
+    def _proxy_down(self, event: ProxyDown) -> None:
+        context = self.context
+        row = context.proxies.get(event.proxy)
+        if row is not None and row.incarnation == event.incarnation:
+            del context.proxies[event.proxy]
+            self.transfers.proxy_down(event.proxy)
+        self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        """Say in the site log whose holds ended with a lease; any proxy of the site may, once is enough."""
+        alive = {(row.proxy, row.incarnation) for row in self.context.proxies.values()}
+        alive.add((self.context.proxy, self.context.incarnation))
+        held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.holds.items()}
+        for proxy, incarnation in held - alive:
+            if proxy != self.context.proxy:
+                self.context.append(Dropped(proxy, incarnation))
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Do what is due."""
+        if self.context.lease_until_ms is not None and not self.context.may_serve():
+            self.lease_lost()
+        self.transfers.tick()
+        self.claims.tick()
+        self.coverage.advance_all()
+        self._after()
+        self.keeper.tick()
+
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` is due, in milliseconds of our clock."""
+        deadlines = [self.keeper.next_deadline(), self.context.clock.now_ms() + self.context.settings.retry_ms]
+        transfer = self.transfers.next_deadline()
+        return min([*deadlines, *([transfer] if transfer is not None else [])])
+
+    def _after(self) -> None:
+        """Deliver what opened gates set free."""
+        while self.coverage.ready:
+            session = self.context.sessions.get(self.coverage.ready.pop())
+            if session is not None:
+                self.door.deliver(session)
+        if self._undrained:
+            self._attest_drained()
+
+
+def _state(settings: Settings, restored: Restored | None) -> SiteState:
+    if restored is None:
+        return SiteState(settings.site, settings.neighbours)
+    state = SiteState.restore(settings.site, settings.neighbours, restored.site_state)
+    state.position = restored.position
+    state.acceptance = Acceptance.restore(state.origin, restored.acceptance)
+    return state

@@ -1,0 +1,159 @@
+"""What is kept, and when: the local store in groups, checkpoints in the changelog.
+
+The store is never on the way of a delivery. It is written as a whole, everything up to one position of the site
+log in one transaction, so after a crash the proxy reads on from that position; what it then takes again, the
+receivers' frontiers drop. What all receivers acknowledged meanwhile is never written at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.context import Context
+from proxy.effects import PutCheckpoint, Save
+from proxy.ports import SavedSession, SessionChange, StoreBatch
+from proxy.session import Role, Session
+from waypost.errors import WaypostError
+from waypost.identity import Origin, SessionId
+from waypost.limits import STORE_BATCH
+from waypost.records import Checkpoint
+
+Done = Callable[[WaypostError | None], None]
+
+
+class Keeper:
+    """Decides what goes to the store and to the changelog."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._dropped: set[SessionId] = set()
+        self._fresh: set[SessionId] = set()
+        self._waiting: list[Done] = []
+        self._saving = False
+        self._kept_version = -1
+        self._flush_at = 0
+        self._checkpoint_at = 0
+        self._serial = 0
+        self._checkpointed: dict[SessionId, dict[Origin, int]] = {}
+        self.pending = 0
+        """Entries taken since the last flush."""
+
+    # ------------------------------------------------------------ the store
+
+    def drop(self, session: SessionId) -> None:
+        """Delete the session from the store at the next flush."""
+        self._dropped.add(session)
+        self._context.dirty.discard(session)
+        self._checkpointed.pop(session, None)
+
+    def renew(self, session: SessionId) -> None:
+        """What the store has of an earlier copy of this session goes at the next flush."""
+        self._fresh.add(session)
+        self._context.dirty.add(session)
+
+    def saved(self, then: Done) -> None:
+        """Call `then` once everything as it is now is durable."""
+        self._waiting.append(then)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what changed, unless a write is under way; it is followed by the next one."""
+        if self._saving:
+            return
+        context = self._context
+        waiting, self._waiting = self._waiting, []
+        changed = [context.sessions[each] for each in context.dirty if each in context.sessions]
+        numbers = {session.id: session.last_number for session in changed}
+        batch = self._batch(changed)
+        context.dirty.clear()
+        self._dropped, self._fresh, self.pending = set(), set(), 0
+        self._saving = True
+        self._flush_at = context.clock.now_ms() + context.settings.flush_ms
+
+        def then(error: WaypostError | None) -> None:
+            self._saving = False
+            self._after(changed, numbers, batch, error)
+            for each in waiting:
+                each(error)
+            if self._waiting:
+                self.flush()
+
+        context.emit(Save(batch, then))
+
+    def _batch(self, changed: list[Session]) -> StoreBatch:
+        state = self._context.state
+        whole = None if state.version == self._kept_version else state.snapshot()
+        self._kept_version = state.version
+        changes = [
+            SessionChange(self._row(session), session.unsaved(), session.id in self._fresh)
+            for session in changed
+        ]
+        return StoreBatch(state.position, state.acceptance.snapshot(), whole, changes, tuple(self._dropped))
+
+    def _row(self, session: Session) -> SavedSession:
+        return SavedSession(
+            session.id,
+            session.epoch,
+            session.role.value,
+            session.descriptor(),
+            session.first_number,
+            session.next_number,
+            {origin: gate.seen for origin, gate in session.gates.items()},
+        )
+
+    def _after(
+        self,
+        changed: list[Session],
+        numbers: dict[SessionId, int],
+        batch: StoreBatch,
+        error: WaypostError | None,
+    ) -> None:
+        if error is None:
+            for session in changed:
+                session.saved(numbers[session.id])
+            return
+        self._kept_version = -1
+        self._dropped.update(batch.dropped)
+        self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
+        self._context.dirty.update(session.id for session in changed)
+
+    # ------------------------------------------------------------ the changelog
+
+    def checkpoint(self, session: Session, then: Done) -> None:
+        """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
+        self._serial += 1
+        acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+        self._checkpointed[session.id] = acknowledged
+        checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
+        self._context.emit(PutCheckpoint(checkpoint, then))
+
+    def _checkpoint_changed(self) -> None:
+        for session in self._context.sessions.values():
+            if session.role is not Role.SERVING or not self._context.may_serve():
+                continue
+            acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+            if acknowledged != self._checkpointed.get(session.id):
+                self.checkpoint(session, _forget)
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        now = self._context.clock.now_ms()
+        if self.pending >= STORE_BATCH or (now >= self._flush_at and self._anything()):
+            self.flush()
+        if now >= self._checkpoint_at:
+            self._checkpoint_at = now + self._context.settings.checkpoint_ms
+            self._checkpoint_changed()
+
+    def _anything(self) -> bool:
+        return bool(self._context.dirty or self._dropped or self._waiting or self.pending)
+
+    def next_deadline(self) -> int:
+        if self._anything() and not self._saving:
+            return min(self._flush_at, self._checkpoint_at)
+        return self._checkpoint_at
+
+
+def _forget(_: object) -> None:
+    """A periodic checkpoint that fails is followed by the next one."""
+

@@ -1,0 +1,308 @@
+"""How this proxy comes to own a session, and how it learns that it does not.
+
+The registry's row (owner, epoch) is the only truth, and compare-and-set the only way to change it. Every start of
+serving takes a new epoch: creation, commit of a handover, thaw, restart, a new lease, a failover (handover rule 1). An
+answer that is lost is settled by reading; a sweep finds rows that name us for sessions that we do not hold (rule 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from federation.ports import Claimed
+from proxy.context import Context
+from proxy.coverage import Coverage
+from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send
+from proxy.keeper import Keeper
+from proxy.session import Role, Session
+from waypost.errors import WaypostError
+from waypost.identity import Epoch, Ownership, SessionId
+from waypost.messages import Moved, Problem
+from waypost.records import Checkpoint
+
+
+class Claims:
+    """Takes, keeps and gives up ownership.
+
+    Args:
+        fetch_from: starts a handover of the session from a live owner.
+        served: called when the session is served here.
+        unavailable: called when it cannot be had at this moment; those who wait try again later.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        keeper: Keeper,
+        coverage: Coverage,
+        *,
+        fetch_from: Callable[[SessionId, Ownership, str], None],
+        served: Callable[[Session], None],
+        unavailable: Callable[[SessionId, str], None],
+    ) -> None:
+        self._context = context
+        self._keeper = keeper
+        self._coverage = coverage
+        self._fetch_from = fetch_from
+        self._served = served
+        self._unavailable = unavailable
+        self._seeking: set[SessionId] = set()
+        self._sweep_at = 0
+
+    # ------------------------------------------------------------ somebody wants a session
+
+    def seek(self, session: SessionId, *, create: bool, receiver: str = "") -> None:
+        """Come to serve the session, by whatever way the registry leaves."""
+        if session in self._seeking:
+            return
+        self._seeking.add(session)
+
+        def then(answer: Ownership | None | WaypostError) -> None:
+            self._seeking.discard(session)
+            if isinstance(answer, WaypostError):
+                self._unavailable(session, "the registry does not answer")
+            elif answer is None:
+                self._create(session, create, receiver)
+            else:
+                self._decide(session, answer, receiver)
+
+        self._context.emit(ReadRow(session, then))
+
+    def _decide(self, session: SessionId, current: Ownership, receiver: str) -> None:
+        """Act on the row of a session that is wanted here and not served here."""
+        held = self._context.sessions.get(session)
+        if held is not None and held.role is not Role.SHADOW:
+            if held.role is Role.DORMANT:
+                self._settle(held, current)
+        elif held is not None:
+            return
+        elif current.proxy != self._context.proxy and self._context.alive(current.proxy):
+            self._fetch_from(session, current, receiver)
+        elif not self._context.may_serve() or not self._context.watching:
+            self._unavailable(session, "this proxy has no lease at the moment")
+        else:
+            self._rebuild(session, current)
+
+    def _create(self, session: SessionId, create: bool, receiver: str) -> None:
+        if not create:
+            self._unavailable(session, "")
+            return
+        if not self._context.may_serve():
+            self._unavailable(session, "this proxy has no lease at the moment")
+            return
+        first = Ownership(self._context.proxy, Epoch(1))
+
+        def then(answer: Claimed | WaypostError) -> None:
+            if isinstance(answer, Claimed) and answer.won:
+                fresh = Session(session, first.epoch, Role.DORMANT)
+                fresh.base = dict(self._context.state.frontier)
+                self._keeper.renew(session)
+                self.serve(fresh, first.epoch, "create")
+            elif isinstance(answer, Claimed) and answer.current is not None:
+                self._decide(session, answer.current, receiver)
+            else:
+                self._unavailable(session, "the registry does not answer")
+
+        self._context.emit(CreateRow(session, first, then))
+
+    # ------------------------------------------------------------ without a living owner
+
+    def _rebuild(self, session: SessionId, current: Ownership) -> None:
+        """Rebuild from the changelog; the row names a dead owner, or us without data."""
+
+        def found(answer: FoundCheckpoint | WaypostError) -> None:
+            if isinstance(answer, WaypostError) or not self._enough(answer, current):
+                self._unavailable(session, "the session's last checkpoint cannot be read yet")
+            else:
+                self._take_over(session, current, answer.checkpoint)
+
+        self._context.emit(FindCheckpoint(session, found))
+
+    def _enough(self, found: FoundCheckpoint, current: Ownership) -> bool:
+        """Tell whether nothing newer can exist: all changelogs were read, or the owner's own epoch is there."""
+        return found.complete or (found.checkpoint is not None and found.checkpoint.epoch == current.epoch)
+
+    def _take_over(self, session: SessionId, current: Ownership, checkpoint: Checkpoint | None) -> None:
+        if not self._context.may_serve() or session in self._context.sessions:
+            self._unavailable(session, "this proxy has no lease at the moment")
+            return
+        new = current.next(self._context.proxy)
+
+        def then(answer: Claimed | WaypostError) -> None:
+            if isinstance(answer, WaypostError):
+                self._unavailable(session, "the registry does not answer")
+            elif answer.current != new:
+                self._unavailable(session, "another proxy took the session over")
+            elif session not in self._context.sessions:
+                self._raise(session, new.epoch, checkpoint)
+
+        self._context.emit(ClaimRow(session, current, new, then))
+
+    def _raise(self, identity: SessionId, epoch: Epoch, checkpoint: Checkpoint | None) -> None:
+        """Make the session from its checkpoint: every origin gated at what was acknowledged (failover)."""
+        session = Session(identity, epoch, Role.DORMANT)
+        frontier = self._context.state.frontier
+        if checkpoint is None:
+            session.base = dict(frontier)
+        else:
+            session.describe(checkpoint.descriptor)
+            session.renumber()
+            session.close_gates(frontier, seen=checkpoint.acknowledged)
+            self.lift_floors(session, checkpoint.acknowledged)
+        self._keeper.renew(identity)
+        self.serve(session, epoch, "failover")
+
+    def lift_floors(self, session: Session, cut: dict[str, int]) -> None:
+        """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
+        for subscription in session.active():
+            for origin, offset in cut.items():
+                if origin not in subscription.promised:
+                    low = subscription.floor.get(origin, offset)  # type: ignore[call-overload]
+                    subscription.floor[origin] = max(low, offset)  # type: ignore[index]
+
+    # ------------------------------------------------------------ serving
+
+    def serve(self, session: Session, epoch: Epoch, reason: str) -> None:
+        """Serve the session from now on; the registry names us at this epoch."""
+        context = self._context
+        session.epoch = epoch
+        session.role = Role.SERVING
+        context.sessions[session.id] = session
+        context.owners[session.id] = Ownership(context.proxy, epoch)
+        context.matcher.put(session)
+        context.dirty.add(session.id)
+        if session.held_expressions():
+            context.hold(session.id, session.held_expressions())
+        context.attest("owned", session, reason=reason, frontier=context.frontier(session))
+        self._keeper.checkpoint(session, _forget)
+        self._coverage.watch(session)
+        self._coverage.advance(session)
+        self._served(session)
+
+    def wake(self, session: Session) -> None:
+        """Take the next epoch for a session that the store says is ours (handover rule 1)."""
+        if not self._context.may_serve() or session.waking:
+            return
+        session.waking = True
+        mine = Ownership(self._context.proxy, session.epoch)
+        new = mine.next(self._context.proxy)
+
+        def then(answer: Claimed | WaypostError) -> None:
+            session.waking = False
+            if self._context.sessions.get(session.id) is not session or session.role is not Role.DORMANT:
+                return
+            if isinstance(answer, WaypostError):
+                return
+            if answer.current == new:
+                self.serve(session, new.epoch, "restart")
+            elif answer.current is not None and answer.current.proxy == self._context.proxy:
+                session.epoch = answer.current.epoch
+            else:
+                self.release(session, answer.current)
+
+        self._context.emit(ClaimRow(session.id, mine, new, then))
+
+    def release(self, session: Session, to: Ownership | None, taken_by: str = "") -> None:
+        """The registry names another owner: say where the session went, and delete it here.
+
+        The receiver `taken_by` attached there itself; whoever still uses its name here is told to stop.
+        """
+        self._context.attest("released", session, frontier=self._context.frontier(session))
+        row = self._context.proxies.get(to.proxy) if to else None
+        for receiver in session.receivers.values():
+            if receiver.connection is None:
+                continue
+            if receiver.id == taken_by:
+                self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+            elif row is not None:
+                self._context.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
+        self.drop(session)
+        self._unavailable(session.id, "the session has moved")
+
+    def drop(self, session: Session) -> None:
+        """Delete this copy, with what it holds at the site."""
+        context = self._context
+        if context.sessions.get(session.id) is session:
+            del context.sessions[session.id]
+            context.matcher.remove(session.id)
+            self._keeper.drop(session.id)
+            context.hold(session.id, ())
+
+    # ------------------------------------------------------------ leases
+
+    def fence(self) -> None:
+        """Our lease may have ended: serve nothing until a new epoch is taken under a new one."""
+        for session in self._context.sessions.values():
+            if session.role is Role.SERVING:
+                session.role = Role.DORMANT
+                for receiver in session.receivers.values():
+                    receiver.disconnect()
+
+    def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
+        """The registry's watch says who owns a session."""
+        session = self._context.sessions.get(identity)
+        if session is None or current is None or session.role in (Role.SHADOW, Role.STAGED):
+            return
+        if current.epoch > session.epoch and current.proxy != self._context.proxy:
+            self.release(session, current)
+
+    def tick(self) -> None:
+        """Now and then: wake what sleeps, and seek what the registry says is ours and is not here."""
+        context = self._context
+        if context.clock.now_ms() < self._sweep_at or not context.may_serve() or not context.watching:
+            return
+        self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
+        self.sweep()
+
+    def sweep(self) -> None:
+        context = self._context
+        for session in list(context.sessions.values()):
+            self._settle(session, context.owners.get(session.id))
+        self._hold_what_is_needed()
+        for identity, current in context.owners.items():
+            if current.proxy == context.proxy and identity not in context.sessions:
+                self.seek(identity, create=False)
+
+    def _hold_what_is_needed(self) -> None:
+        """An append of a hold may have failed: say again what the log does not have."""
+        context = self._context
+        for session in context.sessions.values():
+            if session.held_expressions() and not context.holds(session):
+                context.hold(session.id, session.held_expressions())
+        for proxy, session_id in context.state.holds:
+            if proxy == context.proxy and session_id not in context.sessions:
+                context.hold(session_id, ())
+
+    def _settle(self, session: Session, current: Ownership | None) -> None:
+        """Compare a copy that is not served with its row."""
+        mine = current is not None and current.proxy == self._context.proxy
+        if session.role is Role.DORMANT:
+            if mine and current is not None:
+                session.epoch = max(session.epoch, current.epoch)
+                self.wake(session)
+            elif current is not None and current.epoch > session.epoch:
+                self.release(session, current)
+        elif session.role is Role.STAGED and session.orphan:
+            self._settle_orphan(session, current)
+
+    def _settle_orphan(self, session: Session, current: Ownership | None) -> None:
+        """A staged copy whose transfer died with the process: ours if the row has its very epoch, else nothing."""
+        if current == Ownership(self._context.proxy, session.epoch):
+            session.role, session.orphan = Role.DORMANT, False
+            self.wake(session)
+        elif current is not None:
+            self.drop(session)
+
+    def next_deadline(self) -> int:
+        return self._sweep_at
+
+
+def taken(session: SessionId, receiver: str) -> Problem:
+    """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
+    return Problem(
+        "RECEIVER_TAKEN", f"receiver {receiver} of session {session} attached somewhere else", "receiver", session
+    )
+
+
+def _forget(_: object) -> None:
+    """The next checkpoint follows anyway; nothing is promised on this one."""

@@ -1,0 +1,74 @@
+"""The port to a proxy's own disk: stored notifications, one copy each, with the position they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from proxy.session import Entry
+from waypost.identity import Epoch, Origin, SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSession:
+    """A session without its entries. `gates`: origins that were gated, and how far each was seen."""
+
+    id: SessionId
+    epoch: Epoch
+    role: str
+    descriptor: dict[str, Any]
+    first_number: int
+    next_number: int
+    gates: dict[Origin, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What is new of a session. `fresh`: entries of an earlier copy of it are to go first."""
+
+    saved: SavedSession
+    entries: Sequence[Entry]
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBatch:
+    """All that changed at a proxy up to one position of the site log. Applied whole or not at all.
+
+    `acceptance` is what counted up to there, `site_state` the rest of the log's meaning, where that changed.
+    """
+
+    position: int
+    acceptance: bytes
+    site_state: bytes | None
+    changes: Sequence[SessionChange]
+    dropped: Sequence[SessionId]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a proxy finds on its disk. Entries stay there until somebody wants them."""
+
+    position: int
+    acceptance: bytes
+    site_state: bytes
+    sessions: list[SavedSession] = field(default_factory=list)
+
+
+class SessionStore(Protocol):
+    """All or nothing over a crash; bounded memory."""
+
+    async def apply(self, batch: StoreBatch) -> None:
+        """Apply as one transaction; raises StoreFailed if the disk does not take it, with nothing changed."""
+        ...
+
+    async def load(self) -> Restored | None:
+        """Return what is there; None on an empty disk."""
+        ...
+
+    async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
+        """Return up to `limit` stored entries with a number above `after`, in order."""
+        ...
+
+    async def close(self) -> None: ...

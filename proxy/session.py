@@ -1,0 +1,421 @@
+"""A session as one proxy holds it: subscriptions, what is stored, receivers and their cursors, gates.
+
+Entries are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a handover and means
+nothing outside the session. A receiver's place is the number that it has acknowledged, and the frontier that
+follows from it. An entry goes when all receivers have it (non-destructive receipt).
+
+Entries that are stored durably leave memory past a bound, and are read back from the store when a receiver gets there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from handover.gate import Gate
+from waypost.frontier import join
+from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, QUEUE_IN_MEMORY, RECEIVER_WINDOW
+from waypost.messages import DeliverEncoded, Delivery
+from waypost.notification import Value
+from waypost.records import Forwarded, Published
+from waypost.subscription import Expression, parse
+
+Matched = tuple[SubscriptionId, ...]
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Role(Enum):
+    """What this copy of the session is. Only a SERVING one delivers or accepts changes."""
+
+    SHADOW = "shadow"
+    """A target's: all origins gated, the cut not known yet."""
+    STAGED = "staged"
+    """A target's, merged and stored, waiting for the registry."""
+    DORMANT = "dormant"
+    """Ours by the store; the epoch of this start of serving is not taken yet."""
+    SERVING = "serving"
+    FROZEN = "frozen"
+    """A source's, still at its cut; the registry decides what becomes of it."""
+
+
+class Stored:
+    """One notification, one copy, whatever number of sessions hold it; encoded as it is delivered."""
+
+    __slots__ = ("delivery", "offset", "origin")
+
+    def __init__(self, origin: Origin, offset: int, delivery: bytes) -> None:
+        self.origin = origin
+        self.offset = offset
+        self.delivery = delivery
+
+    @classmethod
+    def of(cls, origin: Origin, offset: int, record: Published | Forwarded) -> Stored:
+        delivery = Delivery(
+            origin, offset, record.producer, record.incarnation, record.sequence, record.at_ms, record.body
+        )
+        return cls(origin, offset, _encode(delivery))
+
+
+Entry = tuple[int, Stored, Matched]
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One interest, an interval of every origin (handover rule 7).
+
+    Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
+    `promised` (X0) is what the receivers were told, per origin, once each.
+    """
+
+    id: SubscriptionId
+    expression: Expression
+    start: dict[Origin, int]
+    floor: dict[Origin, int]
+    promised: dict[Origin, int] = field(default_factory=dict)
+    end: dict[Origin, int] | None = None
+
+    def wants(self, origin: Origin, offset: int) -> bool:
+        if offset <= self.start.get(origin, NOTHING):
+            return False
+        return self.end is None or offset <= self.end.get(origin, NOTHING)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "expression": self.expression.text,
+            "start": self.start,
+            "floor": self.floor,
+            "promised": self.promised,
+            "end": self.end,
+        }
+
+    @classmethod
+    def from_dict(cls, identity: str, kept: Mapping[str, Any]) -> Subscription:
+        return cls(
+            SubscriptionId(identity),
+            parse(kept["expression"]),
+            dict(kept["start"]),
+            dict(kept["floor"]),
+            dict(kept["promised"]),
+            None if kept["end"] is None else dict(kept["end"]),
+        )
+
+
+@dataclass(slots=True)
+class Flight:
+    """A delivery that is under way: what its acknowledgement will mean."""
+
+    through: int
+    number: int
+    coordinates: dict[Origin, int]
+
+
+@dataclass(slots=True)
+class Receiver:
+    """A client attached to the session, or its place while it is away.
+
+    `known` is the frontier that it reported: nothing at or below it is sent. `frontier` is what it acknowledged.
+    """
+
+    id: ReceiverId
+    acknowledged: int
+    frontier: dict[Origin, int] = field(default_factory=dict)
+    known: dict[Origin, int] = field(default_factory=dict)
+    sent: int = 0
+    connection: int | None = None
+    incarnation: Incarnation = Incarnation("")
+    window: int = RECEIVER_WINDOW
+    flights: deque[Flight] = field(default_factory=deque)
+    fetching: bool = False
+
+    def connect(self, connection: int, incarnation: Incarnation, known: Mapping[Origin, int], window: int) -> None:
+        self.connection = connection
+        self.incarnation = incarnation
+        self.known = dict(known)
+        self.window = window
+        self.sent = self.acknowledged
+        self.flights.clear()
+        self.fetching = False
+
+    def disconnect(self) -> None:
+        self.connection = None
+        self.sent = self.acknowledged
+        self.flights.clear()
+        self.fetching = False
+
+    def room(self) -> int:
+        return self.window - (self.sent - self.acknowledged)
+
+    def has(self, stored: Stored) -> bool:
+        return stored.offset <= self.known.get(stored.origin, NOTHING)
+
+    def acknowledge(self, through: int) -> None:
+        while self.flights and self.flights[0].through <= through:
+            flight = self.flights.popleft()
+            self.acknowledged = flight.number
+            join(self.frontier, flight.coordinates)
+
+
+class Session:
+    """One session. Knows nothing of sockets, clocks, logs or the registry."""
+
+    def __init__(self, identity: SessionId, epoch: Epoch, role: Role) -> None:
+        self.id = identity
+        self.epoch = epoch
+        self.role = role
+        self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.receivers: dict[ReceiverId, Receiver] = {}
+        self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
+        self.base: dict[Origin, int] = {}
+        """The frontier at which the session was made: what a receiver that never acknowledged has."""
+        self.next_number = 1
+        self.first_number = 1
+        self.saved_number = 0
+        """Entries up to this one are in the store."""
+        self.waking = False
+        """The claim of a new epoch is under way."""
+        self.orphan = False
+        """A staged copy whose transfer died with the process."""
+        self._entries: list[Entry] = []
+
+    # ------------------------------------------------------------ subscriptions
+
+    def active(self) -> list[Subscription]:
+        return [subscription for subscription in self.subscriptions.values() if subscription.end is None]
+
+    def held_expressions(self) -> tuple[str, ...]:
+        """Return what the site must hold for this session, each expression once, in its canonical form."""
+        return tuple(sorted({subscription.expression.canonical for subscription in self.active()}))
+
+    def all_expressions(self) -> tuple[str, ...]:
+        """Return what a catch-up must fetch: ended subscriptions too."""
+        return tuple(sorted({sub.expression.canonical for sub in self.subscriptions.values()}))
+
+    def match(self, origin: Origin, offset: int, attributes: Mapping[str, Value]) -> Matched:
+        """Return the subscriptions that want this notification."""
+        return tuple(
+            sub.id
+            for sub in self.subscriptions.values()
+            if sub.wants(origin, offset) and sub.expression.matches(attributes)
+        )
+
+    # ------------------------------------------------------------ what comes
+
+    def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what the session has seen, given the frontier of the site log as read here."""
+        seen = dict(site)
+        for origin, gate in self.gates.items():
+            if gate.seen is None:
+                seen.pop(origin, None)
+            else:
+                seen[origin] = gate.seen
+        return seen
+
+    def arrive(self, stored: Stored, matched: Matched) -> bool:
+        """Take a live match; tell whether it can be delivered at once."""
+        gate = self.gates.get(stored.origin)
+        if gate is None and self.role in (Role.SHADOW, Role.FROZEN):
+            gate = self.gates[stored.origin] = Gate(None, NOTHING)
+        if gate is None:
+            self.accept(stored, matched)
+            return True
+        gate.keep(stored.offset, (stored, matched))
+        return False
+
+    def accept(self, stored: Stored, matched: Matched) -> None:
+        self._entries.append((self.next_number, stored, matched))
+        self.next_number += 1
+
+    def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
+        """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
+        for origin in {*site, *(seen or {})}:
+            self.gates[origin] = Gate(
+                None if seen is None else seen.get(origin), site.get(origin, NOTHING)
+            )
+
+    def gate(self, origin: Origin, seen: int) -> None:
+        """Close a gate for an origin that is level with the live stream, where it stands now."""
+        self.gates[origin] = Gate(seen, seen)
+
+    def freeze(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Stand still: live matches wait from here on. Return the cut."""
+        cut = self.frontier(site)
+        for origin in site:
+            if origin not in self.gates:
+                self.gate(origin, cut[origin])
+        self.role = Role.FROZEN
+        return cut
+
+    def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
+        """A shadow becomes a copy at the source's cut: gates know now what was seen, numbers go on from the source's.
+
+        An origin that the cut does not name was never promised; its gate opens where coverage begins.
+        """
+        for origin in {*cut, *site}:
+            gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
+            gate.seen = cut.get(origin)
+        gone = max(0, oldest - self.in_memory_from())
+        del self._entries[:gone]
+        self.first_number, self.next_number = oldest, following
+        self.saved_number = max(self.saved_number, oldest - 1)
+        self.role = Role.STAGED
+
+    def open_gate(self, origin: Origin) -> None:
+        self.gates.pop(origin).open(lambda _, item: self.accept(*item))
+
+    # ------------------------------------------------------------ what is stored
+
+    @property
+    def last_number(self) -> int:
+        return self.next_number - 1
+
+    @property
+    def stored_count(self) -> int:
+        return self.next_number - self.first_number
+
+    def in_memory_from(self) -> int:
+        return self._entries[0][0] if self._entries else self.next_number
+
+    def entries_after(self, number: int, limit: int) -> list[Entry] | None:
+        """Return up to `limit` entries after `number`; None: they are in the store only."""
+        number = max(number, self.first_number - 1)
+        index = number + 1 - self.in_memory_from()
+        return self._entries[index : index + limit] if index >= 0 else None
+
+    def unsaved(self) -> list[Entry]:
+        index = max(0, self.saved_number + 1 - self.in_memory_from())
+        return self._entries[index:]
+
+    def saved(self, number: int) -> None:
+        """Entries up to `number` are in the store: what is past the bound leaves memory."""
+        self.saved_number = max(self.saved_number, number)
+        surplus = len(self._entries) - QUEUE_IN_MEMORY
+        evictable = self.saved_number + 1 - self.in_memory_from()
+        if surplus > 0 and evictable > 0:
+            del self._entries[: min(surplus, evictable)]
+
+    def remove_acknowledged(self) -> None:
+        """Drop what all receivers have."""
+        if not self.receivers:
+            return
+        through = min(receiver.acknowledged for receiver in self.receivers.values())
+        if through < self.first_number:
+            return
+        self.first_number = through + 1
+        gone = self.first_number - self.in_memory_from()
+        if gone > 0:
+            del self._entries[:gone]
+
+    # ------------------------------------------------------------ receivers
+
+    def receiver(self, identity: ReceiverId) -> Receiver:
+        """Return the receiver; a new one begins with everything that is stored."""
+        found = self.receivers.get(identity)
+        if found is None:
+            found = Receiver(identity, self.first_number - 1, dict(self.base))
+            self.receivers[identity] = found
+        return found
+
+    def next_delivery(self, receiver: Receiver, entries: Sequence[Entry]) -> DeliverEncoded | None:
+        """Make the next delivery of these entries, which follow `receiver.sent`; None: the receiver has them all."""
+        chosen, size = [], 0
+        coordinates: dict[Origin, int] = {}
+        for number, stored, matched in entries:
+            if receiver.has(stored):
+                receiver.sent = number
+                continue
+            if chosen and size + len(stored.delivery) > DELIVERY_BATCH_BYTES:
+                break
+            chosen.append((stored, matched))
+            size += len(stored.delivery)
+            coordinates[stored.origin] = stored.offset
+            receiver.sent = number
+        if not chosen:
+            self._skip(receiver)
+            return None
+        receiver.flights.append(Flight(receiver.sent, receiver.sent, coordinates))
+        return _delivery(self.epoch, receiver.sent, chosen)
+
+    def _skip(self, receiver: Receiver) -> None:
+        """The receiver has reported all up to `sent`: that is as good as an acknowledgement."""
+        if receiver.flights:
+            receiver.flights[-1].number = receiver.sent
+        else:
+            receiver.acknowledged = receiver.sent
+            self.remove_acknowledged()
+
+    def batch_limit(self, receiver: Receiver) -> int:
+        return min(DELIVERY_BATCH, receiver.room())
+
+    def acknowledged_frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what every receiver has: where a failover would begin."""
+        if not self.receivers:
+            return dict(self.base)
+        seen = self.frontier(site)
+        cursors = [
+            join(dict(receiver.frontier), seen)
+            if receiver.acknowledged >= self.last_number
+            else receiver.frontier
+            for receiver in self.receivers.values()
+        ]
+        everywhere = set.intersection(*(set(cursor) for cursor in cursors))
+        return {origin: min(cursor[origin] for cursor in cursors) for origin in everywhere}
+
+    # ------------------------------------------------------------ what travels
+
+    def descriptor(self) -> dict[str, Any]:
+        """Return all that is not a stored notification."""
+        return {
+            "v": 1,
+            "base": self.base,
+            "subscriptions": {sub.id: sub.to_dict() for sub in self.subscriptions.values()},
+            "receivers": {
+                receiver.id: {"acknowledged": receiver.acknowledged, "frontier": receiver.frontier}
+                for receiver in self.receivers.values()
+            },
+        }
+
+    def describe(self, descriptor: Mapping[str, Any]) -> None:
+        """Become what the descriptor says."""
+        self.base = dict(descriptor["base"])
+        self.subscriptions = {
+            SubscriptionId(identity): Subscription.from_dict(identity, kept)
+            for identity, kept in descriptor["subscriptions"].items()
+        }
+        self.receivers = {
+            ReceiverId(identity): Receiver(
+                ReceiverId(identity), kept["acknowledged"], dict(kept["frontier"]), sent=kept["acknowledged"]
+            )
+            for identity, kept in descriptor["receivers"].items()
+        }
+
+    def renumber(self) -> None:
+        """Begin the numbers anew: entries will be fetched again, and cursors are the frontiers."""
+        for receiver in self.receivers.values():
+            receiver.acknowledged = receiver.sent = 0
+            receiver.known = dict(receiver.frontier)
+
+    def take_entries(self, entries: Iterable[Entry]) -> None:
+        """Take entries that were numbered elsewhere, in order. A repeat is dropped; a gap means that all before it
+        went to all receivers meanwhile."""
+        for entry in entries:
+            if entry[0] < self.next_number and self.stored_count:
+                continue
+            if entry[0] != self.next_number:
+                self._entries.clear()
+                self.first_number = entry[0]
+                self.saved_number = entry[0] - 1
+            self._entries.append(entry)
+            self.next_number = entry[0] + 1
+
+
+def _delivery(epoch: Epoch, through: int, chosen: Sequence[tuple[Stored, Matched]]) -> DeliverEncoded:
+    matches: dict[Matched, int] = {}
+    matched = [matches.setdefault(match, len(matches)) for _, match in chosen]
+    entries = [msgspec.Raw(stored.delivery) for stored, _ in chosen]
+    return DeliverEncoded(epoch, through, list(matches), matched, entries)

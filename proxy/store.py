@@ -1,0 +1,161 @@
+"""The session store on the proxy's own disk: one SQLite file, used by one process.
+
+One copy of a notification, whatever number of sessions hold it; it goes with the last entry that refers to it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from federation.embedded.database import DatabaseThread, write
+from proxy.ports import Restored, SavedSession, SessionChange, StoreBatch
+from proxy.session import Entry, Stored
+from waypost.errors import StoreFailed
+from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS place (
+        one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER, acceptance BLOB, site_state BLOB)""",
+    """CREATE TABLE IF NOT EXISTS session (
+        id TEXT PRIMARY KEY, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER, next INTEGER, gates TEXT)""",
+    """CREATE TABLE IF NOT EXISTS notification (
+        id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, UNIQUE (origin, offset))""",
+    """CREATE TABLE IF NOT EXISTS entry (
+        session TEXT, number INTEGER, notification INTEGER, matched TEXT,
+        PRIMARY KEY (session, number)) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS entry_notification ON entry (notification)",
+)
+
+
+class SqliteSessionStore:
+    """The port :class:`proxy.ports.SessionStore` on the file `path`.
+
+    A transaction survives `kill -9`. With `durable` it survives a power cut too; without, the last ones may be missing
+    after a power cut, which costs a catch-up from the site log and nothing else.
+    """
+
+    def __init__(self, path: Path | str, *, durable: bool = False) -> None:
+        self._thread = DatabaseThread(Path(path), SCHEMA, durable=durable)
+
+    async def apply(self, batch: StoreBatch) -> None:
+        try:
+            await self._thread.call(lambda connection: write(connection, lambda: _apply(connection, batch)))
+        except (sqlite3.Error, OSError) as error:
+            raise StoreFailed(f"{self._thread.path}: {error}") from None
+
+    async def load(self) -> Restored | None:
+        try:
+            return await self._thread.call(_load)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreFailed(f"{self._thread.path}: {error}") from None
+
+    async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
+        try:
+            return await self._thread.call(lambda connection: _entries(connection, session, after, limit))
+        except (sqlite3.Error, OSError) as error:
+            raise StoreFailed(f"{self._thread.path}: {error}") from None
+
+    async def close(self) -> None:
+        await self._thread.close()
+
+
+def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
+    connection.execute(
+        """INSERT INTO place VALUES (1, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET position = excluded.position,
+           acceptance = excluded.acceptance, site_state = coalesce(excluded.site_state, site_state)""",
+        (batch.position, batch.acceptance, batch.site_state),
+    )
+    for session in batch.dropped:
+        connection.execute("DELETE FROM session WHERE id = ?", (session,))
+        _remove_entries(connection, session, None)
+    for change in batch.changes:
+        _apply_change(connection, change)
+
+
+def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None:
+    saved = change.saved
+    _remove_entries(connection, saved.id, None if change.fresh else saved.first_number)
+    connection.execute(
+        "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            saved.id,
+            saved.epoch,
+            saved.role,
+            json.dumps(saved.descriptor),
+            saved.first_number,
+            saved.next_number,
+            json.dumps(saved.gates),
+        ),
+    )
+    _add_entries(connection, saved.id, change.entries)
+
+
+def _add_entries(connection: sqlite3.Connection, session: SessionId, entries: Iterable[Entry]) -> None:
+    listed = list(entries)
+    connection.executemany(
+        "INSERT OR IGNORE INTO notification (origin, offset, delivery) VALUES (?, ?, ?)",
+        [(stored.origin, stored.offset, stored.delivery) for _, stored, _ in listed],
+    )
+    connection.executemany(
+        """INSERT OR REPLACE INTO entry SELECT ?, ?, id, ? FROM notification WHERE origin = ? AND offset = ?""",
+        [
+            (session, number, json.dumps(matched), stored.origin, stored.offset)
+            for number, stored, matched in listed
+        ],
+    )
+
+
+def _remove_entries(connection: sqlite3.Connection, session: SessionId, below: int | None) -> None:
+    """Remove the session's entries below a number, or all, and notifications that nobody holds any more."""
+    bound = below if below is not None else (1 << 62)
+    gone = connection.execute(
+        "SELECT notification FROM entry WHERE session = ? AND number < ?", (session, bound)
+    ).fetchall()
+    if not gone:
+        return
+    connection.execute("DELETE FROM entry WHERE session = ? AND number < ?", (session, bound))
+    connection.executemany(
+        """DELETE FROM notification WHERE id = ?1
+           AND NOT EXISTS (SELECT 1 FROM entry WHERE notification = ?1)""",
+        gone,
+    )
+
+
+def _load(connection: sqlite3.Connection) -> Restored | None:
+    place = connection.execute("SELECT position, acceptance, site_state FROM place").fetchone()
+    if place is None:
+        return None
+    rows = connection.execute("SELECT id, epoch, role, descriptor, first, next, gates FROM session ORDER BY id")
+    sessions = [
+        SavedSession(
+            SessionId(identity),
+            Epoch(epoch),
+            role,
+            json.loads(descriptor),
+            first,
+            following,
+            {Origin(origin): seen for origin, seen in json.loads(gates).items()},
+        )
+        for identity, epoch, role, descriptor, first, following, gates in rows
+    ]
+    return Restored(*place, sessions)
+
+
+def _entries(connection: sqlite3.Connection, session: SessionId, after: int, limit: int) -> list[Entry]:
+    rows = connection.execute(
+        """SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
+           FROM entry JOIN notification ON notification.id = entry.notification
+           WHERE entry.session = ? AND entry.number > ? ORDER BY entry.number LIMIT ?""",
+        (session, after, limit),
+    )
+    return [
+        (
+            number,
+            Stored(Origin(origin), offset, delivery),
+            tuple(SubscriptionId(each) for each in json.loads(matched)),
+        )
+        for number, matched, origin, offset, delivery in rows
+    ]

@@ -1,0 +1,84 @@
+"""From a record's bytes to a row of :data:`spark.schemas.RECORD`: the only Python that runs once a record.
+
+MessagePack needs Python; all else is left to the JVM. A record that does not decode becomes a row that says so.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
+from waypost.errors import BadNotification
+from waypost.identity import SiteId, origin_of
+from waypost.notification import INT64_MAX, Int64, Value, decode_body
+from waypost.records import Closed, Forwarded, Published, Record, decode_record
+
+Row = tuple[Any, ...]
+Raw = tuple[str, int, int, bytes | None]
+"""Site, partition, offset in the log, bytes."""
+
+_NO_ATTRIBUTES: Row = (None, None, None, None)
+_KINDS = {int: INT32, Int64: INT64, float: REAL64, str: STRING, bytes: OPAQUE}
+
+
+def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
+    """Decode records; of a notification keep the attributes `names`, in this order."""
+    for site, partition, position, data in raws:
+        yield _row(site, partition, position, data, names)
+
+
+def _row(site: str, partition: int, position: int, data: bytes | None, names: tuple[str, ...]) -> Row:
+    try:
+        record = decode_record(data or b"")
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        return _unusable(site, position, f"the record does not decode: {error}")
+    if isinstance(record, Published | Forwarded) and record.sequence > INT64_MAX:
+        return _unusable(site, position, "the sequence does not fit 64 bits")
+    if isinstance(record, Published):
+        return _published(site, partition, position, record, names)
+    return _other(site, position, record)
+
+
+def _unusable(site: str, position: int, note: str) -> Row:
+    return (site, position, "unusable", *(None,) * 7, note, *_NO_ATTRIBUTES)
+
+
+def _published(site: str, partition: int, position: int, record: Published, names: tuple[str, ...]) -> Row:
+    note, attributes = None, _NO_ATTRIBUTES
+    try:
+        attributes = _columns(decode_body(record.body), names)
+    except BadNotification as error:
+        note = error.message
+    identity = (record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body))
+    coordinate = (str(origin_of(SiteId(site), partition)), position)
+    return (site, position, "published", *coordinate, *identity, None, note, *attributes)
+
+
+def _other(site: str, position: int, record: Record) -> Row:
+    if isinstance(record, Forwarded):
+        identity = (record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body))
+        coordinate = (str(record.origin), record.offset)
+        return (site, position, "forwarded", *coordinate, *identity, None, None, *_NO_ATTRIBUTES)
+    frontier = dict(record.frontier) if isinstance(record, Closed) else None
+    tag = str(record.__struct_config__.tag)
+    return (site, position, tag, *(None,) * 6, frontier, None, *_NO_ATTRIBUTES)
+
+
+def _columns(attributes: dict[str, Value], names: tuple[str, ...]) -> Row:
+    values = [attributes.get(name) for name in names]
+    return (
+        [_KINDS.get(type(value)) for value in values],
+        [_integer(value) for value in values],
+        [value if isinstance(value, float) else None for value in values],
+        [value if isinstance(value, str) else None for value in values],
+    )
+
+
+def _integer(value: Value | None) -> int | None:
+    if isinstance(value, bytes):
+        return len(value)
+    return int(value) if isinstance(value, int) else None

@@ -1,0 +1,122 @@
+"""The shapes that the audit works on, written out: nothing is ever inferred.
+
+`RECORD` and `FACT` mirror :mod:`waypost.records`; `FINDING` is what every class of anomaly ends as.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import types as T
+
+_STRING, _LONG, _INT = T.StringType(), T.LongType(), T.IntegerType()
+_OFFSETS = T.MapType(_STRING, _LONG, valueContainsNull=False)
+
+
+def _fields(**types: T.DataType) -> list[T.StructField]:
+    return [T.StructField(name, kind) for name, kind in types.items()]
+
+
+# ---------------------------------------------------------------- attribute values
+
+INT32, INT64, REAL64, STRING, OPAQUE = 1, 2, 3, 4, 5
+"""Codes of the five types. The wider number has the higher code, so promotion is the greatest of two."""
+
+ATTRIBUTES: Final = ("kinds", "integers", "reals", "texts")
+"""Parallel arrays, one place per attribute that any expression names; `kinds` is null where it is absent.
+
+`integers` holds an int32, an int64, or the length of an opaque: its length is all that the language can ask.
+Flat arrays of plain values, because they cross from Python to the JVM in a third of the time of nested ones.
+"""
+
+# ---------------------------------------------------------------- evidence
+
+RECORD: Final = T.StructType(
+    _fields(
+        site=_STRING,
+        position=_LONG,  # the offset in the log of `site`
+        kind=_STRING,  # the record's tag, or "unusable"
+        origin=_STRING,  # with `offset`: the coordinate of the notification
+        offset=_LONG,
+        producer=_STRING,
+        incarnation=_STRING,
+        sequence=_LONG,
+        digest=_LONG,  # crc32 of the body
+        frontier=_OFFSETS,  # of a closing marker
+        note=_STRING,  # why a record or its body is unusable
+        kinds=T.ArrayType(_INT),
+        integers=T.ArrayType(_LONG),
+        reals=T.ArrayType(T.DoubleType()),
+        texts=T.ArrayType(_STRING),
+    )
+)
+
+FACT: Final = T.StructType(
+    _fields(
+        writer=_STRING,
+        number=_LONG,
+        at_ms=_LONG,
+        kind=_STRING,
+        proxy=_STRING,
+        site=_STRING,
+        session=_STRING,
+        epoch=_LONG,
+        receiver=_STRING,
+        subscription=_STRING,
+        expression=_STRING,
+        origin=_STRING,
+        offsets=T.ArrayType(_LONG),
+        digests=T.ArrayType(_LONG),
+        frontier=_OFFSETS,
+        reason=_STRING,
+        transfer=_STRING,
+    )
+)
+
+# ---------------------------------------------------------------- findings
+
+FINDING: Final = T.StructType(
+    _fields(
+        code=_STRING,
+        session=_STRING,
+        receiver=_STRING,
+        producer=_STRING,
+        incarnation=_STRING,
+        sequence=_LONG,
+        origin=_STRING,
+        offset=_LONG,
+        epoch=_LONG,
+        proxy=_STRING,
+        other_epoch=_LONG,  # of the delivery or the owner that this one is at odds with
+        other_proxy=_STRING,
+        writer=_STRING,
+        number=_LONG,
+        site=_STRING,
+        note=_STRING,
+    )
+)
+
+VIOLATED, UNKNOWN, OK = "violated", "unknown", "ok"
+
+CLASSES: Final[dict[str, tuple[str, str, str]]] = {
+    "L1": (VIOLATED, "lost", "owed, the horizon closed, never delivered, not excused"),
+    "L2": (VIOLATED, "lost in a handover", "as L1, and the session changed owner between the deliveries around it"),
+    "L3": (UNKNOWN, "unseen", "as L1, but nobody says that everything up to there has been handed over"),
+    "L4": (OK, "excused", "owed and not delivered, removed by a stated policy"),
+    "D1": (VIOLATED, "duplicate", "delivered again to one receiver by one proxy in one epoch"),
+    "D2": (VIOLATED, "duplicate across a handover", "delivered again by another proxy or in another epoch"),
+    "D4": (OK, "journal duplicate", "a fact written twice; one was removed before judging"),
+    "P1": (VIOLATED, "phantom", "delivered or forwarded, never published"),
+    "P3": (VIOLATED, "mismatch", "delivered, but no subscription of the session matches"),
+    "P4": (VIOLATED, "out of life", "delivered from beyond the end of every subscription that matches"),
+    "P5": (VIOLATED, "altered", "the body delivered or forwarded is not the body published"),
+    "O1": (VIOLATED, "out of order", "one producer's sequence goes back within one epoch of a receiver"),
+    "O3": (VIOLATED, "out of order across a handover", "as O1, between two epochs or two proxies"),
+    "H1": (VIOLATED, "stale epoch", "delivered in an epoch older than one already received from"),
+    "H2": (VIOLATED, "split ownership", "two proxies own a session in one epoch"),
+    "G1": (VIOLATED, "gap", "a part of an origin could not be had any more"),
+    "A1": (UNKNOWN, "hole", "records of a log or facts of a writer are missing"),
+    "A2": (UNKNOWN, "unusable", "a record or a fact that means nothing"),
+    "A4": (UNKNOWN, "not closed", "a site log is missing or has no closing marker"),
+}
+"""Code -> what it makes of the run, its name, its rule. Source: the taxonomy of the project's reference, section 1."""

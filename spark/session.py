@@ -1,0 +1,80 @@
+"""The one Spark session, with the known pitfalls handled.
+
+- Workers run this very interpreter; else Spark takes the `python3` of the PATH, which lacks our packages.
+- Driver and executors meet on the loopback; else Spark picks an address that may not be reachable.
+- ANSI mode is off: integers of the subscription language wrap, and division by zero is bottom, not an error.
+- A deeper thread stack: Java's regular expressions recurse over long strings.
+- The connector for Kafka can only be given when the session starts, so it is given whenever it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from waypost.errors import BadConfiguration
+
+LOOPBACK = "127.0.0.1"
+SHUFFLE_PARTITIONS = 8
+CONNECTOR = "spark-sql-kafka-0-10"
+
+
+def build(master: str | None = None) -> SparkSession:
+    """Return the running session, or start one: `master`, else WAYPOST_SPARK_MASTER, else all cores here."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return _checked(running)
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName("waypost audit")
+    builder = builder.master(master or os.environ.get("WAYPOST_SPARK_MASTER", "local[*]"))
+    for key, value in _settings().items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return _checked(session)
+
+
+def _settings() -> dict[str, str]:
+    settings = {
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.memory": os.environ.get("WAYPOST_SPARK_MEMORY", "3g"),
+        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC -Dlog4j2.level=OFF",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.sql.adaptive.enabled": "true",
+        # Python's call sites, gathered for each column that is made, take ten times as long as the columns.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+    }
+    jars = connector_jars()
+    return {**settings, "spark.jars": ",".join(jars)} if jars else settings
+
+
+def connector_jars() -> list[str]:
+    """Return the jars of Spark's Kafka connector that are installed here; none is no error yet."""
+    parts = Path(os.environ.get("WAYPOST_PARTS") or Path(__file__).parents[1] / ".parts")
+    jars = sorted(str(jar) for jar in (parts / "spark-jars").glob("*.jar"))
+    return jars if any(CONNECTOR in jar for jar in jars) else []
+
+
+def require_connector(session: SparkSession) -> None:
+    """Raise unless this session can read from Kafka."""
+    if CONNECTOR not in session.conf.get("spark.jars", ""):  # type: ignore[operator]
+        raise BadConfiguration(
+            "Spark's Kafka connector is not installed; run: python -m chaos.servers.parts spark-jars",
+            hint="or set WAYPOST_PARTS to the folder that holds spark-jars/",
+        )
+
+
+def _checked(session: SparkSession) -> SparkSession:
+    if session.conf.get("spark.sql.ansi.enabled", "true") != "false":
+        raise BadConfiguration("the audit needs a Spark session with spark.sql.ansi.enabled=false")
+    return session

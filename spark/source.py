@@ -1,0 +1,97 @@
+"""What the user points the audit at: a run's folder, or the topics of a Kafka a site.
+
+Both are looked at before Spark starts, so that a wrong path costs no ten seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from waypost.errors import LogUnavailable, Refused
+
+SCHEME = "kafka://"
+_KAFKA = re.compile(r"kafka://(?P<servers>[^/]+)/(?P<prefix>[\w.-]+)")
+_SERVER = re.compile(r"(?P<site>[\w.-]+)=(?P<host>[^:,=]+):(?P<port>\d{1,5})")
+_CONNECT_TIMEOUT_S = 3.0
+
+
+class BadInput(Refused):
+    """What was pointed at holds no run that could be audited."""
+
+    code = "BAD_INPUT"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A run of the embedded form: `root`/sites/SITE/log.db and `root`/sites/SITE/journal/*.jsonl."""
+
+    logs: dict[str, Path]
+    journals: dict[str, list[Path]]
+
+    dense = True
+    """Offsets of an embedded log have no gap, so a gap is a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """A run over Kafka: topics PREFIX.SITE.log and PREFIX.SITE.journal at each site's servers."""
+
+    servers: dict[str, str]
+    prefix: str
+
+    dense = False
+    """Kafka's own control records take offsets too, so a gap between two records proves nothing."""
+
+    def log_topic(self, site: str) -> str:
+        return f"{self.prefix}.{site}.log"
+
+    def journal_topic(self, site: str) -> str:
+        return f"{self.prefix}.{site}.journal"
+
+
+Source = Folder | Topics
+
+
+def locate(text: str) -> Source:
+    """Return what `text` points at.
+
+    Raises:
+        BadInput: there is nothing there that could be audited.
+        LogUnavailable: a Kafka named in it does not answer.
+    """
+    return _topics(text) if text.startswith(SCHEME) else _folder(Path(text))
+
+
+def _folder(root: Path) -> Folder:
+    if not root.is_dir():
+        raise BadInput(f"{root} is no folder; name a run's folder or {SCHEME}SITE=HOST:PORT,.../PREFIX")
+    sites = sorted(path for path in (root / "sites").glob("*") if path.is_dir())
+    logs = {site.name: site / "log.db" for site in sites if (site / "log.db").is_file()}
+    if not logs:
+        raise BadInput(f"{root} holds no site log: there is no {root / 'sites'}/SITE/log.db")
+    journals = {site.name: sorted((site / "journal").glob("*.jsonl")) for site in sites}
+    if not any(journals.values()):
+        raise BadInput(f"{root} holds no journal: there is no {root / 'sites'}/SITE/journal/*.jsonl")
+    return Folder(logs, {site: paths for site, paths in journals.items() if paths})
+
+
+def _topics(text: str) -> Topics:
+    whole = _KAFKA.fullmatch(text)
+    found = [_SERVER.fullmatch(part) for part in whole["servers"].split(",")] if whole else [None]
+    servers = {server["site"]: f"{server['host']}:{server['port']}" for server in found if server}
+    if whole is None or len(servers) != len(found):
+        raise BadInput(f"{text} is not of the form {SCHEME}SITE=HOST:PORT,SITE=HOST:PORT/PREFIX")
+    for address in set(servers.values()):
+        _knock(address)
+    return Topics(servers, whole["prefix"])
+
+
+def _knock(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise LogUnavailable(f"no Kafka answers at {address}: {error}") from None

@@ -1,0 +1,234 @@
+"""Values of the subscription language as Spark columns.
+
+A value's type is known only when a notification is seen, so a value is three or four columns: its kind, and
+what it is for each kind. Bottom is a null kind. Integers of both widths travel as 64-bit integers and are cut
+to their width after each operation; that is exact, as no operation on two 32-bit integers leaves 64 bits.
+
+What Spark would do otherwise than the language, and is guarded against here: NaN equals itself and is the
+largest; division by zero is null, also of reals; `greatest` passes over nulls. Source of the language: Elvin
+client protocol draft 4.0, section 6.1.6, with the choices of the project's reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
+from waypost.notification import Value, type_name
+
+Kinds = frozenset[int]
+
+INTEGERS: Kinds = frozenset({INT32, INT64})
+NUMBERS: Kinds = INTEGERS | {REAL64}
+ANY: Kinds = NUMBERS | {STRING, OPAQUE}
+
+_KIND_OF = {"int32": INT32, "int64": INT64, "real64": REAL64, "string": STRING, "opaque": OPAQUE}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value. `kinds` are those it may have; `constant`, if it is one, saves columns that could never count."""
+
+    kinds: Kinds
+    kind: Column
+    integer: Column
+    real: Column
+    text: Column
+    constant: Value | None = None
+
+
+def null(kind: str) -> Column:
+    return F.lit(None).cast(kind)
+
+
+def literal(value: Value) -> Operand:
+    kind = _KIND_OF[type_name(value)]
+    integer = F.lit(int(value)).cast("bigint") if isinstance(value, int) else null("bigint")
+    real = F.lit(value) if isinstance(value, float) else null("double")
+    text = F.lit(value) if isinstance(value, str) else null("string")
+    return Operand(frozenset({kind}), F.lit(kind), integer, real, text, value)
+
+
+def attribute(place: int) -> Operand:
+    """Return the attribute at this place of the arrays of :data:`spark.schemas.ATTRIBUTES`."""
+    columns = (F.col(name).getItem(place) for name in ("kinds", "integers", "reals", "texts"))
+    return Operand(ANY, *columns)
+
+
+def string(text: Column) -> Operand:
+    """Return a string that is bottom where `text` is null."""
+    kind = F.when(text.isNotNull(), F.lit(STRING))
+    return Operand(frozenset({STRING}), kind, null("bigint"), null("double"), text)
+
+
+def size(operand: Operand) -> Operand:
+    """Return the bytes of a string in UTF-8, or of an opaque, whose length stands where its integer would."""
+    length = F.when(operand.kind == STRING, F.octet_length(operand.text).cast("bigint"))
+    length = length.when(operand.kind == OPAQUE, operand.integer)
+    kind = F.when(length.isNotNull(), F.lit(INT32))
+    return Operand(frozenset({INT32}), kind, length, null("double"), null("string"))
+
+
+# ---------------------------------------------------------------- arithmetic and bits
+
+
+def unary(operator: str, operand: Operand) -> Operand:
+    suitable = INTEGERS if operator == "~" else NUMBERS
+    kinds, kind = _suited(operand, suitable)
+    integer, real = operand.integer, operand.real
+    if operator == "-":
+        integer, real = _cut(-integer, kinds, kind), -real
+    elif operator == "~":
+        integer = F.bitwise_not(integer)
+    return Operand(kinds, kind, integer, real, null("string"))
+
+
+def binary(operator: str, left: Operand, right: Operand) -> Operand:
+    """Apply one of ``+ - * / % | ^ & << >> >>>``."""
+    suitable = NUMBERS if operator in _ON_REALS else INTEGERS
+    kinds_left, kind_left = _suited(left, suitable)
+    kinds_right, kind_right = _suited(right, suitable)
+    both = kind_left.isNotNull() & kind_right.isNotNull()
+    if operator == ">>>":
+        kinds, kind = kinds_left, F.when(both, kind_left)
+    else:
+        kinds = frozenset(max(one, other) for one in kinds_left for other in kinds_right)
+        kind = F.when(both, F.greatest(kind_left, kind_right))
+    if operator in "/%":
+        kind = F.when((kind == REAL64) | (right.integer != 0), kind)
+    integer = _on_integers(operator, kinds, kind, left.integer, right.integer)
+    real = _ON_REALS[operator](_real(left), _real(right)) if REAL64 in kinds else null("double")
+    return Operand(kinds, kind, integer, real, null("string"))
+
+
+def _suited(operand: Operand, suitable: Kinds) -> tuple[Kinds, Column]:
+    """Return the kinds that the operator can use, and the operand's kind where it is one of them."""
+    if operand.kinds <= suitable:
+        return operand.kinds, operand.kind
+    return operand.kinds & suitable, F.when(operand.kind <= max(suitable), operand.kind)
+
+
+def _cut(integer: Column, kinds: Kinds, kind: Column) -> Column:
+    """Cut an integer to 32 bits if that is its width; casts wrap outside of ANSI mode."""
+    if INT32 not in kinds:
+        return integer
+    return F.when(kind == INT32, integer.cast("int").cast("bigint")).otherwise(integer)
+
+
+def _on_integers(operator: str, kinds: Kinds, kind: Column, left: Column, right: Column) -> Column:
+    if operator in _SHIFTS:
+        return _shifted(_SHIFTS[operator], kinds, kind, left, right)
+    return _cut(_ON_INTEGERS[operator](left, right), kinds, kind)
+
+
+def _shifted(function: str, kinds: Kinds, kind: Column, left: Column, right: Column) -> Column:
+    """Shift at the width of the result. Java takes the count modulo the width, also where it is negative."""
+    count = right.cast("int")
+    wide = F.call_function(function, left, count)
+    if INT32 not in kinds:
+        return wide
+    narrow = F.call_function(function, left.cast("int"), count).cast("bigint")
+    return F.when(kind == INT32, narrow).otherwise(wide)
+
+
+_SHIFTS = {"<<": "shiftleft", ">>": "shiftright", ">>>": "shiftrightunsigned"}
+
+_ON_INTEGERS: dict[str, Callable[[Column, Column], Column]] = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "/": lambda x, y: F.call_function("div", x, y),
+    "%": lambda x, y: x % y,
+    "|": lambda x, y: x.bitwiseOR(y),
+    "^": lambda x, y: x.bitwiseXOR(y),
+    "&": lambda x, y: x.bitwiseAND(y),
+}
+
+
+def _real_quotient(x: Column, y: Column) -> Column:
+    # Spark's division by zero is null. The power -1 of a zero is the infinity of its sign, as in IEEE 754.
+    return F.when(y == 0.0, x * F.pow(y, F.lit(-1.0))).otherwise(x / y)
+
+
+_ON_REALS: dict[str, Callable[[Column, Column], Column]] = {
+    "+": lambda x, y: x + y,
+    "-": lambda x, y: x - y,
+    "*": lambda x, y: x * y,
+    "/": _real_quotient,
+}
+
+
+def _real(operand: Operand) -> Column:
+    """Return a number promoted to a real, which may round a 64-bit integer."""
+    if operand.kinds & NUMBERS == {REAL64}:
+        return operand.real
+    if isinstance(operand.constant, int):
+        return F.lit(float(operand.constant))
+    promoted = operand.integer.cast("double")
+    if REAL64 not in operand.kinds:
+        return promoted
+    return F.when(operand.kind == REAL64, operand.real).otherwise(promoted)
+
+
+# ---------------------------------------------------------------- comparison
+
+_HOLDS: dict[str, Callable[[Column, Column], Column]] = {
+    "==": lambda x, y: x == y,
+    "!=": lambda x, y: x != y,
+    "<": lambda x, y: x < y,
+    "<=": lambda x, y: x <= y,
+    ">": lambda x, y: x > y,
+    ">=": lambda x, y: x >= y,
+}
+
+
+def compare(operator: str, left: Operand, right: Operand) -> Column:
+    """Return true, false, or null for bottom. Strings have no order, opaques no comparison at all."""
+    holds = _HOLDS[operator]
+    cases = []
+    numbers_left, numbers_right = left.kinds & NUMBERS, right.kinds & NUMBERS
+    if numbers_left and numbers_right and REAL64 in numbers_left | numbers_right:
+        cases.append((_is_real(left, right), _compare_reals(operator, left, right)))
+    if numbers_left & INTEGERS and numbers_right & INTEGERS:
+        cases.append((_are(left, right, INTEGERS), holds(left.integer, right.integer)))
+    # A text is null unless its operand is a string, and so is a comparison with it.
+    has_strings = STRING in left.kinds & right.kinds and operator in ("==", "!=")
+    return _first_of(cases, holds(left.text, right.text) if has_strings else None)
+
+
+def _first_of(cases: list[tuple[Column, Column]], otherwise: Column | None) -> Column:
+    if not cases:
+        return null("boolean") if otherwise is None else otherwise
+    result = F.when(*cases[0])
+    for condition, value in cases[1:]:
+        result = result.when(condition, value)
+    return result if otherwise is None else result.otherwise(otherwise)
+
+
+def _are(left: Operand, right: Operand, kinds: Kinds) -> Column:
+    """Tell whether what may vary of the two is of these kinds; null where it is bottom."""
+    varying = [side.kind <= max(kinds) for side in (left, right) if side.constant is None]
+    return varying[0] & varying[1] if len(varying) == 2 else varying[0] if varying else F.lit(True)
+
+
+def _is_real(left: Operand, right: Operand) -> Column:
+    """Tell whether both are numbers and one is a real."""
+    for constant, other in ((left, right), (right, left)):
+        if isinstance(constant.constant, float):
+            return _are(constant, other, NUMBERS)
+        if constant.constant is not None:
+            return other.kind == REAL64
+    return _are(left, right, NUMBERS) & ((left.kind == REAL64) | (right.kind == REAL64))
+
+
+def _compare_reals(operator: str, left: Operand, right: Operand) -> Column:
+    """Compare as IEEE 754 does: whatever has a NaN in it is unequal and not ordered."""
+    unordered = [F.isnan(_real(side)) for side in (left, right) if side.constant is None]
+    result = _HOLDS[operator](_real(left), _real(right))
+    for is_nan in unordered:
+        result = F.when(is_nan, F.lit(operator == "!=")).otherwise(result)
+    return result

@@ -1,0 +1,64 @@
+"""A bench makes any number of handles on one backing store, and closes them in the end.
+
+Two at a time are two processes; one after the other is a crash and a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from federation.ports import Journal, Registry, SiteLog
+from waypost.records import Fact
+
+
+class Startable(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+Port = TypeVar("Port", bound=Startable)
+
+
+class Bench(Generic[Port]):
+    def __init__(self, maker: Callable[[], Port]) -> None:
+        self._maker = maker
+        self._made: list[Port] = []
+
+    async def open(self) -> Port:
+        """Return another handle on the same store."""
+        port = self._maker()
+        self._made.append(port)
+        await port.start()
+        return port
+
+    async def close(self) -> None:
+        await asyncio.gather(*(port.close() for port in self._made))
+
+
+class Logs(Bench[SiteLog]):
+    """`truncate(log, before)` makes the store forget the records below."""
+
+    def __init__(
+        self, maker: Callable[[], SiteLog], truncate: Callable[[SiteLog, int], Awaitable[None]]
+    ) -> None:
+        super().__init__(maker)
+        self.truncate = truncate
+
+
+class Registries(Bench[Registry]):
+    """`ttl_ms`: the shortest lease that this registry gives."""
+
+    def __init__(self, maker: Callable[[], Registry], ttl_ms: int) -> None:
+        super().__init__(maker)
+        self.ttl_ms = ttl_ms
+
+
+class Journals(Bench[Journal]):
+    """`facts()` reads back what was attested."""
+
+    def __init__(self, maker: Callable[[], Journal], facts: Callable[[], Awaitable[list[Fact]]]) -> None:
+        super().__init__(maker)
+        self.facts = facts

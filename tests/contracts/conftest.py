@@ -1,0 +1,147 @@
+"""The benches that the contract suites run on: in memory, embedded, and the real server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from chaos.servers.etcd import EtcdServer
+from chaos.servers.kafka import KafkaServer
+from federation.embedded import (
+    EmbeddedChangelog,
+    EmbeddedJournal,
+    EmbeddedRegistry,
+    EmbeddedSiteLog,
+    read_facts,
+)
+from federation.etcd import EtcdRegistry
+from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+from federation.memory import (
+    MemoryChangelog,
+    MemoryChangelogStorage,
+    MemoryJournal,
+    MemoryJournalStorage,
+    MemoryLogStorage,
+    MemoryRegistry,
+    MemoryRegistryStorage,
+    MemorySiteLog,
+)
+from federation.ports import Changelog, SiteLog
+from tests.contracts.benches import Bench, Journals, Logs, Registries
+from waypost.clock import SystemClock
+from waypost.records import Fact
+
+KINDS = ("memory", "embedded", "real")
+
+
+@pytest.fixture(params=KINDS)
+async def logs(request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str) -> AsyncIterator[Logs]:
+    bench = {"memory": _memory_logs, "embedded": _embedded_logs, "real": _kafka_logs}[request.param](
+        request, tmp_path, topic_prefix
+    )
+    yield bench
+    await bench.close()
+
+
+@pytest.fixture(params=KINDS)
+async def registries(
+    request: pytest.FixtureRequest, tmp_path: Path, key_prefix: str
+) -> AsyncIterator[Registries]:
+    if request.param == "memory":
+        storage = MemoryRegistryStorage()
+        bench = Registries(lambda: MemoryRegistry(storage, SystemClock()), 200)
+    elif request.param == "embedded":
+        bench = Registries(lambda: EmbeddedRegistry(tmp_path / "registry.db"), 200)
+    else:
+        etcd: EtcdServer = request.getfixturevalue("etcd")
+        bench = Registries(lambda: EtcdRegistry(etcd.endpoint, key_prefix), 2000)
+    yield bench
+    await bench.close()
+
+
+@pytest.fixture(params=KINDS)
+async def changelogs(
+    request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str
+) -> AsyncIterator[Bench[Changelog]]:
+    maker: Callable[[], Changelog]
+    if request.param == "memory":
+        storage = MemoryChangelogStorage()
+        maker = lambda: MemoryChangelog(storage)  # noqa: E731
+    elif request.param == "embedded":
+        maker = lambda: EmbeddedChangelog(tmp_path / "changelog.db")  # noqa: E731
+    else:
+        kafka: KafkaServer = request.getfixturevalue("kafka")
+        maker = lambda: KafkaChangelog(kafka.bootstrap, f"{topic_prefix}changelog")  # noqa: E731
+    bench = Bench(maker)
+    yield bench
+    await bench.close()
+
+
+@pytest.fixture(params=KINDS)
+async def journals(
+    request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str
+) -> AsyncIterator[Journals]:
+    bench = {"memory": _memory_journals, "embedded": _embedded_journals, "real": _kafka_journals}[
+        request.param
+    ](request, tmp_path, topic_prefix)
+    yield bench
+    await bench.close()
+
+
+def _memory_logs(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Logs:
+    storage = MemoryLogStorage()
+
+    async def truncate(log: SiteLog, before: int) -> None:
+        storage.truncate(before)
+
+    return Logs(lambda: MemorySiteLog(storage), truncate)
+
+
+def _embedded_logs(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Logs:
+    async def truncate(log: SiteLog, before: int) -> None:
+        assert isinstance(log, EmbeddedSiteLog)
+        await log.truncate(before)
+
+    return Logs(lambda: EmbeddedSiteLog(folder / "site.db"), truncate)
+
+
+def _kafka_logs(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Logs:
+    kafka: KafkaServer = request.getfixturevalue("kafka")
+
+    async def truncate(log: SiteLog, before: int) -> None:
+        assert isinstance(log, KafkaSiteLog)
+        await log.truncate(before)
+
+    return Logs(lambda: KafkaSiteLog(kafka.bootstrap, f"{prefix}site"), truncate)
+
+
+def _memory_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Journals:
+    storage = MemoryJournalStorage()
+
+    async def facts() -> list[Fact]:
+        return list(storage.facts)
+
+    return Journals(lambda: MemoryJournal(storage), facts)
+
+
+def _embedded_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Journals:
+    async def facts() -> list[Fact]:
+        return read_facts(folder, "proxy/1")
+
+    return Journals(lambda: EmbeddedJournal(folder, "proxy/1"), facts)
+
+
+def _kafka_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Journals:
+    kafka: KafkaServer = request.getfixturevalue("kafka")
+
+    async def facts() -> list[Fact]:
+        reader = KafkaJournal(kafka.bootstrap, f"{prefix}journal")
+        try:
+            await reader.start()
+            return await reader.facts()
+        finally:
+            await reader.close()
+
+    return Journals(lambda: KafkaJournal(kafka.bootstrap, f"{prefix}journal"), facts)

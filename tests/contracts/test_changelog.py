@@ -1,0 +1,89 @@
+"""What every changelog promises."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from federation.ports import Changelog
+from tests.contracts.benches import Bench
+from waypost.identity import Epoch, Origin, SessionId
+from waypost.records import Checkpoint
+
+
+def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
+    descriptor = {"subscriptions": [{"id": "s1", "expression": 'x == "ü"', "floor": {"north/0": serial}}]}
+    return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})
+
+
+async def test_a_session_that_nobody_wrote_of_has_none(changelogs: Bench[Changelog]) -> None:
+    assert await (await changelogs.open()).latest(SessionId("nobody")) is None
+
+
+async def test_a_checkpoint_comes_back_as_it_was_at_any_handle(changelogs: Bench[Changelog]) -> None:
+    writer, reader = await changelogs.open(), await changelogs.open()
+    written = checkpoint("s|1/é", 1, 1)
+    await writer.put([written, checkpoint("other", 9, 9)])
+    assert await writer.latest(SessionId("s|1/é")) == written
+    assert await reader.latest(SessionId("s|1/é")) == written
+
+
+async def test_nothing_to_put_is_nothing(changelogs: Bench[Changelog]) -> None:
+    await (await changelogs.open()).put([])
+
+
+async def test_a_later_serial_wins(changelogs: Bench[Changelog]) -> None:
+    changelog = await changelogs.open()
+    for serial in range(1, 20):
+        await changelog.put([checkpoint("s", 1, serial)])
+    assert await changelog.latest(SessionId("s")) == checkpoint("s", 1, 19)
+
+
+async def test_a_late_write_of_an_old_owner_does_not_win(changelogs: Bench[Changelog]) -> None:
+    old, new = await changelogs.open(), await changelogs.open()
+    await old.put([checkpoint("s", 1, 500)])
+    await new.put([checkpoint("s", 2, 1)])
+    await old.put([checkpoint("s", 1, 501)])
+    for reader in (old, new, await changelogs.open()):
+        assert await reader.latest(SessionId("s")) == checkpoint("s", 2, 1)
+
+
+async def test_the_highest_rank_wins_in_whatever_order_they_were_written(
+    changelogs: Bench[Changelog],
+) -> None:
+    changelog = await changelogs.open()
+    all_of_them = [checkpoint("s", epoch, serial) for epoch in range(1, 6) for serial in range(1, 6)]
+    random.Random(7).shuffle(all_of_them)
+    for one in all_of_them:
+        await changelog.put([one])
+    assert await changelog.latest(SessionId("s")) == checkpoint("s", 5, 5)
+    assert await (await changelogs.open()).latest(SessionId("s")) == checkpoint("s", 5, 5)
+
+
+async def test_what_was_acknowledged_survives_reopening(changelogs: Bench[Changelog]) -> None:
+    changelog = await changelogs.open()
+    await changelog.put([checkpoint(f"s{number}", 1, number) for number in range(500)])
+    await changelog.close()
+    again = await changelogs.open()
+    assert await again.latest(SessionId("s0")) == checkpoint("s0", 1, 0)
+    assert await again.latest(SessionId("s499")) == checkpoint("s499", 1, 499)
+
+
+async def test_a_reader_sees_what_another_handle_was_told_is_safe(changelogs: Bench[Changelog]) -> None:
+    writer, reader = await changelogs.open(), await changelogs.open()
+    for serial in range(1, 40):
+        await writer.put([checkpoint("s", 1, serial)])
+        assert await reader.latest(SessionId("s")) == checkpoint("s", 1, serial)
+
+
+async def test_concurrent_writers_lose_nothing(changelogs: Bench[Changelog]) -> None:
+    handles = [await changelogs.open() for _ in range(3)]
+    await asyncio.gather(
+        *(
+            handle.put([checkpoint(f"s{number}", epoch, 1)])
+            for epoch, handle in enumerate(handles, 1)
+            for number in range(50)
+        )
+    )
+    for number in range(50):
+        assert await handles[0].latest(SessionId(f"s{number}")) == checkpoint(f"s{number}", 3, 1)

@@ -1,0 +1,355 @@
+"""What every registry promises."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from federation.ports import (
+    LeaderChanged,
+    OwnerChanged,
+    ProxyDown,
+    ProxyRow,
+    ProxyUp,
+    Registry,
+    RegistryEvent,
+    Reloaded,
+)
+from tests.contracts.benches import Registries
+from waypost.errors import RegistryUnavailable
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
+
+PATIENCE_S = 20
+SESSION = SessionId("team/ünï|1")
+P1, P2 = ProxyId("p/1"), ProxyId("p2")
+LONG_MS = 30_000
+
+
+def owned(proxy: str, epoch: int) -> Ownership:
+    return Ownership(ProxyId(proxy), Epoch(epoch))
+
+
+def row(proxy: ProxyId = P1, life: str = "a" * 16) -> ProxyRow:
+    url = f"ws://127.0.0.1:1/{life}"
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=SiteId("north"), url=url)
+
+
+@dataclass
+class Observer:
+    """Follows a watch as a proxy does."""
+
+    events: list[RegistryEvent] = field(default_factory=list)
+    owners: dict[SessionId, Ownership] = field(default_factory=dict)
+    proxies: dict[ProxyId, ProxyRow] = field(default_factory=dict)
+    leaders: dict[str, tuple[ProxyId, int]] = field(default_factory=dict)
+
+    def see(self, event: RegistryEvent) -> None:
+        self.events.append(event)
+        match event:
+            case Reloaded(owners, proxies, leaders):
+                self.owners, self.proxies, self.leaders = dict(owners), dict(proxies), dict(leaders)
+            case OwnerChanged(session, Ownership() as ownership):
+                self.owners[session] = ownership
+            case ProxyUp(up):
+                self.proxies[up.proxy] = up
+            case ProxyDown(proxy, life) if proxy in self.proxies and self.proxies[proxy].incarnation == life:
+                del self.proxies[proxy]
+            case LeaderChanged(link, None, _):
+                self.leaders.pop(link, None)
+            case LeaderChanged(link, str() as proxy, epoch):
+                self.leaders[link] = (proxy, epoch)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not true():  # noqa: ASYNC110 - a test may poll
+                await asyncio.sleep(0.005)
+
+    async def until_seen(self, event: RegistryEvent) -> None:
+        await self.until(lambda: event in self.events)
+
+
+@asynccontextmanager
+async def watching(registry: Registry) -> AsyncIterator[Observer]:
+    observer = Observer()
+
+    async def follow() -> None:
+        async for event in registry.watch():
+            observer.see(event)
+
+    task = asyncio.create_task(follow())
+    try:
+        await observer.until(lambda: bool(observer.events))
+        yield observer
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+# ---------------------------------------------------------------- owners
+
+
+async def test_a_session_without_a_row_has_no_owner(registries: Registries) -> None:
+    assert await (await registries.open()).owner(SESSION) is None
+
+
+async def test_create_wins_once_and_tells_the_loser_who_has_it(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    won = await one.create(SESSION, owned("p1", 1))
+    assert (won.won, won.current) == (True, owned("p1", 1))
+    lost = await other.create(SESSION, owned("p2", 1))
+    assert (lost.won, lost.current) == (False, owned("p1", 1))
+    assert await other.owner(SESSION) == owned("p1", 1)
+
+
+async def test_twenty_creators_have_one_winner(registries: Registries) -> None:
+    handles = [await registries.open() for _ in range(4)]
+    answers = await asyncio.gather(*(handles[n % 4].create(SESSION, owned(f"p{n}", 1)) for n in range(20)))
+    winner = await handles[0].owner(SESSION)
+    assert [answer.won for answer in answers].count(True) == 1
+    assert {answer.current for answer in answers} == {winner}
+
+
+async def test_twenty_claimants_have_one_winner_in_each_of_ten_rounds(registries: Registries) -> None:
+    handles = [await registries.open() for _ in range(4)]
+    current = owned("p0", 1)
+    await handles[0].create(SESSION, current)
+    for _ in range(10):
+        answers = await asyncio.gather(
+            *(handles[n % 4].claim(SESSION, current, current.next(ProxyId(f"p{n}"))) for n in range(20))
+        )
+        winners = [n for n, answer in enumerate(answers) if answer.won]
+        assert len(winners) == 1
+        expected, current = current, current.next(ProxyId(f"p{winners[0]}"))
+        assert {answer.current for answer in answers} == {current}
+        stale = await handles[0].claim(SESSION, expected, expected.next(ProxyId("late")))
+        assert (stale.won, stale.current) == (False, current)
+    assert await handles[3].owner(SESSION) == current
+
+
+async def test_a_claim_on_a_session_without_a_row_loses(registries: Registries) -> None:
+    registry = await registries.open()
+    answer = await registry.claim(SESSION, owned("p1", 1), owned("p2", 2))
+    assert (answer.won, answer.current) == (False, None)
+    assert await registry.owner(SESSION) is None
+
+
+async def test_a_claim_must_name_the_proxy_too_and_not_only_the_epoch(registries: Registries) -> None:
+    registry = await registries.open()
+    await registry.create(SESSION, owned("p1", 4))
+    answer = await registry.claim(SESSION, owned("p9", 4), owned("p2", 5))
+    assert (answer.won, answer.current) == (False, owned("p1", 4))
+
+
+async def test_rows_survive_reopening(registries: Registries) -> None:
+    registry = await registries.open()
+    await registry.create(SESSION, owned("p1", 1))
+    await registry.claim(SESSION, owned("p1", 1), owned("p2", 2))
+    await registry.close()
+    assert await (await registries.open()).owner(SESSION) == owned("p2", 2)
+
+
+async def test_a_claim_whose_answer_was_lost_is_settled_by_reading(registries: Registries) -> None:
+    asker, other = await registries.open(), await registries.open()
+    await asker.create(SESSION, owned("p1", 1))
+    claim = asyncio.create_task(asker.claim(SESSION, owned("p1", 1), owned("p2", 2)))
+    await asyncio.sleep(0.001)
+    claim.cancel()
+    with suppress(asyncio.CancelledError):
+        await claim
+    # The other side decides it for good; then both read the same.
+    answer = await other.claim(SESSION, owned("p1", 1), owned("p1", 2))
+    assert answer.current in (owned("p2", 2), owned("p1", 2))
+    assert answer.won == (answer.current == owned("p1", 2))
+    assert await asker.owner(SESSION) == answer.current == await other.owner(SESSION)
+
+
+async def test_a_closed_handle_says_so(registries: Registries) -> None:
+    registry = await registries.open()
+    await registry.close()
+    with pytest.raises(RegistryUnavailable):
+        await registry.owner(SESSION)
+
+
+# ---------------------------------------------------------------- proxies and their leases
+
+
+async def test_a_proxy_is_known_as_long_as_its_lease_is_renewed(registries: Registries) -> None:
+    holder, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        lease = await holder.announce(row(), registries.ttl_ms)
+        assert lease.ttl_ms == registries.ttl_ms
+        await observer.until_seen(ProxyUp(row()))
+        until = time.monotonic() + 2.5 * registries.ttl_ms / 1000
+        while time.monotonic() < until:
+            assert await lease.renew()
+            await asyncio.sleep(registries.ttl_ms / 5000)
+        assert observer.proxies == {P1: row()}
+        await observer.until_seen(ProxyDown(P1, row().incarnation))
+        assert observer.proxies == {}
+
+
+async def test_a_lease_that_has_ended_is_never_renewed_again(registries: Registries) -> None:
+    holder, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        lease = await holder.announce(row(), registries.ttl_ms)
+        await observer.until_seen(ProxyDown(P1, row().incarnation))
+        assert not await lease.renew()
+        assert not await lease.renew()
+
+
+async def test_the_end_comes_no_sooner_than_the_holder_expects(registries: Registries) -> None:
+    """The holder counts its time from before the renewal; others hear of the end only after that."""
+    holder, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        lease = await holder.announce(row(), registries.ttl_ms)
+        for _ in range(3):
+            await asyncio.sleep(registries.ttl_ms / 2000)
+            renewed = time.monotonic()
+            assert await lease.renew()
+        await observer.until_seen(ProxyDown(P1, row().incarnation))
+        assert time.monotonic() >= renewed + registries.ttl_ms / 1000
+
+
+async def test_a_lease_can_be_ended_at_once(registries: Registries) -> None:
+    holder, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        lease = await holder.announce(row(), LONG_MS)
+        await observer.until_seen(ProxyUp(row()))
+        await lease.end()
+        await observer.until_seen(ProxyDown(P1, row().incarnation))
+        assert not await lease.renew()
+        await lease.end()
+
+
+async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries: Registries) -> None:
+    old, new = row(life="a" * 16), row(life="b" * 16)
+    one, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        old_lease = await one.announce(old, registries.ttl_ms)
+        new_lease = await one.announce(new, LONG_MS)
+        await observer.until_seen(ProxyUp(new))
+        assert not await old_lease.renew()
+        await observer.until_seen(ProxyDown(P1, old.incarnation))
+        assert observer.proxies == {P1: new}
+        assert await new_lease.renew()
+        async with watching(await registries.open()) as late:
+            assert late.proxies == {P1: new}
+
+
+async def test_of_two_lives_in_the_registry_the_later_one_is_loaded(registries: Registries) -> None:
+    registry = await registries.open()
+    # Their names sort the other way round.
+    await registry.announce(row(life="f" * 16), LONG_MS)
+    await registry.announce(row(life="0" * 16), LONG_MS)
+    async with watching(registry) as observer:
+        assert observer.proxies == {P1: row(life="0" * 16)}
+
+
+# ---------------------------------------------------------------- leaders
+
+
+async def test_a_link_has_one_leader_at_a_time(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    lease1, lease2 = await one.announce(row(P1), LONG_MS), await other.announce(row(P2), LONG_MS)
+    epoch = await one.elect("north->south", P1, lease1)
+    assert epoch is not None
+    assert await other.elect("north->south", P2, lease2) is None
+    assert await other.elect("north->east", P2, lease2) is not None
+    # Asking again, as after a lost answer, finds the same leadership.
+    assert await one.elect("north->south", P1, lease1) == epoch
+
+
+async def test_twenty_candidates_have_one_winner(registries: Registries) -> None:
+    registry = await registries.open()
+    leases = [await registry.announce(row(ProxyId(f"p{n}")), LONG_MS) for n in range(20)]
+    epochs = await asyncio.gather(
+        *(registry.elect("link", ProxyId(f"p{n}"), lease) for n, lease in enumerate(leases))
+    )
+    assert len([epoch for epoch in epochs if epoch is not None]) == 1
+
+
+async def test_epochs_of_a_link_ascend_across_lease_ends_and_reopening(registries: Registries) -> None:
+    seen: list[int] = []
+    for life in range(5):
+        registry = await registries.open()
+        lease = await registry.announce(row(life=f"{life:016}"), LONG_MS)
+        epoch = await registry.elect("link", P1, lease)
+        assert epoch is not None
+        seen.append(epoch)
+        await lease.end()
+        await registry.close()
+    assert seen == sorted(set(seen))
+
+
+async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        lease1 = await one.announce(row(P1), registries.ttl_ms)
+        lease2 = await other.announce(row(P2), LONG_MS)
+        epoch = await one.elect("link", P1, lease1)
+        assert epoch is not None
+        await observer.until_seen(LeaderChanged("link", P1, epoch))
+        await observer.until_seen(LeaderChanged("link", None, epoch))
+        assert await one.elect("link", P1, lease1) is None
+        successor = await other.elect("link", P2, lease2)
+        assert successor is not None and successor > epoch
+        await observer.until_seen(LeaderChanged("link", P2, successor))
+        assert observer.leaders == {"link": (P2, successor)}
+
+
+# ---------------------------------------------------------------- the watch
+
+
+async def test_a_watch_begins_with_all_that_is_there(registries: Registries) -> None:
+    registry = await registries.open()
+    await registry.create(SESSION, owned("p1", 1))
+    await registry.create(SessionId("other"), owned("p2", 7))
+    lease = await registry.announce(row(), LONG_MS)
+    epoch = await registry.elect("link", P1, lease)
+    assert epoch is not None
+    async with watching(await registries.open()) as observer:
+        assert observer.events == [
+            Reloaded(
+                {SESSION: owned("p1", 1), SessionId("other"): owned("p2", 7)},
+                {P1: row()},
+                {"link": (P1, epoch)},
+            )
+        ]
+
+
+async def test_a_watch_skips_nothing_and_keeps_the_order_under_concurrent_changes(
+    registries: Registries,
+) -> None:
+    writers = [await registries.open() for _ in range(3)]
+    sessions = [SessionId(f"s{n}") for n in range(6)]
+    async with watching(await registries.open()) as observer, watching(writers[0]) as near:
+
+        async def take_turns(session: SessionId, registry: Registry) -> None:
+            await registry.create(session, owned("p", 1))
+            for epoch in range(1, 30):
+                assert (await registry.claim(session, owned("p", epoch), owned("p", epoch + 1))).won
+
+        await asyncio.gather(*(take_turns(session, writers[n % 3]) for n, session in enumerate(sessions)))
+        for each in (observer, near):
+            await each.until(lambda each=each: each.owners == dict.fromkeys(sessions, owned("p", 30)))  # type: ignore[misc]
+            for session in sessions:
+                assert [
+                    event.ownership.epoch
+                    for event in each.events
+                    if isinstance(event, OwnerChanged) and event.session == session and event.ownership
+                ] == list(range(1, 31))
+
+
+async def test_a_change_is_seen_soon(registries: Registries) -> None:
+    writer, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        started = time.monotonic()
+        await writer.create(SESSION, owned("p1", 1))
+        await observer.until_seen(OwnerChanged(SESSION, owned("p1", 1)))
+        assert time.monotonic() - started < 0.5

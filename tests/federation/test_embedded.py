@@ -1,0 +1,327 @@
+"""What only the embedded adapters promise: several processes on one file, and what is left after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.embedded import (
+    EmbeddedChangelog,
+    EmbeddedJournal,
+    EmbeddedRegistry,
+    EmbeddedSiteLog,
+    read_facts,
+)
+from federation.embedded import registry_rows as rows
+from federation.embedded.registry import MachineClock
+from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
+from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.records import Fact, Published
+
+PATIENCE_S = 30
+PRELUDE = """
+import asyncio, sys, time
+from federation.embedded import *
+from federation.ports import ProxyRow
+from waypost.records import Published
+path, name = sys.argv[1:3]
+"""
+APPENDER = """
+async def main():
+    log = EmbeddedSiteLog(path)
+    for turn in range(200):
+        offsets = await log.append([Published(name, "", 5 * turn + n, 0, b"") for n in range(5)])
+        print(*offsets, flush=True)
+    await log.close()
+"""
+STAMPER = """
+async def main():
+    log = EmbeddedSiteLog(path)
+    for turn in range(100):
+        await asyncio.sleep(0.015)
+        await log.append([Published(name, "", turn, time.monotonic_ns(), b"")])
+    await log.close()
+"""
+HOLDER = """
+async def main():
+    registry = EmbeddedRegistry(path)
+    lease = await registry.announce(ProxyRow(proxy=name, incarnation="1", site="north", url=""), 300)
+    await registry.elect("link", name, lease)
+    while await lease.renew():
+        print("renewed", flush=True)
+        await asyncio.sleep(0.05)
+"""
+
+
+@asynccontextmanager
+async def process(script: str, path: Path, name: str) -> AsyncIterator[subprocess.Popen[str]]:
+    program = f"{PRELUDE}\n{textwrap.dedent(script)}\nasyncio.run(main())"
+    running = subprocess.Popen(  # noqa: ASYNC220 - starting is quick
+        [sys.executable, "-c", program, str(path), name], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield running
+    finally:
+        running.kill()
+        await asyncio.to_thread(running.wait)
+        if running.stdout is not None:
+            running.stdout.close()
+
+
+async def line(running: subprocess.Popen[str]) -> str:
+    assert running.stdout is not None
+    return await asyncio.to_thread(running.stdout.readline)
+
+
+async def collect(log: EmbeddedSiteLog, count: int) -> list[tuple[int, Published, int]]:
+    """Return `count` records of a tail with the time at which each came."""
+    found: list[tuple[int, Published, int]] = []
+    tail: Any = log.tail(0)
+    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+        async for batch in tail:
+            found += [(offset, record, time.monotonic_ns()) for offset, record in batch]
+            if len(found) >= count:
+                break
+    return found
+
+
+# ---------------------------------------------------------------- the site log
+
+
+async def test_two_processes_append_while_a_third_one_tails(tmp_path: Path) -> None:
+    path = tmp_path / "site.db"
+    log = EmbeddedSiteLog(path)
+    async with process(APPENDER, path, "a"), process(APPENDER, path, "b"):
+        found = await collect(log, 2000)
+    assert [offset for offset, _, _ in found] == list(range(2000))
+    for name in "ab":
+        assert [record.sequence for _, record, _ in found if record.producer == name] == list(range(1000))
+    await log.close()
+
+
+async def test_an_append_is_seen_in_another_process_within_15_ms(tmp_path: Path) -> None:
+    path = tmp_path / "site.db"
+    log = EmbeddedSiteLog(path)
+    async with process(STAMPER, path, "a"):
+        found = await collect(log, 100)
+    delays_ms = sorted((seen - record.at_ms) / 1e6 for _, record, seen in found)
+    assert delays_ms[50] < 15
+    await log.close()
+
+
+async def test_what_a_killed_process_was_told_is_safe_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "site.db"
+    acknowledged: list[int] = []
+    async with process(APPENDER, path, "a") as running:
+        for _ in range(20):
+            acknowledged += map(int, (await line(running)).split())
+        running.kill()
+    log = EmbeddedSiteLog(path)
+    kept = await log.read(0, 10_000)
+    assert [offset for offset, _ in kept] == list(range(len(kept)))
+    assert set(acknowledged) <= {offset for offset, _ in kept}
+    # An append is there as a whole or not at all.
+    assert len(kept) % 5 == 0
+    assert await log.append([Published("b", Incarnation(""), 0, 0, b"")]) == [len(kept)]
+    await log.close()
+
+
+async def test_concurrent_appends_share_transactions(tmp_path: Path) -> None:
+    log = EmbeddedSiteLog(tmp_path / "site.db")
+    await log.start()
+    started = time.monotonic()
+    await asyncio.gather(
+        *(log.append([Published("a", Incarnation(""), number, 0, b"")]) for number in range(2000))
+    )
+    # 2000 syncs one by one take many times as long on any disk that really syncs.
+    assert time.monotonic() - started < 2
+    assert await log.end() == 2000
+    await log.close()
+
+
+async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "inside"
+    for log in (EmbeddedSiteLog(path), EmbeddedChangelog(path), EmbeddedJournal(path, "w")):
+        with pytest.raises(LogUnavailable, match=str(path)):
+            await log.start()
+        await log.close()
+    registry = EmbeddedRegistry(path)
+    with pytest.raises(RegistryUnavailable, match=str(path)):
+        await registry.start()
+    await registry.close()
+
+
+async def test_closing_ends_the_tails_and_finishes_the_appends(tmp_path: Path) -> None:
+    log = EmbeddedSiteLog(tmp_path / "site.db")
+    tail = asyncio.create_task(collect(log, 10**9))
+    append = asyncio.create_task(log.append([Published("a", Incarnation(""), 0, 0, b"")]))
+    await asyncio.sleep(0)
+    await log.close()
+    assert await append == [0]
+    with pytest.raises(LogUnavailable):
+        await tail
+
+
+# ---------------------------------------------------------------- the registry
+
+
+@dataclass(frozen=True, slots=True)
+class HandClock(MachineClock):
+    """A machine's clock that stands where it was put; one list for all processes."""
+
+    hand: list[int]
+
+    def now_ms(self) -> int:
+        return self.hand[0]
+
+
+def row(life: str = "1") -> ProxyRow:
+    return ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation(life), site=SiteId("north"), url="")
+
+
+async def test_the_death_of_a_process_is_seen_by_another(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    registry = EmbeddedRegistry(path)
+    seen = []
+    async with process(HOLDER, path, "p") as running, asyncio.timeout(PATIENCE_S):
+        assert await line(running) == "renewed\n"
+        async for event in registry.watch():
+            seen.append(event)
+            if isinstance(event, Reloaded):
+                assert event.leaders == {"link": ("p", 1)}
+                running.kill()
+            if isinstance(event, ProxyDown):
+                break
+    assert seen[1:] == [LeaderChanged("link", None, 1), ProxyDown(ProxyId("p"), Incarnation("1"))]
+    await registry.close()
+
+
+async def test_a_lease_ends_to_the_millisecond_when_its_time_is_over(tmp_path: Path) -> None:
+    hand = [1_000]
+    registry = EmbeddedRegistry(tmp_path / "registry.db", clock=HandClock("boot", hand))
+    lease = await registry.announce(row(), 500)
+    hand[0] = 1_499
+    assert await lease.renew()
+    hand[0] = 1_998
+    assert await lease.renew()
+    hand[0] = 2_498
+    assert not await lease.renew()
+    hand[0] = 2_000
+    assert await lease.renew(), "nobody has ended it yet, and the clock of this test stepped back"
+    await registry.close()
+
+
+async def test_a_lease_of_an_earlier_boot_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    before = EmbeddedRegistry(path, clock=HandClock("before", [1_000_000]))
+    lease = await before.announce(row(), 60_000)
+    assert await before.elect("link", ProxyId("p"), lease) == 1
+    await before.close()
+    # The clock of the new boot begins at nothing, long before the deadline.
+    after = EmbeddedRegistry(path, clock=HandClock("after", [5]))
+    assert await after.elect("link", ProxyId("q"), await after.announce(row("2"), 60_000)) == 2
+    async with aclosing(after.watch()) as events:  # type: ignore[type-var]
+        reloaded = await anext(events)
+    assert isinstance(reloaded, Reloaded)
+    assert reloaded.proxies == {ProxyId("p"): row("2")}
+    await after.close()
+
+
+async def test_a_watch_behind_the_changes_kept_loads_anew(tmp_path: Path) -> None:
+    registry = EmbeddedRegistry(tmp_path / "registry.db")
+    events: Any = registry.watch()
+    first, second = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2))
+    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+        assert await anext(events) == Reloaded({}, {}, {})
+        await registry.create(SessionId("s"), first)
+        await registry.claim(SessionId("s"), first, second)
+        await registry.compact()
+        assert await anext(events) == Reloaded({SessionId("s"): second}, {}, {})
+        await registry.claim(SessionId("s"), second, second.next(ProxyId("p")))
+        assert await anext(events) == OwnerChanged(SessionId("s"), Ownership(ProxyId("p"), Epoch(3)))
+    await registry.close()
+
+
+async def test_the_log_of_changes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "CHANGES_KEPT", 50)
+    monkeypatch.setattr(rows, "PRUNE_EVERY", 10)
+    registry = EmbeddedRegistry(tmp_path / "registry.db", durable=False)
+    for number in range(200):
+        await registry.create(SessionId(f"s{number}"), Ownership(ProxyId("p"), Epoch(1)))
+    oldest, newest = await registry.change(rows.changes_kept)
+    assert newest == 200
+    assert newest - oldest < 60
+    await registry.close()
+
+
+async def test_an_election_under_a_lease_that_has_ended_is_lost(tmp_path: Path) -> None:
+    hand = [0]
+    registry = EmbeddedRegistry(tmp_path / "registry.db", clock=HandClock("boot", hand))
+    lease = await registry.announce(row(), 100)
+    hand[0] = 100
+    assert await registry.elect("link", ProxyId("p"), lease) is None
+    await registry.close()
+
+
+async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: Path) -> None:
+    registry = EmbeddedRegistry(tmp_path / "registry.db")
+    slashed = row().model_copy(update={"proxy": ProxyId("p/1")})
+    lease = await registry.announce(row("1"), 60_000)
+    other = await registry.announce(slashed, 60_000)
+    assert await lease.renew() and await other.renew()
+    events: Any = registry.watch()
+    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+        assert await anext(events) == Reloaded({}, {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}, {})
+        await other.end()
+        assert await anext(events) == ProxyDown(ProxyId("p/1"), Incarnation("1"))
+        await registry.announce(slashed, 60_000)
+        assert await anext(events) == ProxyUp(slashed)
+    await registry.close()
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def fact(number: int) -> Fact:
+    return Fact("w", number, 0, "owned", session="s")
+
+
+async def test_a_line_that_a_crash_cut_short_does_not_swallow_the_next_one(tmp_path: Path) -> None:
+    journal = EmbeddedJournal(tmp_path, "w")
+    await journal.attest([fact(1)])
+    await journal.close()
+    with journal.path.open("ab") as file:
+        file.write(b'{"writer":"w","number":2,"at')
+    assert read_facts(tmp_path, "w") == [fact(1)]
+    again = EmbeddedJournal(tmp_path, "w", durable=True)
+    await again.attest([fact(2)])
+    await again.close()
+    assert read_facts(tmp_path, "w") == [fact(1), fact(2)]
+
+
+async def test_writers_have_files_of_their_own_whatever_their_names(tmp_path: Path) -> None:
+    for writer in ("a", "a/b", "../a", "ü"):
+        journal = EmbeddedJournal(tmp_path / "journal", writer)
+        await journal.attest([fact(1)])
+        await journal.close()
+    assert len(list((tmp_path / "journal").iterdir())) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+async def test_a_closed_journal_says_so(tmp_path: Path) -> None:
+    journal = EmbeddedJournal(tmp_path, "w")
+    await journal.close()
+    with pytest.raises(LogUnavailable):
+        await journal.attest([fact(1)])

@@ -1,0 +1,158 @@
+"""What happens to the etcd adapter when etcd goes, falls silent, forgets, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from chaos.servers.etcd import EtcdServer
+from chaos.servers.process import free_port
+from federation import etcd as adapter
+from federation.etcd import EtcdRegistry
+from federation.ports import OwnerChanged, ProxyRow, Reloaded
+from waypost.errors import BadConfiguration, RegistryUnavailable
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
+
+PATIENCE_S = 40
+S = SessionId("s")
+
+
+def owned(epoch: int) -> Ownership:
+    return Ownership(ProxyId("p"), Epoch(epoch))
+
+
+async def until(events: Any, wanted: object) -> list[object]:
+    seen: list[object] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while wanted not in seen:
+            seen.append(await anext(events))
+    return seen
+
+
+async def settled(registry: EtcdRegistry, expected: Ownership, new: Ownership) -> None:
+    """Claim until it is known to have happened."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await registry.claim(S, expected, new)
+                if await registry.owner(S) == new:
+                    return
+            except RegistryUnavailable:
+                await asyncio.sleep(0.1)
+
+
+async def test_an_absent_server_is_named_within_5_s() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    registry = EtcdRegistry(address)
+    started = time.monotonic()
+    with pytest.raises(RegistryUnavailable, match=address) as error:
+        await registry.start()
+    assert time.monotonic() - started < 5
+    assert error.value.hint is not None
+
+
+def test_an_endpoint_that_is_none_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match="nonsense"):
+        EtcdRegistry("nonsense")
+
+
+async def test_of_several_endpoints_one_that_answers_is_found(etcd: EtcdServer, key_prefix: str) -> None:
+    registry = EtcdRegistry(f"127.0.0.1:{free_port()},{etcd.endpoint}", key_prefix)
+    await registry.start()
+    assert (await registry.create(S, owned(1))).won
+    await registry.close()
+
+
+async def test_a_silent_server_costs_one_deadline_and_the_watch_loads_anew_when_it_speaks(
+    etcd: EtcdServer, key_prefix: str
+) -> None:
+    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    await registry.create(S, owned(1))
+    events: Any = registry.watch()
+    async with aclosing(events):
+        await until(events, Reloaded({S: owned(1)}, {}, {}))
+        etcd.pause()
+        try:
+            started = time.monotonic()
+            with pytest.raises(RegistryUnavailable, match=etcd.endpoint):
+                await registry.claim(S, owned(1), owned(2))
+            assert time.monotonic() - started < 3
+            next_event = asyncio.create_task(anext(events))
+            await asyncio.sleep(4)
+            assert not next_event.done()
+        finally:
+            etcd.resume()
+        await settled(registry, owned(1), owned(2))
+        async with asyncio.timeout(PATIENCE_S):
+            # Either the silence was long enough for the watch to give its stream up, or the stream went on.
+            event = await next_event
+            while event not in (Reloaded({S: owned(2)}, {}, {}), OwnerChanged(S, owned(2))):
+                event = await anext(events)
+    await registry.close()
+
+
+async def test_everything_goes_on_after_etcd_was_killed(etcd: EtcdServer, key_prefix: str) -> None:
+    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    await registry.create(S, owned(1))
+    row = ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation("1"), site=SiteId("north"), url="")
+    lease = await registry.announce(row, 60_000)
+    epoch = await registry.elect("link", row.proxy, lease)
+    events: Any = registry.watch()
+    before = Reloaded({S: owned(1)}, {row.proxy: row}, {"link": (row.proxy, epoch)})  # type: ignore[dict-item]
+    async with aclosing(events):
+        await until(events, before)
+        try:
+            await asyncio.to_thread(etcd.kill)
+            with pytest.raises(RegistryUnavailable):
+                await lease.renew()
+        finally:
+            await asyncio.to_thread(etcd.start)
+        await until(events, before)
+        assert await lease.renew()
+        await settled(registry, owned(1), owned(2))
+        await until(events, OwnerChanged(S, owned(2)))
+    await registry.close()
+
+
+async def test_a_watch_whose_past_was_compacted_loads_anew(
+    etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    await registry.create(S, owned(1))
+    real_load = registry._load
+    compacted = []
+
+    async def load_and_then_compact(client: Any) -> tuple[list[Any], int]:
+        """Between the load and the stream, changes are made and forgotten, once."""
+        rows, revision = await real_load(client)
+        if not compacted:
+            await registry.claim(S, owned(1), owned(2))
+            await registry.claim(S, owned(2), owned(3))
+            compacted.append(await client.compact(revision + 2))
+        return rows, revision
+
+    monkeypatch.setattr(registry, "_load", load_and_then_compact)
+    events: Any = registry.watch()
+    async with aclosing(events):
+        seen = await until(events, Reloaded({S: owned(3)}, {}, {}))
+        assert seen == [Reloaded({S: owned(1)}, {}, {}), Reloaded({S: owned(3)}, {}, {})]
+        await registry.claim(S, owned(3), owned(4))
+        assert await until(events, OwnerChanged(S, owned(4))) == [OwnerChanged(S, owned(4))]
+    await registry.close()
+
+
+async def test_more_rows_than_fit_in_one_read_are_loaded(
+    etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "ROWS_IN_ONE_READ", 7)
+    registry = EtcdRegistry(etcd.endpoint, key_prefix)
+    sessions = [SessionId(f"s{number}") for number in range(30)]
+    await asyncio.gather(*(registry.create(session, owned(1)) for session in sessions))
+    events: Any = registry.watch()
+    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+        assert await anext(events) == Reloaded(dict.fromkeys(sessions, owned(1)), {}, {})
+    await registry.close()

@@ -1,0 +1,133 @@
+"""What happens to the Kafka adapters when the broker or the way to it goes, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from chaos.servers.kafka import KafkaServer
+from chaos.servers.process import free_port
+from federation import kafka as adapter
+from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+from tests.servers import FaultyPath
+from waypost.errors import LogUnavailable
+from waypost.identity import Epoch, Incarnation, SessionId
+from waypost.records import Checkpoint, Published
+
+PATIENCE_S = 60
+
+
+def record(number: int) -> Published:
+    return Published("p", Incarnation(""), number, 0, b"")
+
+
+async def collect(log: KafkaSiteLog, numbers: list[int], count: int) -> None:
+    tail: Any = log.tail(0)
+    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+        async for batch in tail:
+            numbers += [found.sequence for _, found in batch]
+            if len(numbers) >= count:
+                return
+
+
+@pytest.mark.parametrize("kind", [KafkaSiteLog, KafkaChangelog, KafkaJournal])
+async def test_an_absent_broker_is_named_within_5_s(kind: type[KafkaSiteLog]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    started = time.monotonic()
+    log = kind(address, "site")
+    with pytest.raises(LogUnavailable, match=address) as error:
+        await log.start()
+    assert time.monotonic() - started < 6
+    assert error.value.hint is not None
+
+
+async def test_a_log_goes_on_by_itself_after_the_broker_was_killed(
+    kafka: KafkaServer, topic_prefix: str
+) -> None:
+    log = KafkaSiteLog(kafka.bootstrap, f"{topic_prefix}site")
+    await log.start()
+    seen: list[int] = []
+    tail = asyncio.create_task(collect(log, seen, 20))
+    try:
+        await log.append([record(number) for number in range(10)])
+        await asyncio.to_thread(kafka.kill)
+        waiting = asyncio.create_task(log.append([record(number) for number in range(10, 20)]))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+    finally:
+        await asyncio.to_thread(kafka.start)
+    assert len(await waiting) == 10
+    await tail
+    assert seen == list(range(20))
+    assert len(await log.read(0, 100)) == 20
+    await log.close()
+
+
+async def test_a_cut_heals_promptly(faulty_kafka: FaultyPath, topic_prefix: str) -> None:
+    log = KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site")
+    await log.start()
+    seen: list[int] = []
+    tail = asyncio.create_task(collect(log, seen, 30))
+    await log.append([record(number) for number in range(10)])
+    for start in (10, 20):
+        await asyncio.to_thread(faulty_kafka.proxy.disable)
+        waiting = asyncio.create_task(log.append([record(number) for number in range(start, start + 10)]))
+        await asyncio.sleep(2)
+        assert not waiting.done()
+        await asyncio.to_thread(faulty_kafka.proxy.enable)
+        healed = time.monotonic()
+        await waiting
+        assert time.monotonic() - healed < 3
+    await tail
+    assert time.monotonic() - healed < 5
+    assert seen == list(range(30))
+    await log.close()
+
+
+async def test_an_append_past_its_deadline_says_that_it_is_not_known_and_the_next_one_succeeds(
+    faulty_kafka: FaultyPath, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "APPEND_DEADLINE_S", 1.0)
+    log = KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site")
+    await log.start()
+    await log.append([record(0)])
+    await asyncio.to_thread(faulty_kafka.proxy.disable)
+    started = time.monotonic()
+    answers = await asyncio.gather(*(log.append([record(n)]) for n in (1, 2, 3)), return_exceptions=True)
+    assert all(isinstance(answer, LogUnavailable) for answer in answers)
+    # Those that queued behind the failed one failed with it.
+    assert time.monotonic() - started < 2.5
+    with pytest.raises(LogUnavailable):
+        await log.end()
+    await asyncio.to_thread(faulty_kafka.proxy.enable)
+    await asyncio.sleep(1)
+    await log.append([record(4)])
+    found: list[int] = []
+    await collect(log, found, 2)
+    assert found[0] == 0 and found[-1] == 4
+    await log.close()
+
+
+async def test_a_changelog_keeps_a_record_for_each_session_and_epoch_and_deletes_the_outdated(
+    kafka: KafkaServer, topic_prefix: str
+) -> None:
+    changelog = KafkaChangelog(kafka.bootstrap, f"{topic_prefix}changelog")
+    await changelog.start()
+    session = SessionId("s|1")
+    for epoch in (1, 2, 3):
+        await changelog.put([Checkpoint(session, Epoch(epoch), 1, {}, {})])
+        await changelog.latest(session)
+    messages = await changelog._reader.read(0, 100)
+    written = [(message.key, message.value is not None) for message in messages]
+    assert written == [
+        (b"s|1|1", True),
+        (b"s|1|2", True),
+        (b"s|1|1", False),
+        (b"s|1|3", True),
+        (b"s|1|2", False),
+    ]
+    await changelog.close()

@@ -1,0 +1,58 @@
+"""Waypost: a roaming client's place in a stream of content-based notifications, kept and handed on.
+
+    async with waypost.attach("travellers/alice") as session:
+        await session.subscribe('origin == "JFK" && dep_delay > 30')
+        async for notification in session:
+            ...
+
+Names are loaded when they are first used, so that a command that needs little starts quickly.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from waypost.client import blocking
+    from waypost.client.machine import ReceiverState
+    from waypost.client.session import Received, Session, attach, produce
+    from waypost.errors import WaypostError
+    from waypost.frontier import Frontier
+    from waypost.notification import Int64, Notification
+    from waypost.subscription import parse
+
+__all__ = [
+    "Frontier",
+    "Int64",
+    "Notification",
+    "Received",
+    "ReceiverState",
+    "Session",
+    "WaypostError",
+    "attach",
+    "blocking",
+    "parse",
+    "produce",
+]
+
+_HOMES = {
+    "Frontier": "waypost.frontier",
+    "Int64": "waypost.notification",
+    "Notification": "waypost.notification",
+    "Received": "waypost.client.session",
+    "ReceiverState": "waypost.client.machine",
+    "Session": "waypost.client.session",
+    "WaypostError": "waypost.errors",
+    "attach": "waypost.client.session",
+    "parse": "waypost.subscription",
+    "produce": "waypost.client.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "blocking":
+        return import_module("waypost.client.blocking")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'waypost' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

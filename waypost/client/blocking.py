@@ -1,0 +1,110 @@
+"""The blocking facade: the same session, for code without an event loop.
+
+    with waypost.blocking.attach("travellers/alice") as session:
+        session.subscribe('origin == "JFK"')
+        for notification in session:
+            ...
+
+One background thread runs one event loop per session; it ends with the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, TypeVar
+
+from waypost.client import session as asynchronous
+from waypost.client.machine import ReceiverState
+from waypost.client.session import Received
+from waypost.identity import Coordinate, SubscriptionId
+from waypost.notification import Value
+
+_T = TypeVar("_T")
+
+
+class Session:
+    """A session for blocking code. All methods may be called from any thread."""
+
+    def __init__(self, make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
+        self._thread.start()
+        self._session: asynchronous.Session = self._call(_make(make, arguments, options))
+
+    def _call(self, coroutine: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def __enter__(self) -> Session:
+        try:
+            self._call(self._session.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Received]:
+        while True:
+            received = self.next()
+            if received is None:
+                return
+            yield received
+
+    def next(self, timeout_s: float | None = None) -> Received | None:
+        """Return the next notification; None when the session was closed. Raises TimeoutError."""
+
+        async def step() -> Received | None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._session.__anext__()
+            except StopAsyncIteration:
+                return None
+
+        return self._call(step())
+
+    def subscribe(self, expression: str, *, id: str | None = None) -> SubscriptionId:
+        return self._call(self._session.subscribe(expression, id=id))
+
+    def unsubscribe(self, subscription: str) -> None:
+        self._call(self._session.unsubscribe(subscription))
+
+    def publish(self, notification: Mapping[str, Value]) -> Coordinate:
+        return self._call(self._session.publish(notification))
+
+    @property
+    def state(self) -> ReceiverState:
+        return self._session.state
+
+    def close(self, *, forget: bool = False) -> None:
+        if self._thread.is_alive():
+            self._call(self._session.close(forget=forget))
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _make(make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> asynchronous.Session:
+    session: asynchronous.Session = make(*arguments, **options)
+    return session
+
+
+def attach(session: str, **options: Any) -> Session:
+    """As :func:`waypost.attach`, blocking."""
+    return Session(asynchronous.attach, (session,), options)
+
+
+def produce(name: str, **options: Any) -> Session:
+    """As :func:`waypost.produce`, blocking."""
+    return Session(asynchronous.produce, (name,), options)

@@ -1,0 +1,466 @@
+"""The asyncio shell of the client machine: connect, step, send, and hand over to the application.
+
+    async with waypost.attach("travellers/alice", proxy="ws://127.0.0.1:7311") as session:
+        await session.subscribe('origin == "JFK" && dep_delay > 30')
+        async for notification in session:
+            print(notification["flight"])
+
+A notification is acknowledged when the application asks for the next one. Cancelling or leaving the block loses
+nothing: what was not acknowledged comes again to the next attach with the same `state` or the same receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from waypost.client.machine import (
+    ClientMachine,
+    Outcome,
+    Published,
+    ReceiverState,
+    Redirected,
+    Refusal,
+    Retry,
+    Told,
+)
+from waypost.clock import full_jitter_ms
+from waypost.errors import NoProxy, Unreachable, WaypostError
+from waypost.identity import Coordinate, NotificationId, Origin, SessionId, SubscriptionId
+from waypost.limits import MAX_FRAME_BYTES, RECEIVER_WINDOW
+from waypost.messages import (
+    Attached,
+    BecameEffective,
+    Delivery,
+    Detach,
+    decode_proxy_message,
+    encode_message,
+)
+from waypost.notification import Notification, Value
+
+Finder = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the addresses of proxies, best first."""
+
+
+class Received(Notification):
+    """A notification as received: a mapping of its attributes, and where it comes from.
+
+    `subscriptions` are the ids of all subscriptions of the session that it matched.
+    """
+
+    __slots__ = ("at_ms", "coordinate", "id", "subscriptions")
+
+    coordinate: Coordinate
+    id: NotificationId
+    at_ms: int
+    subscriptions: tuple[SubscriptionId, ...]
+
+    @classmethod
+    def of(cls, entry: Delivery, subscriptions: tuple[SubscriptionId, ...]) -> Received:
+        received = cls.__new__(cls)
+        received._body = entry.body
+        received._attributes = None
+        received.coordinate = Coordinate(entry.origin, entry.offset)
+        received.id = NotificationId(entry.producer, entry.incarnation, entry.sequence)
+        received.at_ms = entry.at_ms
+        received.subscriptions = subscriptions
+        return received
+
+
+class Session:
+    """A client's connection to the federation: a receiver of one session, a producer, or both.
+
+    Made by :func:`attach` and :func:`produce`; use it as an asynchronous context manager. It reconnects with full
+    jitter, follows a session that moves, and drops what comes twice.
+    """
+
+    def __init__(
+        self,
+        machine: ClientMachine,
+        addresses: Sequence[str] | None,
+        find: Finder | None,
+        timeout_s: float,
+        on_event: Callable[[object], None] | None,
+    ) -> None:
+        self._machine = machine
+        self._addresses = list(addresses or [])
+        self._find = find
+        self._timeout_s = timeout_s
+        self._on_event = on_event or (lambda _: None)
+        self._chance = random.Random()
+        self._next_url: str | None = None
+        self._attempt = 0
+        self._turn = 0
+        self._socket: ClientConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._failure: WaypostError | None = None
+        self._asked: dict[SubscriptionId, asyncio.Future[None]] = {}
+        self._published: dict[int, asyncio.Future[Coordinate]] = {}
+        self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
+        self._effective_changed = asyncio.Event()
+        self._buffer: list[Received] = []
+        self._closing = False
+        self.attached: Attached | None = None
+        """What the proxy said at the last attach."""
+
+    # ------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Session:
+        self._task = asyncio.create_task(self._run(), name=f"waypost {self._machine.name}")
+        try:
+            await self._within(self._ready.wait(), "no proxy let us in")
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self, *, forget: bool = False) -> None:
+        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it."""
+        self._machine.settle()
+        if self._socket is not None:
+            with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self._send_all(self._socket)
+                    await self._socket.send(encode_message(Detach(forget)))
+                    await self._socket.close()
+        await self._stop()
+
+    async def abandon(self) -> None:
+        """Vanish without a word, as a client does that loses its network."""
+        if self._socket is not None:
+            self._socket.transport.abort()
+        await self._stop()
+
+    async def _stop(self) -> None:
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        gone = Unreachable("the session was closed before an answer came")
+        for future in [*self._asked.values(), *self._published.values()]:
+            if not future.done():
+                future.set_exception(gone)
+                future.exception()
+        self._news.set()
+
+    async def _within(self, what: Awaitable[Any], otherwise: str) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                result = await what
+        except TimeoutError:
+            raise self._failure or NoProxy(
+                f"{otherwise} within {self._timeout_s:g} s",
+                hint="is a proxy running? name it with --proxy or WAYPOST_PROXY",
+            ) from None
+        if self._failure is not None:
+            raise self._failure
+        return result
+
+    # ------------------------------------------------------------ the application's side: receiving
+
+    def __aiter__(self) -> AsyncIterator[Received]:
+        return self
+
+    async def __anext__(self) -> Received:
+        while not self._buffer:
+            batch = await self._next_batch()
+            self._buffer = batch[::-1]
+        return self._buffer.pop()
+
+    async def batches(self) -> AsyncIterator[list[Received]]:
+        """Yield what is there, a list at a time; a list is acknowledged when the next one is asked for."""
+        while True:
+            try:
+                yield await self._next_batch()
+            except StopAsyncIteration:
+                return
+
+    async def _next_batch(self) -> list[Received]:
+        while True:
+            taken = self._machine.take()
+            self._wake.set()
+            if taken:
+                return [Received.of(entry, matched) for entry, matched in taken]
+            if self._failure is not None:
+                raise self._failure
+            if self._closing:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+
+    @property
+    def state(self) -> ReceiverState:
+        """The receiver's place; give it to a later :func:`attach`."""
+        return self._machine.state
+
+    @property
+    def duplicates_dropped(self) -> int:
+        return self._machine.duplicates_dropped
+
+    # ------------------------------------------------------------ the application's side: subscribing
+
+    async def subscribe(self, expression: str, *, id: str | None = None) -> SubscriptionId:
+        """Add a subscription; return its id once it is durable.
+
+        From when on it is effective for notifications of other sites comes later: :meth:`effective`.
+
+        Raises:
+            Refused: the expression or the id is not acceptable; `code` and `field` say why.
+        """
+        identity = SubscriptionId(id or expression)
+        await self._ask(identity, lambda: self._machine.subscribe(identity, expression))
+        return identity
+
+    async def unsubscribe(self, subscription: str) -> None:
+        """End a subscription; what matched before is still delivered."""
+        identity = SubscriptionId(subscription)
+        await self._ask(identity, lambda: self._machine.unsubscribe(identity))
+
+    async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
+        future = self._asked.setdefault(identity, asyncio.get_running_loop().create_future())
+        ask()
+        self._wake.set()
+        try:
+            await self._within(asyncio.shield(future), f"no answer about subscription {identity}")
+        finally:
+            self._asked.pop(identity, None)
+
+    def effective(self, subscription: str) -> Mapping[Origin, int]:
+        """Return from above which offsets, by origin, the subscription is promised to be complete."""
+        return self._effective.get(SubscriptionId(subscription), {})
+
+    async def until_effective(self, subscription: str, origins: Sequence[str]) -> None:
+        """Wait until the subscription is effective for these origins, such as ``B/0``."""
+
+        async def wait() -> None:
+            while not set(origins) <= set(self.effective(subscription)):
+                self._effective_changed.clear()
+                await self._effective_changed.wait()
+
+        await self._within(wait(), f"{subscription} did not become effective for {', '.join(origins)}")
+
+    # ------------------------------------------------------------ the application's side: publishing
+
+    async def publish(self, notification: Mapping[str, Value]) -> Coordinate:
+        """Publish; return its coordinate once it is safe. Retried under the same id until it is."""
+        future = await self.publish_soon(notification)
+        return await future
+
+    async def publish_soon(self, notification: Mapping[str, Value]) -> asyncio.Future[Coordinate]:
+        """Hand over a notification to be published and return its future coordinate.
+
+        Waits only while too many are unanswered.
+        """
+        body = (notification if isinstance(notification, Notification) else Notification(notification)).body
+        while self._machine.publish_room <= 0:
+            self._room.clear()
+            await self._room.wait()
+        sequence = self._machine.publish(body)
+        future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
+        self._published[sequence] = future
+        self._wake.set()
+        return future
+
+    # ------------------------------------------------------------ connections
+
+    async def move(self, url: str) -> None:
+        """Attach at another proxy from now on; the session follows."""
+        self._next_url = url
+        self.attached = None
+        self._ready.clear()
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def until_attached(self) -> Attached:
+        """Wait until the session is served to us, wherever that is."""
+        await self._within(self._ready.wait(), "the session could not be attached")
+        assert self.attached is not None
+        return self.attached
+
+    async def _run(self) -> None:
+        while not self._closing:
+            url = await self._choose()
+            if url is None:
+                await self._pause("no proxy is known")
+                continue
+            try:
+                await self._serve(url)
+            except (OSError, websockets.WebSocketException, TimeoutError) as error:
+                await self._pause(f"{url}: {error or type(error).__name__}")
+
+    async def _choose(self) -> str | None:
+        if self._next_url is not None:
+            url, self._next_url = self._next_url, None
+            return url
+        if not self._addresses and self._find is not None:
+            found = list(await self._find())
+            return found[self._turn % len(found)] if found else None
+        return self._addresses[self._turn % len(self._addresses)] if self._addresses else None
+
+    async def _pause(self, reason: str) -> None:
+        self._attempt += 1
+        self._turn += 1
+        wait_ms = full_jitter_ms(self._attempt, self._chance)
+        self._on_event(Retry(reason, wait_ms))
+        await asyncio.sleep(wait_ms / 1000)
+
+    async def _serve(self, url: str) -> None:
+        """Live on one connection until it ends."""
+        async with connect(
+            f"{url.rstrip('/')}/v1/client",
+            max_size=MAX_FRAME_BYTES,
+            compression=None,
+            open_timeout=3,
+            close_timeout=1,
+        ) as socket:
+            self._socket = socket
+            self._machine.connected()
+            self._wake.set()
+            writer = asyncio.create_task(self._write(socket))
+            try:
+                async for frame in socket:
+                    self._machine.message(decode_proxy_message(frame))
+                    for told in self._machine.take_told():
+                        await self._hear(told, socket)
+                    self._wake.set()
+                    if self._machine.waiting:
+                        self._news.set()
+            finally:
+                self._socket = None
+                self._machine.disconnected()
+                writer.cancel()
+                with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
+                    await writer
+        if self._next_url is None and not self._closing:
+            await self._pause(f"{url} closed the connection")
+
+    async def _write(self, socket: ClientConnection) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._machine.flush()
+            await self._send_all(socket)
+
+    async def _send_all(self, socket: ClientConnection) -> None:
+        for message in self._machine.take_messages():
+            await socket.send(encode_message(message))
+
+    async def _hear(self, told: Told, socket: ClientConnection) -> None:
+        match told:
+            case Published():
+                self._settle_publish(told)
+                return
+            case Outcome():
+                future = self._asked.get(told.subscription)
+                if future is not None and not future.done():
+                    future.set_exception(told.error) if told.error else future.set_result(None)
+            case Attached():
+                self._attempt = 0
+                self.attached = told
+                self._ready.set()
+            case BecameEffective():
+                self._effective.setdefault(told.subscription, {}).update(told.above)
+                self._effective_changed.set()
+            case Redirected():
+                self._next_url = told.url
+                await socket.close()
+            case Retry():
+                asyncio.get_running_loop().call_later(told.after_ms / 1000, self._attach_again, socket)
+            case Refusal():
+                self._refused(told.error)
+            case _ if self._machine.session is None:
+                self._attempt = 0
+                self._ready.set()
+        self._on_event(told)
+
+    def _settle_publish(self, told: Published) -> None:
+        self._room.set()
+        future = self._published.pop(told.sequence, None)
+        if future is None or future.done():
+            return
+        if told.error is not None:
+            future.set_exception(told.error)
+        elif told.coordinate is not None:
+            future.set_result(told.coordinate)
+
+    def _attach_again(self, socket: ClientConnection) -> None:
+        if self._socket is socket:
+            self._machine.attach()
+            self._wake.set()
+
+    def _refused(self, error: WaypostError) -> None:
+        self._failure = error
+        self._ready.set()
+        self._news.set()
+
+
+def _finder() -> Finder | None:
+    """Return the installed way to find proxies on the local network, if there is one."""
+    for entry in entry_points(group="waypost.finder"):
+        finder: Finder = entry.load()
+        return finder
+    return None
+
+
+def attach(
+    session: str,
+    *,
+    proxy: str | Sequence[str] | None = None,
+    receiver: str = "main",
+    state: ReceiverState | None = None,
+    name: str | None = None,
+    create: bool = True,
+    window: int = RECEIVER_WINDOW,
+    timeout_s: float = 30,
+    on_event: Callable[[object], None] | None = None,
+) -> Session:
+    """Attach to a session, and create it if there is none.
+
+    Args:
+        session: its id, unique in the federation, such as ``travellers/alice``.
+        proxy: address(es) of proxies, ``ws://host:port``; without one, a proxy is found by mDNS.
+        receiver: which of the session's receivers this is; each has its own cursor.
+        state: where this receiver is, from an earlier `Session.state`.
+        name: of the client, for people and as the producer's name.
+        create: False: refuse if there is no such session.
+        window: notifications that may be under way unacknowledged.
+        timeout_s: for every single thing that is waited for.
+        on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
+
+    Raises (on entering):
+        NoProxy: nobody let us in in time.
+        WaypostError: the session was refused; `code` says why.
+    """
+    addresses = [proxy] if isinstance(proxy, str) else proxy
+    machine = ClientMachine(
+        name or f"{session}/{receiver}", SessionId(session), receiver, state, create=create, window=window
+    )
+    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
+
+
+def produce(
+    name: str,
+    *,
+    proxy: str | Sequence[str] | None = None,
+    timeout_s: float = 30,
+    on_event: Callable[[object], None] | None = None,
+) -> Session:
+    """Connect as a producer without a session."""
+    addresses = [proxy] if isinstance(proxy, str) else proxy
+    machine = ClientMachine(name, None)
+    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)

@@ -1,0 +1,46 @@
+"""Time and chance as ports, so that a simulator can own them."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds on a clock that never steps; only differences mean anything."""
+        ...
+
+    def unix_ms(self) -> int:
+        """Milliseconds since 1970, for people and logs; never for decisions."""
+        ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def unix_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves when told to."""
+
+    def __init__(self, start_ms: int = 0) -> None:
+        self.time_ms = start_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def unix_ms(self) -> int:
+        return self.time_ms
+
+    def advance(self, milliseconds: int) -> None:
+        self.time_ms += milliseconds
+
+
+def full_jitter_ms(attempt: int, chance: random.Random, *, base_ms: int = 50, cap_ms: int = 5_000) -> int:
+    """Return how long to wait before the next try: uniform in [base, min(cap, base * 2**attempt)]."""
+    return chance.randint(base_ms, max(base_ms, min(cap_ms, base_ms << min(attempt, 20))))

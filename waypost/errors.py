@@ -1,0 +1,124 @@
+"""The one error tree.
+
+Families by who is at fault: :class:`Refused` (the caller asked for something that cannot be), :class:`Unreachable`
+(a part is not there; trying again may help), :class:`Internal` (Waypost broke its own rules). Each says
+whether the action certainly did not happen (``definite``) or may have.
+"""
+
+from __future__ import annotations
+
+
+class WaypostError(Exception):
+    """What every error of Waypost is. `code` is stable; `message` is one line for people."""
+
+    code = "ERROR"
+    definite = True
+    exit_status = 70
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        hint: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.hint = hint
+        self.retry_after_ms = retry_after_ms
+
+    def __str__(self) -> str:
+        place = f"{self.field}: " if self.field else ""
+        return f"{self.code}: {place}{self.message}"
+
+
+class Refused(WaypostError):
+    """The request is wrong as it stands; the same request will be refused again."""
+
+    code = "REFUSED"
+    exit_status = 2
+
+
+class BadNotification(Refused):
+    code = "BAD_NOTIFICATION"
+
+
+class BadMessage(Refused):
+    """A frame or message that is unknown, malformed or of the wrong shape."""
+
+    code = "BAD_MESSAGE"
+
+
+class BadConfiguration(Refused):
+    code = "BAD_CONFIGURATION"
+
+
+class LimitExceeded(Refused):
+    code = "LIMIT_EXCEEDED"
+
+
+class NotFound(Refused):
+    code = "NOT_FOUND"
+    exit_status = 5
+
+
+class NotServed(Refused):
+    """The session is not served on this connection at the moment; the same request may do after the next attach."""
+
+    code = "NOT_SERVED"
+
+
+class SessionMoved(Refused):
+    """The session is served elsewhere; `hint` names the proxy."""
+
+    code = "SESSION_MOVED"
+    exit_status = 5
+
+
+class UnexpectedInput(Refused):
+    """A machine was given an input that its table does not list for its state. Nothing was changed."""
+
+    code = "UNEXPECTED_INPUT"
+
+
+class Unreachable(WaypostError):
+    """A part that is needed does not answer; the action may or may not have happened."""
+
+    code = "UNREACHABLE"
+    definite = False
+    exit_status = 3
+
+
+class NoProxy(Unreachable):
+    code = "NO_PROXY"
+    definite = True
+
+
+class LogUnavailable(Unreachable):
+    code = "LOG_UNAVAILABLE"
+
+
+class RegistryUnavailable(Unreachable):
+    code = "REGISTRY_UNAVAILABLE"
+
+
+class StoreFailed(WaypostError):
+    """The local disk did not take a transaction; nothing of it was kept."""
+
+    code = "STORE_FAILED"
+
+
+class HistoryTruncated(WaypostError):
+    """A log no longer holds what was asked for; `first` is the earliest offset it has."""
+
+    code = "HISTORY_TRUNCATED"
+
+    def __init__(self, message: str, *, first: int) -> None:
+        super().__init__(message)
+        self.first = first
+
+
+class Internal(WaypostError):
+    code = "INTERNAL"

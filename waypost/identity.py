@@ -1,0 +1,59 @@
+"""Names of things. All are plain strings and integers, so that they sort, hash and travel as they are."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple, NewType
+
+SiteId = NewType("SiteId", str)
+ProxyId = NewType("ProxyId", str)
+SessionId = NewType("SessionId", str)
+SubscriptionId = NewType("SubscriptionId", str)
+ReceiverId = NewType("ReceiverId", str)
+Incarnation = NewType("Incarnation", str)
+"""A random name of one life of a process; a restart takes a new one."""
+Epoch = NewType("Epoch", int)
+"""A session's ownership counter, from 1. Every start of serving takes the next one."""
+Origin = NewType("Origin", str)
+"""Where notifications are first appended: one partition of a site's log, written ``site/partition``."""
+
+NOTHING = -1
+"""The offset before the first: the frontier of an origin of which nothing has been seen."""
+
+
+class Coordinate(NamedTuple):
+    """Where a notification was first appended. Every notification has exactly one."""
+
+    origin: Origin
+    offset: int
+
+
+class NotificationId(NamedTuple):
+    """Chosen by the producer's library, so that a publish retried at another proxy is recognised."""
+
+    producer: str
+    incarnation: Incarnation
+    sequence: int
+
+
+class Ownership(NamedTuple):
+    """One row of the registry: who owns a session, at which epoch."""
+
+    proxy: ProxyId
+    epoch: Epoch
+
+    def next(self, proxy: ProxyId) -> Ownership:
+        return Ownership(proxy, Epoch(self.epoch + 1))
+
+
+def origin_of(site: SiteId, partition: int = 0) -> Origin:
+    return Origin(f"{site}/{partition}")
+
+
+def site_of(origin: Origin) -> SiteId:
+    return SiteId(origin.rpartition("/")[0])
+
+
+def new_incarnation() -> Incarnation:
+    """Return a name that nobody else has or can guess (64 bits)."""
+    return Incarnation(secrets.token_hex(8))

@@ -1,0 +1,67 @@
+"""Every bound in one place, and what happens there.
+
+Sizes are in bytes, times in milliseconds, everything else is a count.
+"""
+
+# --- notifications and subscriptions: past these the message is refused by name, the connection goes on
+MAX_NAME_BYTES = 1024
+MAX_ATTRIBUTES = 1024
+MAX_NOTIFICATION_BYTES = 256 * 1024
+MAX_EXPRESSION_BYTES = 16 * 1024
+MAX_EXPRESSION_DEPTH = 100
+MAX_REGEX_BYTES = 1024
+MAX_REGEX_MEMORY_BYTES = 1 << 20
+MAX_SUBSCRIPTIONS_PER_SESSION = 1000
+MAX_SESSION_ID_BYTES = 256
+
+# --- frames: a larger frame ends its connection, because what follows it cannot be trusted
+MAX_FRAME_BYTES = 8 * 1024 * 1024
+
+# --- clients
+MAX_PUBLISH_BATCH = 1000
+"""Notifications in one publish frame; the client library splits larger ones."""
+PUBLISH_WINDOW = 4000
+"""Publishes without an answer; `publish` waits there."""
+DELIVERY_BATCH = 200
+"""Notifications in one delivery frame."""
+DELIVERY_BATCH_BYTES = 1024 * 1024
+RECEIVER_WINDOW = 4000
+"""Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
+RECENT_IDS = 65_536
+"""Ids that a client library keeps beside its frontier; the oldest go first."""
+CONNECTION_QUEUE_BYTES = 16 * 1024 * 1024
+"""Unsent bytes of one connection; there the proxy hangs up, and the client resumes from its frontier."""
+
+# --- sessions
+QUEUE_IN_MEMORY = 2_000
+"""Entries of a session kept in memory once stored; older ones are read back from the store."""
+GATE_BUFFER = 10_000
+"""Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
+APPENDS_UNDER_WAY = 64
+"""Publish frames on their way to the log; past it a proxy reads no more from its producers."""
+STORE_BATCH = 2_000
+"""Changes after which the store is written without waiting for the timer."""
+
+# --- the site log
+LOG_BATCH = 1000
+"""Records in one read or append of a site log."""
+
+# --- handover
+CHUNK_ENTRIES = 500
+CHUNK_BYTES = 1024 * 1024
+CHUNK_WINDOW = 4
+"""Chunks sent ahead of their acknowledgement."""
+
+# --- between proxies
+PEER_QUEUE = 10_000
+"""Messages waiting for one peer; past it they are lost, and what needs an answer is sent again."""
+
+# --- links and catch-up
+MAX_HOPS = 16
+"""Sites that a notification passes; a link drops it there and speaks a progress marker instead."""
+LINK_BATCH = 500
+"""Records in one message of a link."""
+LINK_WINDOW = 5_000
+"""Records sent over a link ahead of their acknowledgement; the sender waits there."""
+CATCH_UP_BATCH = 500
+CATCH_UP_BYTES = 1024 * 1024

@@ -1,0 +1,279 @@
+"""What clients and proxies say to each other, version 1: one MessagePack message a WebSocket frame.
+
+A message that does not decode is answered with :class:`Problem`, which names the field; the connection goes on.
+
+A client says `Hello`, then publishes, or attaches to one session, or both. A delivery is acknowledged by its last
+number (`Deliver.through`), which means something only on the connection that brought it; what survives
+connections is the frontier.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from waypost.errors import BadMessage, LimitExceeded
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
+from waypost.limits import (
+    MAX_EXPRESSION_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_PUBLISH_BATCH,
+    MAX_SESSION_ID_BYTES,
+    RECEIVER_WINDOW,
+)
+
+VERSION = 1
+_T = TypeVar("_T")
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_SESSION_ID_BYTES)]
+Serial = Annotated[int, Meta(ge=0)]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+# ---------------------------------------------------------------- from a client
+
+
+class Hello(_Message, tag="hello", frozen=True):
+    version: int
+    client: Name
+
+
+class Attach(_Message, tag="attach", frozen=True):
+    """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent."""
+
+    session: Name
+    receiver: Name
+    incarnation: Name
+    frontier: dict[Origin, int]
+    window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
+    create: bool = True
+
+
+class Subscribe(_Message, tag="subscribe", frozen=True):
+    """Idempotent by `subscription`, which the client chooses."""
+
+    subscription: Name
+    expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_BYTES)]
+
+
+class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
+    subscription: Name
+
+
+class Publish(_Message, tag="publish", frozen=True):
+    """Notifications `first`, `first` + 1, ... of this life of the producer."""
+
+    producer: Name
+    incarnation: Name
+    first: Serial
+    bodies: Annotated[list[bytes], Meta(min_length=1, max_length=MAX_PUBLISH_BATCH)]
+
+
+class Attestation(_Message, frozen=True):
+    """What the receiver's library gave to its application of one origin, in this order, with CRC-32 digests.
+
+    The proxy writes it to the journal as it is; the library numbers its attestations 1, 2, 3, ... and says each again
+    until it is told that it is there.
+    """
+
+    number: Annotated[int, Meta(ge=1)]
+    epoch: Epoch
+    proxy: ProxyId
+    origin: Origin
+    offsets: list[int]
+    digests: list[int]
+
+
+class Acknowledge(_Message, tag="acknowledge", frozen=True):
+    """All deliveries up to number `through` are the application's; 0 acknowledges nothing."""
+
+    through: Serial
+    attestations: list[Attestation] = []
+
+
+class Detach(_Message, tag="detach", frozen=True):
+    """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too."""
+
+    forget: bool = False
+
+
+ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach
+
+# ---------------------------------------------------------------- to a client
+
+
+class Welcome(_Message, tag="welcome", frozen=True):
+    version: int
+    proxy: ProxyId
+    site: SiteId
+
+
+class Attached(_Message, tag="attached", frozen=True):
+    session: SessionId
+    epoch: Epoch
+    proxy: ProxyId
+    site: SiteId
+    subscriptions: dict[SubscriptionId, str]
+    stored: int
+
+
+class Wait(_Message, tag="wait", frozen=True):
+    """The session is whole but cannot be served at this moment; attach again later, here or elsewhere."""
+
+    reason: str
+    retry_after_ms: int
+
+
+class Moved(_Message, tag="moved", frozen=True):
+    """The session is served by another proxy; attach there."""
+
+    session: SessionId
+    proxy: ProxyId
+    url: str
+
+
+class Subscribed(_Message, tag="subscribed", frozen=True):
+    subscription: SubscriptionId
+
+
+class SubscriptionChanged(_Message, tag="subscription-changed", frozen=True):
+    """Another receiver changed the session's subscriptions; no expression: it is gone."""
+
+    subscription: SubscriptionId
+    expression: str | None
+
+
+class BecameEffective(_Message, tag="effective", frozen=True):
+    """From above these offsets on, P1 holds for this subscription."""
+
+    subscription: SubscriptionId
+    above: dict[Origin, int]
+
+
+class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
+    subscription: SubscriptionId
+
+
+class Delivery(_Message, frozen=True):
+    """One notification as delivered."""
+
+    origin: Origin
+    offset: int
+    producer: str
+    incarnation: Incarnation
+    sequence: int
+    at_ms: int
+    body: bytes
+
+
+class Deliver(_Message, tag="deliver", frozen=True):
+    """Notifications, in the session's order. `matches[matched[i]]` are the subscriptions that entry i matched."""
+
+    epoch: Epoch
+    through: int
+    matches: list[tuple[SubscriptionId, ...]]
+    matched: list[int]
+    entries: list[Delivery]
+
+
+class DeliverEncoded(_Message, tag="deliver", frozen=True):
+    """The same message with its entries already encoded, once for all receivers."""
+
+    epoch: Epoch
+    through: int
+    matches: list[tuple[SubscriptionId, ...]]
+    matched: list[int]
+    entries: list[msgspec.Raw]
+
+
+class Acknowledged(_Message, tag="acknowledged", frozen=True):
+    """Notifications `first`, `first` + 1, ... of the producer are safe; their coordinates."""
+
+    first: int
+    origin: Origin
+    offsets: list[int]
+
+
+class Attested(_Message, tag="attested", frozen=True):
+    """Attestations up to this number are in the journal."""
+
+    number: int
+
+
+class Gap(_Message, tag="gap", frozen=True):
+    """Offsets `first` to `last` of this origin can no longer be had; `reason` says why."""
+
+    origin: Origin
+    first: int
+    last: int
+    reason: str
+
+
+class Problem(_Message, tag="problem", frozen=True):
+    """A refusal. `about` names what it answers: a subscription, or the first sequence of a publish."""
+
+    code: str
+    message: str
+    field: str | None = None
+    about: str | None = None
+
+
+ProxyMessage = (
+    Welcome
+    | Attached
+    | Wait
+    | Moved
+    | Subscribed
+    | SubscriptionChanged
+    | BecameEffective
+    | Unsubscribed
+    | Deliver
+    | Acknowledged
+    | Attested
+    | Gap
+    | Problem
+)
+
+# ---------------------------------------------------------------- frames
+
+_encoder = msgspec.msgpack.Encoder()
+_from_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+_from_proxy: msgspec.msgpack.Decoder[ProxyMessage] = msgspec.msgpack.Decoder(ProxyMessage)
+
+
+def encode_message(message: msgspec.Struct) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_client_message(frame: bytes | str) -> ClientMessage:
+    """Decode what a client sent.
+
+    Raises:
+        BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
+    """
+    return decode_frame(_from_client, frame)
+
+
+def decode_proxy_message(frame: bytes | str) -> ProxyMessage:
+    """Decode what a proxy sent; raises as :func:`decode_client_message`."""
+    return decode_frame(_from_proxy, frame)
+
+
+def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T:
+    """Decode one frame, and turn the codec's errors into ours."""
+    if isinstance(frame, str):
+        raise BadMessage("a text frame; messages are MessagePack in binary frames")
+    if len(frame) > MAX_FRAME_BYTES:
+        raise LimitExceeded(f"a frame of {len(frame)} bytes; the limit is {MAX_FRAME_BYTES}", field="frame")
+    try:
+        return decoder.decode(frame)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `")
+        raise BadMessage(reason, field=path.rstrip("`") or None) from None
+    except msgspec.DecodeError as error:
+        raise BadMessage(f"the frame is no MessagePack: {error}") from None

@@ -1,0 +1,178 @@
+"""The value that travels: a map from attribute name to a typed value.
+
+The five types are Elvin's (client protocol draft 4.0, section 5.3.1). Python's own types stand for four of
+them; a 64-bit integer is an :class:`Int64`, because promotion and wrapping in the subscription language
+depend on the declared width and not on the size of the number.
+
+========  ==================  =====================================
+type      in Python           on the wire (MessagePack)
+========  ==================  =====================================
+int32     ``int``             integer
+int64     ``Int64``           extension 1, eight bytes, big endian
+real64    ``float``           float 64
+string    ``str``             string
+opaque    ``bytes``           binary
+========  ==================  =====================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from waypost.errors import BadNotification
+from waypost.limits import MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_NOTIFICATION_BYTES
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_INT64_EXTENSION = 1
+
+
+class Int64(int):
+    """An integer declared to be 64 bits wide. Equal to the plain number of the same value."""
+
+    __slots__ = ()
+
+
+Value = int | Int64 | float | str | bytes
+
+
+def type_name(value: Value) -> str:
+    """Return Elvin's name of the value's type: int32, int64, real64, string or opaque."""
+    if isinstance(value, Int64):
+        return "int64"
+    return _TYPE_NAMES[type(value)]
+
+
+_TYPE_NAMES: dict[type, str] = {int: "int32", float: "real64", str: "string", bytes: "opaque"}
+
+
+def _encode_extension(value: object) -> msgspec.msgpack.Ext:
+    if isinstance(value, Int64):
+        return msgspec.msgpack.Ext(_INT64_EXTENSION, int(value).to_bytes(8, "big", signed=True))
+    raise TypeError(f"{type(value).__name__} is no attribute type")
+
+
+def _decode_extension(code: int, data: memoryview) -> Int64:
+    if code != _INT64_EXTENSION or len(data) != 8:
+        raise ValueError(f"extension {code} is not known")
+    return Int64(int.from_bytes(data, "big", signed=True))
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode_extension)
+_decoder = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_decode_extension)
+
+
+class Notification(Mapping[str, Value]):
+    """An immutable notification. Equal to any mapping with the same attributes.
+
+    Plain integers too wide for an int32 become an :class:`Int64`.
+
+    Raises:
+        BadNotification: an attribute's name, type or range, or the whole size, is not allowed.
+    """
+
+    __slots__ = ("_attributes", "_body")
+
+    def __init__(self, attributes: Mapping[str, Value]) -> None:
+        checked = {name: _checked(name, value) for name, value in attributes.items()}
+        self._attributes: Mapping[str, Value] | None = MappingProxyType(checked)
+        self._body = _encode(checked)
+        check_size(self._body, len(checked))
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Notification:
+        """Wrap an encoded notification; it is decoded when first looked at."""
+        notification = cls.__new__(cls)
+        notification._body = body
+        notification._attributes = None
+        return notification
+
+    @property
+    def body(self) -> bytes:
+        """The notification as it travels, MessagePack."""
+        return self._body
+
+    @property
+    def attributes(self) -> Mapping[str, Value]:
+        if self._attributes is None:
+            self._attributes = MappingProxyType(decode_body(self._body))
+        return self._attributes
+
+    def __getitem__(self, name: str) -> Value:
+        return self.attributes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.attributes)
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    def __hash__(self) -> int:
+        return hash(self._body)
+
+    def __repr__(self) -> str:
+        return f"Notification({dict(self.attributes)!r})"
+
+
+def decode_body(body: bytes) -> dict[str, Value]:
+    """Decode and check a notification's body.
+
+    Raises:
+        BadNotification: the body is no map of names to the five types.
+    """
+    try:
+        raw = _decoder.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        raise BadNotification(f"the body is no MessagePack map of attributes: {error}") from None
+    for name, value in raw.items():
+        kind = type(value)
+        if kind is str or kind is float:
+            if len(name) <= MAX_NAME_BYTES // 4:
+                continue
+        elif kind is int and INT32_MIN <= value <= INT32_MAX and len(name) <= MAX_NAME_BYTES // 4:
+            continue
+        raw[name] = _checked(name, value)
+    return raw
+
+
+def check_size(body: bytes, attributes: int) -> None:
+    """Refuse a notification past the limits on bytes or on the number of attributes."""
+    if len(body) > MAX_NOTIFICATION_BYTES:
+        raise BadNotification(f"{len(body)} bytes exceed the limit of {MAX_NOTIFICATION_BYTES}")
+    if attributes > MAX_ATTRIBUTES:
+        raise BadNotification(f"{attributes} attributes exceed the limit of {MAX_ATTRIBUTES}")
+
+
+def _encode(attributes: Mapping[str, Value]) -> bytes:
+    try:
+        return _encoder.encode(attributes)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise BadNotification(f"cannot be encoded: {error}") from None
+
+
+def _checked(name: object, value: object) -> Value:
+    if not isinstance(name, str):
+        raise BadNotification(f"attribute name {name!r} is not a string")
+    if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        raise BadNotification(f"a name of over {MAX_NAME_BYTES} bytes: {name[:40]!r}...", field=name[:40])
+    if isinstance(value, bool) or not isinstance(value, int | float | str | bytes):
+        raise BadNotification(
+            f"{type(value).__name__} is none of int32, int64, real64, string, opaque", field=name
+        )
+    if isinstance(value, int):
+        return _checked_integer(name, value)
+    if isinstance(value, str) and "\0" in value:
+        raise BadNotification("a string holds no NUL", field=name)
+    return value
+
+
+def _checked_integer(name: str, value: int) -> int:
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise BadNotification(f"{value} does not fit an int64", field=name)
+    if isinstance(value, Int64) or INT32_MIN <= value <= INT32_MAX:
+        return value
+    return Int64(value)

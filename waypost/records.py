@@ -1,0 +1,202 @@
+"""What is written down: the records of a site log, and the facts of a journal.
+
+These shapes are the one thing that the service and the audit share. A log is a sequence of records at offsets
+0, 1, 2, ...; an offset is also the coordinate of a notification that was first appended there.
+
+Records of a link carry the epoch of the link's leader. After a record of a newer epoch, older ones mean nothing
+(:mod:`federation.site_state` says what every record means).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId
+
+# ---------------------------------------------------------------- the site log
+
+
+class Published(msgspec.Struct, tag="published", frozen=True, array_like=True):
+    """A notification first appended here. `at_ms`: the proxy's clock, Unix time."""
+
+    producer: str
+    incarnation: Incarnation
+    sequence: int
+    at_ms: int
+    body: bytes
+
+
+class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True):
+    """A notification of another site, come over a link. `path`: the sites it was appended at before."""
+
+    link: SiteId
+    link_epoch: int
+    origin: Origin
+    offset: int
+    path: tuple[SiteId, ...]
+    producer: str
+    incarnation: Incarnation
+    sequence: int
+    at_ms: int
+    body: bytes
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
+    """Silence, spoken: of `origin`, everything up to `upto` that this site asked for has come."""
+
+    link: SiteId
+    link_epoch: int
+    origin: Origin
+    upto: int
+
+
+class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True):
+    """From above `above` on, everything of `origin` that matches `expression` comes over this link."""
+
+    link: SiteId
+    link_epoch: int
+    expression: str
+    installation: int
+    origin: Origin
+    above: int
+
+
+class Held(msgspec.Struct, tag="held", frozen=True, array_like=True):
+    """From here on `proxy` needs these expressions for `session`; none: it needs nothing more."""
+
+    proxy: ProxyId
+    incarnation: Incarnation
+    session: SessionId
+    expressions: tuple[str, ...]
+
+
+class Dropped(msgspec.Struct, tag="dropped", frozen=True, array_like=True):
+    """The lease of that life of `proxy` has ended; what it held is held no more."""
+
+    proxy: ProxyId
+    incarnation: Incarnation
+
+
+class Asked(msgspec.Struct, tag="asked", frozen=True, array_like=True):
+    """From here on neighbour `link` wants exactly these: expression -> its number of the installation."""
+
+    link: SiteId
+    link_epoch: int
+    serial: int
+    installations: dict[str, int]
+
+
+class Closed(msgspec.Struct, tag="closed", frozen=True, array_like=True):
+    """A closing marker: `writer` says that up to `frontier` all that this log owes has been handed over."""
+
+    writer: str
+    at_ms: int
+    frontier: dict[Origin, int]
+
+
+Record = Published | Forwarded | Progress | Effective | Held | Dropped | Asked | Closed
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes) -> Record:
+    return _decoder.decode(data)
+
+
+SITE_LOG_DDL = "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, record BLOB NOT NULL)"
+"""The embedded site log: one SQLite file per site, this table, offsets without a gap."""
+
+# ---------------------------------------------------------------- the journal
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One attested fact. Facts of a writer are numbered 1, 2, 3, ..., so that a hole is visible.
+
+    `kind` decides which fields are filled:
+
+    ================  ==================================================================================
+    opened, closed    the writer's life; `number` of closed is the last one
+    acknowledged      `origin`, `offsets`: the producer was told that these are safe
+    attached          `receiver` attached with `frontier`; with `reason` forgotten it left for good
+    drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
+    subscribed        `subscription`, `expression`: asked for, accepted and durable
+    effective         `subscription`, `frontier`: from above this, P1 holds for it
+    unsubscribed      `subscription`, `frontier`: up to this, P1 held for it
+    received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
+    owned             `proxy` serves `session` at `epoch` from now on; `reason` says how it came to it
+    released          `proxy` serves `session` at `epoch` no more; `frontier` is its cut
+    removed           `offsets` of `origin` were removed from the session by a stated policy, `reason`
+    gap               `offsets` = [first, last] of `origin` could not be had any more, `reason`
+    handover          a transfer reached the phase that `reason` names, `transfer` is its id
+    ================  ==================================================================================
+    """
+
+    writer: str
+    number: int
+    at_ms: int
+    kind: str
+    proxy: str = ""
+    site: str = ""
+    session: str = ""
+    epoch: int = 0
+    receiver: str = ""
+    subscription: str = ""
+    expression: str = ""
+    origin: str = ""
+    offsets: list[int] = []
+    digests: list[int] = []
+    frontier: dict[str, int] = {}
+    reason: str = ""
+    transfer: str = ""
+
+
+_fact_encoder = msgspec.json.Encoder()
+_fact_decoder = msgspec.json.Decoder(Fact)
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """Return the fact as one line of JSON, without the line end."""
+    return _fact_encoder.encode(fact)
+
+
+def decode_fact(line: bytes) -> Fact:
+    return _fact_decoder.decode(line)
+
+
+def fact_fields() -> tuple[str, ...]:
+    return Fact.__struct_fields__
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A session as another proxy can rebuild it from: no payloads, those are in the site logs.
+
+    Readers take the highest (epoch, serial), never the last one written (handover rule 19).
+    """
+
+    session: SessionId
+    epoch: Epoch
+    serial: int
+    descriptor: dict[str, Any]
+    acknowledged: dict[Origin, int]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return (self.epoch, self.serial)
+
+
+_checkpoint_decoder = msgspec.json.Decoder(Checkpoint)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.json.encode(checkpoint)
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    return _checkpoint_decoder.decode(data)

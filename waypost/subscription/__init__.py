@@ -1,0 +1,27 @@
+"""Elvin's subscription language: what a subscriber asks for, as text, as a tree, and as a test.
+
+`parse` is the door: it returns an :class:`Expression` or raises :class:`SubscriptionError`. An expression is
+true, false or bottom (``None``) of a notification; only true delivers. The tree is public,
+:mod:`waypost.subscription.tree`; so is the table of functions, :mod:`waypost.subscription.functions`.
+
+Source: Elvin semantics reference, section 3, and its decisions where the protocol draft is open.
+"""
+
+from waypost.subscription.errors import SubscriptionError
+from waypost.subscription.expression import Expression, parse
+from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
+
+__all__ = [
+    "Binary",
+    "Call",
+    "Compare",
+    "Expression",
+    "Literal",
+    "Logic",
+    "Name",
+    "Node",
+    "Not",
+    "SubscriptionError",
+    "Unary",
+    "parse",
+]

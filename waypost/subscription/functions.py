@@ -1,0 +1,66 @@
+"""The functions of the language, as a table.
+
+`first` says what the first argument may be, `rest` what all the others may be; a function without `rest`
+takes one argument. Source: Elvin semantics reference, section 3.3; `regex` takes several patterns, as
+the manual has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Argument(Enum):
+    """What may stand in an argument's place; the value is how a message puts it."""
+
+    NAME = "the name of an attribute"
+    SUBJECT = "the name of an attribute, or a string function"
+    TEXT = "the name of an attribute, a string, or a string function"
+    STRING = "a string literal"
+    VALUE = "a name, a literal, or arithmetic"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`result` is "boolean", or the type of the value."""
+
+    first: Argument
+    rest: Argument | None
+    result: str
+
+    @property
+    def fewest(self) -> int:
+        return 1 if self.rest is None else 2
+
+    @property
+    def most(self) -> int | None:
+        """The largest number of arguments; None where any number will do."""
+        return 1 if self.rest is None else None
+
+
+_TYPE_TEST = Function(Argument.NAME, None, "boolean")
+_STRING_TEST = Function(Argument.SUBJECT, Argument.STRING, "boolean")
+_STRING_FUNCTION = Function(Argument.TEXT, None, "string")
+
+FUNCTIONS: dict[str, Function] = {
+    "require": _TYPE_TEST,
+    "int32": _TYPE_TEST,
+    "int64": _TYPE_TEST,
+    "real64": _TYPE_TEST,
+    "string": _TYPE_TEST,
+    "opaque": _TYPE_TEST,
+    "nan": _TYPE_TEST,
+    "begins-with": _STRING_TEST,
+    "ends-with": _STRING_TEST,
+    "contains": _STRING_TEST,
+    "wildcard": _STRING_TEST,
+    "regex": _STRING_TEST,
+    "equals": Function(Argument.VALUE, Argument.VALUE, "boolean"),
+    "size": Function(Argument.NAME, None, "int32"),
+    "fold-case": _STRING_FUNCTION,
+    "decompose": _STRING_FUNCTION,
+    "decompose-compat": _STRING_FUNCTION,
+}
+
+STRING_FUNCTIONS = frozenset(name for name, function in FUNCTIONS.items() if function.result == "string")
