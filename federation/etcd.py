@@ -42,7 +42,7 @@ from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
 
 DEADLINE_S = 2.0
-START_S = 5.0
+START_S = 4.5
 SIGN_OF_LIFE_S = 1.0
 """A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
 BACKOFF_S = (0.05, 1.0)

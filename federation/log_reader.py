@@ -57,6 +57,7 @@ class LogReader:
         self._backoff_s = backoff_s
         self._consumer: Consumer | None = None
         self._place = -1
+        self._closed = False
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
@@ -64,6 +65,8 @@ class LogReader:
         self._consumer = await self._connect(None)
 
     async def close(self) -> None:
+        """End; whoever follows gets LogUnavailable, after QUIET_S and a deadline at the latest."""
+        self._closed = True
         async with self._lock:
             await self._drop()
 
@@ -95,12 +98,12 @@ class LogReader:
             HistoryTruncated: as in :meth:`read`.
         """
         pause_s, longest_s = self._backoff_s
-        while True:
+        while not self._closed:
             try:
                 async with AsyncExitStack() as stack:
                     consumer = await self._connect(offset)
                     stack.push_async_callback(consumer.stop)
-                    while True:
+                    while not self._closed:
                         messages = await self._next(consumer)
                         offset = await consumer.place()
                         pause_s = self._backoff_s[0]
@@ -113,6 +116,7 @@ class LogReader:
                 pass
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
+        raise LogUnavailable("this handle of the log is closed")
 
     async def _next(self, consumer: Consumer) -> Sequence[Message]:
         """Return the next messages; raise LogUnavailable if there are some and the consumer gets none."""
@@ -147,6 +151,8 @@ class LogReader:
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[Consumer]:
         """Lend the consumer to one caller at a time; after a failure the next one gets a new one."""
+        if self._closed:
+            raise LogUnavailable("this handle of the log is closed")
         async with self._lock:
             try:
                 async with asyncio.timeout(self._deadline_s):

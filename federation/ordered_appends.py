@@ -87,7 +87,7 @@ class OrderedAppends:
                 await self._send_batch()
         finally:
             self._run = None
-            self._fail(LogUnavailable("cancelled"))
+            self._fail(LogUnavailable("the sending was broken off"))
 
     async def _send_batch(self) -> None:
         try:

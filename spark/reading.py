@@ -146,6 +146,8 @@ def _log_topic(spark: SparkSession, topics: Topics, site: str, names: tuple[str,
     return spark.createDataFrame(decoded, RECORD, verifySchema=False)
 
 
-def _from_kafka(messages: Iterable[tuple[int, int, bytearray | None]], site: str, names: tuple[str, ...]) -> Iterator[Row]:
+def _from_kafka(
+    messages: Iterable[tuple[int, int, bytearray | None]], site: str, names: tuple[str, ...]
+) -> Iterator[Row]:
     raws = ((site, partition, offset, value and bytes(value)) for partition, offset, value in messages)
     return rows(raws, names)

@@ -73,6 +73,11 @@ FACT: Final = T.StructType(
     )
 )
 
+EXPRESSION: Final = T.StructType(
+    _fields(expression=_STRING, expression_number=_INT, is_usable=T.BooleanType())
+)
+"""Each distinct expression, by the number it has in `matched`; not usable: it cannot be judged by."""
+
 # ---------------------------------------------------------------- findings
 
 FINDING: Final = T.StructType(
@@ -100,7 +105,11 @@ VIOLATED, UNKNOWN, OK = "violated", "unknown", "ok"
 
 CLASSES: Final[dict[str, tuple[str, str, str]]] = {
     "L1": (VIOLATED, "lost", "owed, the horizon closed, never delivered, not excused"),
-    "L2": (VIOLATED, "lost in a handover", "as L1, and the session changed owner between the deliveries around it"),
+    "L2": (
+        VIOLATED,
+        "lost in a handover",
+        "as L1, and the session changed owner between the deliveries around it",
+    ),
     "L3": (UNKNOWN, "unseen", "as L1, but nobody says that everything up to there has been handed over"),
     "L4": (OK, "excused", "owed and not delivered, removed by a stated policy"),
     "D1": (VIOLATED, "duplicate", "delivered again to one receiver by one proxy in one epoch"),

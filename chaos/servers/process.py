@@ -65,6 +65,11 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     @property
+    def exit_status(self) -> int | None:
+        """How it ended: its status, minus the number of the signal that killed it; None while it runs."""
+        return None if self._child is None else self._child.poll()
+
+    @property
     def pid(self) -> int:
         """The process's id, which is also the id of its group."""
         if self._child is None:

@@ -240,10 +240,14 @@ class GroupCommit(Generic[Entry, Result]):
             await asyncio.wait((self._run,))
 
     async def _flush(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
-            await self._write(group)
-        self._run = None
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
+                await self._write(group)
+        finally:
+            self._run = None
+            for _, answer in self._waiting:
+                answer.cancel()
 
     async def _write(self, group: list[tuple[Entry, asyncio.Future[Result]]]) -> None:
         entries = [entry for entry, _ in group]

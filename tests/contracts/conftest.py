@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,13 @@ async def changelogs(
 ) -> AsyncIterator[Bench[Changelog]]:
     maker: Callable[[], Changelog]
     if request.param == "memory":
-        storage = MemoryChangelogStorage()
-        maker = lambda: MemoryChangelog(storage)  # noqa: E731
+        maker = partial(MemoryChangelog, MemoryChangelogStorage())
     elif request.param == "embedded":
-        maker = lambda: EmbeddedChangelog(tmp_path / "changelog.db")  # noqa: E731
+        maker = partial(EmbeddedChangelog, tmp_path / "changelog.db")
     else:
         kafka: KafkaServer = request.getfixturevalue("kafka")
-        maker = lambda: KafkaChangelog(kafka.bootstrap, f"{topic_prefix}changelog")  # noqa: E731
-    bench = Bench(maker)
+        maker = partial(KafkaChangelog, kafka.bootstrap, f"{topic_prefix}changelog")
+    bench: Bench[Changelog] = Bench(maker)
     yield bench
     await bench.close()
 

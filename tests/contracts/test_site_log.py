@@ -148,10 +148,8 @@ async def test_a_tail_waits_for_what_another_handle_appends(logs: Logs) -> None:
 
 async def test_tails_miss_nothing_and_repeat_nothing_under_concurrent_appenders(logs: Logs) -> None:
     writers = [await logs.open() for _ in range(3)]
-    tails = [
-        asyncio.create_task(collect(log, 0, 3 * 40 * 10))
-        for log in [writers[0], writers[0], await logs.open()]
-    ]
+    readers = [writers[0], writers[0], await logs.open()]
+    tails = [asyncio.create_task(collect(log, 0, 3 * 40 * 10)) for log in readers]
 
     async def write(name: str, log: SiteLog) -> None:
         for turn in range(40):
@@ -205,3 +203,7 @@ async def test_a_closed_handle_says_so(logs: Logs) -> None:
     await log.close()
     with pytest.raises(LogUnavailable):
         await log.append(numbered("a", 1, 1))
+    with pytest.raises(LogUnavailable):
+        await log.read(0, 1)
+    with pytest.raises(LogUnavailable):
+        await collect(log, 0, 2)

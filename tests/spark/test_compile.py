@@ -25,7 +25,23 @@ ODD_REALS = (*REALS, math.nan, math.inf, -math.inf)
 TEXTS = ("", "a", "ab", "abc", "ABC", "Straße", "STRASSE", "é", "e\u0301", "ﬁx", "a\nb", "a\n", "a\rb", "x y", "x\vy", "a.b", "a*b",
          "日本", "😀", "\u212a", "k", "a]b", "[a]", "a-b", "\\", "42", "a\u2028b", "İ")  # fmt: skip
 PARTS = ("", "a", "b", "ab", "é", "ß", "😀", "\n", "A", "K")
-WILDCARDS = ("*", "?", "a*", "*b", "a?b", "[ab]*", "[^a]*", "[^a]", "a\\*b", "[a-c]?*", "*\\", "[\\]a]*", "[a-]*", "?*?", "*\u2028*")
+WILDCARDS = (
+    "*",
+    "?",
+    "a*",
+    "*b",
+    "a?b",
+    "[ab]*",
+    "[^a]*",
+    "[^a]",
+    "a\\*b",
+    "[a-c]?*",
+    "*\\",
+    "[\\]a]*",
+    "[a-]*",
+    "?*?",
+    "*\u2028*",
+)
 PATTERNS = (
     "a", "^a", "b$", "^a$", "a.b", "(?-s)a.b", "(?m)^b$", "(?m)a$", "[ab]+$", "[^a]", r"\d+", r"\D", r"\w\s\w", r"\W", r"\s", r"\S",
     r"\bb", r"\Bb", "(?i)abc", "(?i:A)b", "(?i)k", "(a|b)c", "(?P<n>a)(b)?", "a{2}", "a{1,2}b", "a{0,}", "a{", "a{,2}", "a*?b", "(?U)a+",
@@ -57,8 +73,12 @@ class Writer:
 
     def test(self, depth: int) -> str:
         if depth <= 0:
-            return self.pick(self.comparison, self.comparison, self.equality, self.on_name, self.on_string, self.equals)
-        return self.pick(lambda: self.test(0), lambda: f"! ({self.test(depth - 1)})", lambda: self.logic(depth))
+            return self.pick(
+                self.comparison, self.comparison, self.equality, self.on_name, self.on_string, self.equals
+            )
+        return self.pick(
+            lambda: self.test(0), lambda: f"! ({self.test(depth - 1)})", lambda: self.logic(depth)
+        )
 
     def logic(self, depth: int) -> str:
         operator = self.random.choice(("&&", "||", "^^"))
@@ -78,13 +98,22 @@ class Writer:
 
     def on_string(self) -> str:
         function, choices = self.random.choice(
-            [("begins-with", PARTS), ("ends-with", PARTS), ("contains", PARTS), ("wildcard", WILDCARDS), ("regex", PATTERNS)]
+            [
+                ("begins-with", PARTS),
+                ("ends-with", PARTS),
+                ("contains", PARTS),
+                ("wildcard", WILDCARDS),
+                ("regex", PATTERNS),
+            ]
         )
         parts = [literal_of(self.random.choice(choices)) for _ in range(self.random.randint(1, 2))]
         return f"{function}({self.pick(self.name, self.text_function)}, {', '.join(parts)})"
 
     def equals(self) -> str:
-        others = [self.pick(self.name, self.text, self.constant, lambda: self.number(1)) for _ in range(self.random.randint(1, 4))]
+        others = [
+            self.pick(self.name, self.text, self.constant, lambda: self.number(1))
+            for _ in range(self.random.randint(1, 4))
+        ]
         return f"equals({self.name()}, {', '.join(others)})"
 
     def text(self) -> str:
@@ -139,8 +168,13 @@ def verdicts(
     compiler = Compiler(names_of(expressions))
     tests = [compiler.test(expression.tree).alias(f"t{n}") for n, expression in enumerate(expressions)]
     bodies = [Notification(attributes).body for attributes in notifications]
-    raws = [("A", 0, n, encode_record(Published("p", Incarnation("i"), n, 0, body))) for n, body in enumerate(bodies)]
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(list(rows(raws, tuple(compiler.names))), 2), RECORD)
+    raws = [
+        ("A", 0, n, encode_record(Published("p", Incarnation("i"), n, 0, body)))
+        for n, body in enumerate(bodies)
+    ]
+    frame = spark.createDataFrame(
+        spark.sparkContext.parallelize(list(rows(raws, tuple(compiler.names))), 2), RECORD
+    )
     judged = compiler.with_stages(frame).select("offset", *tests).orderBy("offset").collect()
     return [list(row)[1:] for row in judged]
 
@@ -179,7 +213,9 @@ def test_every_operator_agrees_on_every_pair_of_odd_numbers(spark: SparkSession)
     values: list[Value] = [*INTEGERS[:8], *INTEGERS[-2:], *(Int64(wide) for wide in WIDE), *ODD_REALS]
     pairs = [(x, y) for x in values for y in values]
     expressions = [parse(source) for source in sources]
-    notifications: list[Mapping[str, Value]] = [{"a": x, "b": y, "c": z} for (x, y), z in zip(pairs, results(pairs), strict=True)]
+    notifications: list[Mapping[str, Value]] = [
+        {"a": x, "b": y, "c": z} for (x, y), z in zip(pairs, results(pairs), strict=True)
+    ]
     assert disagreements(spark, expressions, notifications) == []
 
 

@@ -391,6 +391,10 @@ class ClientMachine:
     def publish_room(self) -> int:
         return PUBLISH_WINDOW - self._outstanding
 
+    @property
+    def next_id(self) -> NotificationId:
+        return NotificationId(self._producer, self._producer_life, self._next_sequence)
+
     def publish(self, body: bytes) -> int:
         """Take one notification to be published; return its sequence. Sent at the next flush."""
         sequence = self._next_sequence

@@ -276,6 +276,26 @@ class Session:
         self._wake.set()
         return future
 
+    @property
+    def next_id(self) -> NotificationId:
+        """The id that the next notification to be published will have."""
+        return self._machine.next_id
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many publishes have had no answer yet."""
+        return len(self._published)
+
+    async def until_attested(self, timeout_s: float = 5) -> bool:
+        """Wait until a journal has all that the application was given; tell whether it has."""
+        self._machine.settle()
+        self._wake.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.state.unconfirmed:
+                    await asyncio.sleep(0.01)
+        return not self.state.unconfirmed
+
     # ------------------------------------------------------------ connections
 
     async def move(self, url: str) -> None:

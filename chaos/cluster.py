@@ -1,0 +1,181 @@
+"""A federation of real processes on this machine: proxies, and what they stand on. Started here, ended here, by pid."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from chaos.servers.process import LOOPBACK, Process, free_port, port_open
+from waypost.errors import Unreachable
+
+START_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One proxy of a federation. `flags` go to `waypost serve` as they are."""
+
+    name: str
+    site: str
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+
+class ProxyProcess:
+    """One `waypost serve`, which can be killed and started again on the same port with the same data."""
+
+    def __init__(self, place: Place, neighbours: tuple[str, ...], root: Path) -> None:
+        self.name, self.site = place.name, place.site
+        self.port = int(place.flags.get("port", 0)) or free_port()
+        flags = {
+            "name": place.name,
+            "site": place.site,
+            "neighbours": ",".join(neighbours),
+            "data": str(root),
+            **place.flags,
+            "port": str(self.port),
+        }
+        words = [f"--{key}" if value == "" else f"--{key}={value}" for key, value in flags.items()]
+        self.command = [str(Path(sys.executable).with_name("waypost")), "serve", *words]
+        self.process = Process(place.name, self.command, log=root / f"{place.name}.log")
+
+    @property
+    def url(self) -> str:
+        return f"ws://{LOOPBACK}:{self.port}"
+
+    @property
+    def line(self) -> str:
+        """The command line, for a person who wants to start it by hand."""
+        return shlex.join(self.command)
+
+    def start(self) -> None:
+        """Start, and return once it is ready."""
+        self.process.start()
+        self.process.wait_until(self.ready, timeout_s=START_S, what="ready")
+
+    def ready(self) -> bool:
+        try:
+            return bool(self.ask("/readyz")["ready"])
+        except Unreachable:
+            return False
+
+    def ask(self, path: str, *, post: bool = False) -> Any:
+        """Return what it answers to an HTTP request. Raises Unreachable."""
+        request = urllib.request.Request(f"http://{LOOPBACK}:{self.port}{path}", method="POST" if post else "GET")
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return json.load(answer)
+        except (OSError, urllib.error.URLError, ValueError) as error:
+            raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
+
+    @property
+    def listening(self) -> bool:
+        """Tell whether anybody serves its port, started by us or by hand."""
+        return port_open(self.port)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def stop(self) -> None:
+        self.process.stop()
+
+
+class Cluster:
+    """A federation. As a context manager it starts everything and ends everything that it started.
+
+    Args:
+        places: the proxies.
+        links: which sites are neighbours.
+        root: folder for data and logs.
+        real: Kafka, one broker a site, and etcd, in place of the embedded parts.
+        seen_as: flags that a fault puts in front of a proxy, by proxy name (such as kafka behind toxiproxy).
+    """
+
+    def __init__(
+        self,
+        places: list[Place],
+        links: list[tuple[str, str]],
+        root: Path,
+        *,
+        real: bool = False,
+    ) -> None:
+        self._stack = ExitStack()
+        self._places = places
+        self._links = links
+        self._real = real
+        self.root = root
+        self.proxies: dict[str, ProxyProcess] = {}
+        self.brokers: dict[str, str] = {}
+        """Kafka's address, by site."""
+
+    @property
+    def audit_input(self) -> str:
+        """What `waypost audit` is to read."""
+        if not self._real:
+            return str(self.root)
+        sites = ",".join(f"{site}={address}" for site, address in self.brokers.items())
+        return f"kafka://{sites}/waypost"
+
+    def __enter__(self) -> Self:
+        try:
+            shared = self._start_parts() if self._real else {}
+            for place in self._places:
+                self._start_proxy(place, shared)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _start_parts(self) -> dict[str, str]:
+        from chaos.servers import parts
+        from chaos.servers.etcd import EtcdServer
+        from chaos.servers.kafka import KafkaServer
+
+        parts.install(["kafka", "etcd", "spark-jars"])
+        for site in sorted({place.site for place in self._places}):
+            broker = self._stack.enter_context(KafkaServer(self.root / f"kafka-{site}"))
+            self.brokers[site] = broker.bootstrap
+        etcd = self._stack.enter_context(EtcdServer(self.root / "etcd"))
+        return {"etcd": etcd.endpoint}
+
+    def _start_proxy(self, place: Place, shared: dict[str, str]) -> None:
+        flags = dict(shared)
+        if place.site in self.brokers:
+            flags["kafka"] = self.brokers[place.site]
+        neighbours = tuple(
+            other for link in self._links if place.site in link for other in link if other != place.site
+        )
+        proxy = ProxyProcess(Place(place.name, place.site, flags | dict(place.flags)), neighbours, self.root)
+        self.proxies[place.name] = proxy
+        self._stack.callback(proxy.stop)
+        proxy.start()
+
+    def of_site(self, site: str) -> list[ProxyProcess]:
+        return [proxy for proxy in self.proxies.values() if proxy.site == site]
+
+    def stop_proxies(self) -> None:
+        """End the proxies in good order; what they stand on stays, for the audit."""
+        for proxy in self.proxies.values():
+            proxy.stop()
+
+
+def died(proxy: ProxyProcess) -> str:
+    """Say in words how a proxy's process ended."""
+    status = proxy.process.exit_status
+    if status is None:
+        return "runs"
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

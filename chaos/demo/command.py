@@ -1,0 +1,124 @@
+"""`waypost demo`: the main job in one command, with live progress, a table and a verdict."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from chaos.demo.run import Outcome, Progress
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Another seed gives other roaming, and another week.")] = 1,
+    real: Annotated[bool, typer.Option("--real", help="Real Kafka, one broker a site, and real etcd.")] = False,
+    whole_year: Annotated[bool, typer.Option("--all", help="All 336,776 flights of 2013, not one week.")] = False,
+    people: Annotated[int, typer.Option("--travellers", min=20, help="How many travellers roam.")] = 24,
+    data: Annotated[Path | None, typer.Option(help="Folder for data and logs; else a new one.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")] = False,
+) -> None:
+    """Replay real flights to roaming travellers; kill a proxy on the way; prove that nothing was lost or repeated.
+
+    Exit status 1 if anything was lost or came twice, on the clients' side or by the audit.
+    """
+    import uvloop
+
+    from chaos.demo.run import Demo, Plan
+
+    root = data or Path(tempfile.mkdtemp(prefix="waypost-demo-"))
+    if data is not None and data.exists():
+        shutil.rmtree(data)
+    root.mkdir(parents=True, exist_ok=True)
+    screen = Screen()
+    run = Demo(Plan(seed, real, whole_year, people), root, screen.say, screen.show)
+    screen.say(f"data and logs: {root}")
+    with run.cluster:
+        outcome = uvloop.run(run.run())
+        screen.close()
+        run.cluster.stop_proxies()
+        screen.say("the proxies have ended; Spark reads their logs")
+        verdict = _audit(run.cluster.audit_input, root / "report")
+    clean = outcome.tally.clean and outcome.settled and verdict.verdict == "ok"
+    _print(outcome, verdict, as_json=json_)
+    raise typer.Exit(0 if clean else 1)
+
+
+def _audit(source: str, report: Path) -> Any:
+    from spark.audit import run
+
+    return run(source, report)
+
+
+def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
+    tally = outcome.tally
+    return [
+        ("published", f"{tally.published:,}", f"{verdict.published:,}"),
+        ("owed", f"{tally.owed:,}", f"{verdict.owed:,}"),
+        ("delivered", f"{tally.delivered:,}", f"{verdict.delivered:,}"),
+        ("lost", f"{len(tally.lost):,}", f"{verdict.lost:,}"),
+        ("duplicated", f"{len(tally.duplicated):,}", f"{verdict.duplicated:,}"),
+        ("phantom", f"{len(tally.phantom):,}", ""),
+        ("repeats dropped by the library", f"{outcome.repeats_dropped:,}", ""),
+        ("handovers to another proxy", f"{len(outcome.moves_ms):,}", ""),
+        ("  p50 / p99", f"{outcome.p50_ms:.0f} / {outcome.p99_ms:.0f} ms", ""),
+        ("absences", f"{outcome.absences:,}", ""),
+        ("seconds", f"{outcome.seconds:.0f}", ""),
+        ("verdict", "ok" if tally.clean and outcome.settled else "VIOLATED", verdict.verdict),
+    ]
+
+
+def _print(outcome: Outcome, verdict: Any, *, as_json: bool) -> None:
+    rows = _rows(outcome, verdict)
+    if as_json:
+        import json
+
+        print(json.dumps({"v": 1, "clients": {name.strip(): mine for name, mine, _ in rows}, "audit": verdict.to_dict()}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "at the clients", "by the audit, from the logs alone")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+    for receiver, identity in [*outcome.tally.lost[:10], *outcome.tally.duplicated[:10]]:
+        print(f"  {receiver}: {identity}", file=sys.stderr)
+
+
+class Screen:
+    """Progress on stderr: a live line on a terminal, else a plain line now and then."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(stderr=True, soft_wrap=True)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if sys.stderr.isatty() else None
+        if self._live:
+            self._live.start()
+        self._ticks = 0
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False)
+
+    def show(self, progress: Progress) -> None:
+        from rich.text import Text
+
+        line = (
+            f"{progress.published:,} of {progress.total:,} flights, {progress.delivered:,} delivered, "
+            f"{progress.online} online, {progress.moves} handovers {progress.note}"
+        )
+        self._ticks += 1
+        if self._live:
+            self._live.update(Text(line))
+        elif self._ticks % 6 == 1:
+            self.say(line)
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()

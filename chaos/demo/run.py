@@ -1,0 +1,247 @@
+"""The main job: real flights, real processes, roaming travellers, one proxy killed in the middle; then the verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import waypost
+from chaos.checker import Tally, check
+from chaos.cluster import Cluster, Place, ProxyProcess, died
+from chaos.demo.flights import Flight, flights
+from chaos.demo.travellers import Traveller, travellers
+from waypost.errors import Unreachable
+from waypost.identity import NotificationId
+from waypost.notification import Notification
+
+PLACES = [Place("a1", "A"), Place("a2", "A"), Place("b1", "B")]
+LINKS = [("A", "B")]
+ORIGINS = ("A/0", "B/0")
+SITE_OF_AIRPORT = {"JFK": "A", "LGA": "A", "EWR": "B"}
+WEEK_SECONDS = 40.0
+"""How long the week's flights take; a whole year flies as fast as it can."""
+DOWN_S = 4.0
+RESTART_AFTER_S = 15.0
+"""A proxy that somebody else ended and nobody started again by then is started again."""
+SETTLE_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int = 1
+    real: bool = False
+    whole_year: bool = False
+    travellers: int = 24
+
+
+@dataclass(slots=True)
+class Progress:
+    """What can be said while the flights fly."""
+
+    total: int
+    published: int = 0
+    delivered: int = 0
+    moves: int = 0
+    online: int = 0
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    tally: Tally
+    moves_ms: list[float]
+    absences: int
+    repeats_dropped: int
+    seconds: float
+    settled: bool
+    events: list[str] = field(default_factory=list)
+
+    @property
+    def p50_ms(self) -> float:
+        return statistics.median(self.moves_ms) if self.moves_ms else 0.0
+
+    @property
+    def p99_ms(self) -> float:
+        return statistics.quantiles(self.moves_ms, n=100)[98] if len(self.moves_ms) > 1 else self.p50_ms
+
+
+class Demo:
+    """One run. `say` is told what happens, `show` how far it is."""
+
+    def __init__(
+        self, plan: Plan, root: Path, say: Callable[[str], None], show: Callable[[Progress], None]
+    ) -> None:
+        self._plan = plan
+        self._chance = random.Random(plan.seed)
+        self._say = say
+        self._show = show
+        self.cluster = Cluster(PLACES, LINKS, root, real=plan.real)
+        self._flights = flights(
+            whole_year=plan.whole_year, first_day=0 if plan.whole_year else self._chance.randrange(0, 350)
+        )
+        self._people = travellers(plan.travellers, self._chance)
+        self._published: dict[NotificationId, Notification] = {}
+        self._progress = Progress(len(self._flights))
+        self._dropped = 0
+        self._expected_down = ""
+
+    @property
+    def urls(self) -> list[str]:
+        return [proxy.url for proxy in self.cluster.proxies.values()]
+
+    async def run(self) -> Outcome:
+        """Run the job on the cluster, which has been started; return what came of it on the clients' side."""
+        began = time.monotonic()
+        for proxy in self.cluster.proxies.values():
+            self._say(f"proxy {proxy.name} of site {proxy.site}: pid {proxy.process.pid}; by hand: {proxy.line}")
+        watchers = [asyncio.create_task(self._tick()), asyncio.create_task(self._guard())]
+        try:
+            await asyncio.gather(*(self._arrive(person) for person in self._people))
+            self._say(f"{len(self._people)} travellers have subscribed; {len(self._flights)} flights begin to fly")
+            await self._fly()
+            settled = await self._settle()
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+        tally = check(
+            self._published,
+            {person.name: person.subscriptions for person in self._people},
+            {person.name: person.got for person in self._people},
+        )
+        await asyncio.gather(*(self._depart(person) for person in self._people))
+        moves = [each for person in self._people for each in person.moves_ms]
+        absences = sum(person.absences for person in self._people)
+        return Outcome(tally, moves, absences, self._dropped, time.monotonic() - began, settled)
+
+    async def _arrive(self, person: Traveller) -> None:
+        await person.appear(self._chance.choice(self.urls), self.urls)
+        await person.subscribe_all(ORIGINS)
+
+    async def _depart(self, person: Traveller) -> None:
+        if person.session is not None:
+            await person.session.until_attested()
+            self._dropped += person.session.duplicates_dropped
+            await person.session.close()
+
+    async def _fly(self) -> None:
+        """Publish all flights while the travellers roam and one proxy is killed."""
+        landed = asyncio.Event()
+        pace_s = 1.5
+        roaming = [
+            asyncio.create_task(
+                person.roam(self.urls, random.Random(f"{self._plan.seed}/{person.name}"), landed, pace_s)
+            )
+            for person in self._people
+        ]
+        accident = asyncio.create_task(self._accident())
+        try:
+            await asyncio.gather(*(self._produce(site) for site in sorted({place.site for place in PLACES})))
+            await accident
+            landed.set()
+            await asyncio.gather(*roaming)
+        finally:
+            for task in (*roaming, accident):
+                task.cancel()
+
+    async def _produce(self, site: str) -> None:
+        """Publish the flights of this site's airports, in order, at the site's proxies."""
+        mine = [flight for flight in self._flights if SITE_OF_AIRPORT[flight.origin] == site]
+        urls = [proxy.url for proxy in self.cluster.of_site(site)]
+        async with waypost.produce(f"airports-{site}", proxy=urls, timeout_s=60) as producer:
+            began = time.monotonic()
+            for number, flight in enumerate(mine):
+                if not self._plan.whole_year:
+                    await _until(began + WEEK_SECONDS * number / len(mine))
+                await self._publish(producer, flight)
+            while producer.unacknowledged:
+                await asyncio.sleep(0.05)
+
+    async def _publish(self, producer: waypost.Session, flight: Flight) -> None:
+        identity = producer.next_id
+        future = await producer.publish_soon(flight.notification)
+        self._published[identity] = flight.notification
+        future.add_done_callback(self._acknowledged)
+
+    def _acknowledged(self, future: asyncio.Future[object]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._progress.published += 1
+
+    # ------------------------------------------------------------ the accident
+
+    async def _accident(self) -> None:
+        """In the middle, kill one proxy with -9, and start it again a while later."""
+        while self._progress.published < 0.4 * self._progress.total:
+            await asyncio.sleep(0.05)
+        victim = self._chance.choice(list(self.cluster.proxies.values()))
+        self._expected_down = victim.name
+        self._say(f"kill -9 {victim.process.pid}: proxy {victim.name} is gone")
+        victim.kill()
+        await asyncio.sleep(DOWN_S)
+        await asyncio.to_thread(victim.start)
+        self._expected_down = ""
+        self._say(f"proxy {victim.name} is back, pid {victim.process.pid}")
+
+    async def _guard(self) -> None:
+        """Notice proxies that somebody else ended; start them again if nobody does."""
+        missing: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(0.5)
+            for proxy in self.cluster.proxies.values():
+                if proxy.name == self._expected_down or proxy.process.running or proxy.listening:
+                    missing.pop(proxy.name, None)
+                elif proxy.name not in missing:
+                    missing[proxy.name] = time.monotonic()
+                    self._say(
+                        f"proxy {proxy.name} was {died(proxy)}, not by us; start it again with: {proxy.line} "
+                        f"(or wait {RESTART_AFTER_S:g} s)"
+                    )
+                elif time.monotonic() > missing[proxy.name] + RESTART_AFTER_S:
+                    await self._revive(proxy)
+
+    async def _revive(self, proxy: ProxyProcess) -> None:
+        with contextlib.suppress(Unreachable):
+            await asyncio.to_thread(proxy.start)
+            self._say(f"proxy {proxy.name} started again, pid {proxy.process.pid}")
+
+    # ------------------------------------------------------------ the end
+
+    async def _settle(self) -> bool:
+        """Wait until nothing more comes, then have closing markers written; tell whether all that is owed came."""
+        deadline = time.monotonic() + SETTLE_S
+        owed = check(self._published, {person.name: person.subscriptions for person in self._people}, {}).owed
+        while (short := owed - self._delivered()) > 0 and time.monotonic() < deadline:
+            self._progress.note = f"{short} still owed"
+            await asyncio.sleep(0.2)
+        self._progress.note = ""
+        for person in self._people:
+            if person.session is not None:
+                await person.session.until_attested()
+        for proxy in self.cluster.proxies.values():
+            with contextlib.suppress(Unreachable):
+                await asyncio.to_thread(proxy.ask, "/v1/marker", post=True)
+        await asyncio.sleep(1.5)
+        return short <= 0
+
+    def _delivered(self) -> int:
+        return sum(len(person.got) for person in self._people)
+
+    async def _tick(self) -> None:
+        while True:
+            self._progress.delivered = sum(person.got.total() for person in self._people)
+            self._progress.moves = sum(len(person.moves_ms) for person in self._people)
+            self._progress.online = sum(person.session is not None for person in self._people)
+            self._show(self._progress)
+            await asyncio.sleep(0.5)
+
+
+async def _until(when: float) -> None:
+    wait = when - time.monotonic()
+    if wait > 0.002:
+        await asyncio.sleep(wait)
+

@@ -1,0 +1,141 @@
+"""Travellers: clients that subscribe, go offline, come back elsewhere, and count what they get."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import waypost
+from waypost.client.machine import Redirected
+from waypost.client.session import Received
+from waypost.errors import WaypostError
+from waypost.identity import NotificationId
+
+EXPRESSIONS = (
+    'origin == "JFK" && dep_delay > 30',
+    'begins-with(tailnum, "N1")',
+    'dest == "LAX" || dest == "SFO"',
+    'carrier == "UA" && distance > 1000',
+    'dep_delay > 60',
+    'origin == "LGA" && dep_delay < 0',
+    '! (origin == "EWR") && hour >= 18',
+    'wildcard(tailnum, "N*AA")',
+    'equals(carrier, "B6", "DL") && arr_delay > 15',
+    'require(air_time) && air_time < 60',
+    'regex(dest, "^[A-C]") && dep_delay >= 10',
+    'distance / 2 > 1000 ^^ dep_delay > 120',
+    'fold-case(dest) == "bos"',
+    '! require(dep_delay) || dep_delay > 180',
+)
+NAMES = (
+    "alice bruno chidi dalia emre farah goran hana ines jonas kaito leila marta nadia omar petra quinn rosa sven tara "
+    "umar vera wanda ximena yusuf zoe"
+).split()
+
+
+@dataclass(slots=True)
+class Traveller:
+    """One roaming client, its subscriptions and its tally."""
+
+    name: str
+    subscriptions: tuple[str, ...]
+    got: Counter[NotificationId] = field(default_factory=Counter)
+    moves_ms: list[float] = field(default_factory=list)
+    """Of each attach at another proxy: until the session was served there."""
+    absences: int = 0
+    place: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
+    session: waypost.Session | None = None
+    proxy: str = ""
+    _reader: asyncio.Task[None] | None = None
+
+    @property
+    def session_id(self) -> str:
+        return f"travellers/{self.name}"
+
+    def tally(self, received: Sequence[Received]) -> None:
+        self.got.update(each.id for each in received)
+
+    async def appear(self, url: str, others: Sequence[str]) -> None:
+        """Come online at a proxy; where that one does not answer, at another."""
+        began = time.monotonic()
+        before = self.proxy
+        session = waypost.attach(
+            self.session_id,
+            proxy=[url, *(other for other in others if other != url)],
+            state=self.place,
+            name=self.session_id,
+            timeout_s=60,
+            on_event=self._hear,
+        )
+        await session.__aenter__()
+        self.session = session
+        attached = await session.until_attached()
+        if before and attached.proxy != before:
+            self.moves_ms.append((time.monotonic() - began) * 1000)
+        self.proxy = attached.proxy
+        self._reader = asyncio.create_task(self._read(session), name=f"reader {self.name}")
+
+    def _hear(self, event: object) -> None:
+        if isinstance(event, Redirected):
+            self.proxy = event.proxy
+
+    async def _read(self, session: waypost.Session) -> None:
+        async for batch in session.batches():
+            self.tally(batch)
+
+    async def subscribe_all(self, origins: Sequence[str]) -> None:
+        """Subscribe, and wait until that is effective everywhere."""
+        assert self.session is not None
+        for expression in self.subscriptions:
+            identity = await self.session.subscribe(expression)
+            await self.session.until_effective(identity, origins)
+
+    async def vanish(self, *, politely: bool) -> None:
+        """Go offline, with a goodbye or without."""
+        session, self.session = self.session, None
+        if session is None:
+            return
+        self.absences += 1
+        if politely:
+            await session.close()
+        else:
+            await session.abandon()
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WaypostError):
+                await self._reader
+
+    async def roam(self, urls: Sequence[str], chance: random.Random, stop: asyncio.Event, pace_s: float) -> None:
+        """Wander until told to stop; be online then."""
+        while not stop.is_set():
+            await _pause(stop, chance.uniform(0.3, 1.7) * pace_s)
+            if stop.is_set():
+                break
+            await self.vanish(politely=chance.random() < 0.5)
+            if chance.random() < 0.4:
+                await _pause(stop, chance.uniform(0.5, 3) * pace_s)
+            await self.appear(chance.choice(list(urls)), urls)
+        if self.session is None:
+            await self.appear(chance.choice(list(urls)), urls)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+
+
+def travellers(count: int, chance: random.Random) -> list[Traveller]:
+    """Return travellers with one to three subscriptions each."""
+    return [
+        Traveller(
+            NAMES[each] if each < len(NAMES) else f"{NAMES[each % len(NAMES)]}{each // len(NAMES)}",
+            tuple(chance.sample(EXPRESSIONS, chance.randint(1, 3))),
+        )
+        for each in range(count)
+    ]

@@ -1,0 +1,137 @@
+"""The audit from end to end: read, judge, count, report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from spark import classify, judged, owed, reading, sitelogs
+from spark import journal as journals
+from spark import session as sessions
+from spark.classify import Evidence
+from spark.compile import UNUSABLE, Compiler, names_of
+from spark.report import write_report
+from spark.schemas import CLASSES, EXPRESSION, OK, UNKNOWN, VIOLATED
+from spark.source import Source, locate
+from spark.verdict import MAX_EXAMPLES, Finding, Verdict
+from waypost.errors import LogUnavailable
+from waypost.subscription import Expression, parse
+
+
+def run(input: str, report: Path | None = None) -> Verdict:
+    """Audit the run at `input`, a folder or kafka://SITE=HOST:PORT,.../PREFIX; write a report if told where.
+
+    Raises:
+        BadInput: there is no run there.
+        BadConfiguration: Spark lacks what it needs.
+        LogUnavailable: Kafka does not answer, or does not hold these topics.
+    """
+    source = locate(input)
+    verdict = judge(sessions.build(), source)
+    if report is not None:
+        write_report(verdict, input, report)
+    return verdict
+
+
+def judge(spark: SparkSession, source: Source) -> Verdict:
+    """Audit what `source` holds, in this session."""
+    try:
+        with _keeping() as keep:
+            evidence = _gathered(spark, source, keep)
+            found = keep(classify.all_findings(evidence))
+            return _verdict(evidence, found)
+    except PySparkException as error:
+        if "UnknownTopicOrPartition" in str(error):
+            raise LogUnavailable(
+                "Kafka does not hold the topics PREFIX.SITE.log and PREFIX.SITE.journal"
+            ) from error
+        raise
+
+
+@contextmanager
+def _keeping() -> Iterator[Any]:
+    """Give a function that keeps a DataFrame, in memory and past that on disk, until the end of the block."""
+    kept: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return kept[-1]
+
+    try:
+        yield keep
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _gathered(spark: SparkSession, source: Source, keep: Any) -> Evidence:
+    facts = keep(reading.journals(spark, source))
+    numbered = keep(journals.numbered(facts))
+    journal = journals.once(numbered)
+    compiler, tests, expressions = _programs(spark, journal)
+    records = keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
+    asked = keep(owed.subscriptions(journal, expressions))
+    wanted = owed.wants(asked, owed.receivers(journal))
+    stood = owed.standing(sitelogs.published(records), wanted)
+    rows = keep(judged.judged(stood, owed.deliveries(journal)))
+    return Evidence(facts, numbered, journal, records, asked, rows, source.dense)
+
+
+def _programs(spark: SparkSession, journal: DataFrame) -> tuple[Compiler, dict[int, Column], DataFrame]:
+    """Compile every distinct expression once; return also the table that says which could be."""
+    texts = [row[0] for row in _distinct_expressions(journal).collect()]
+    parsed = {number: expression for number, text in enumerate(texts) if (expression := _parsed(text))}
+    compiler, tests = Compiler(names_of(parsed.values())), {}
+    for number, expression in parsed.items():
+        with suppress(*UNUSABLE):
+            tests[number] = compiler.test(expression.tree)
+    table = [(text, number, number in tests) for number, text in enumerate(texts)]
+    return compiler, tests, spark.createDataFrame(table, EXPRESSION)
+
+
+def _distinct_expressions(journal: DataFrame) -> DataFrame:
+    return journals.of_kind(journal, "subscribed").select("expression").distinct().orderBy("expression")
+
+
+def _parsed(text: str) -> Expression | None:
+    try:
+        return parse(text)
+    except UNUSABLE:
+        return None
+
+
+def _verdict(evidence: Evidence, found: DataFrame) -> Verdict:
+    counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
+    totals = judged.totals(evidence.judged).collect()[0]
+    return Verdict(
+        verdict=overall(counts),
+        counts={code: counts[code] for code in CLASSES if code in counts},
+        published=evidence.records.where(F.col("kind") == "published").count(),
+        owed=totals["owed"],
+        delivered=totals["delivered"],
+        lost=counts.get("L1", 0) + counts.get("L2", 0),
+        duplicated=counts.get("D1", 0) + counts.get("D2", 0),
+        examples=_examples(found),
+    )
+
+
+def overall(counts: Iterable[str]) -> str:
+    """Return the worst of what the classes found make of a run."""
+    said = {CLASSES[code][0] for code in counts}
+    return next((verdict for verdict in (VIOLATED, UNKNOWN) if verdict in said), OK)
+
+
+def _examples(found: DataFrame) -> list[Finding]:
+    order = Window.partitionBy("code").orderBy(
+        "session", "receiver", "origin", "offset", "writer", "number", "site"
+    )
+    first = found.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= MAX_EXAMPLES)
+    rows = first.orderBy("code", "rank").drop("rank").collect()
+    return [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]

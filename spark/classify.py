@@ -1,0 +1,164 @@
+"""Every class of anomaly, from the evidence: DataFrames in, findings out, nothing read or written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark import journal as journals
+from spark import losses, owed, sitelogs
+from spark.finding import findings
+from spark.journal import of_kind
+from spark.judged import LOST, STRAY
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What all classes are judged by. Each frame is used several times, so the caller keeps them."""
+
+    facts: DataFrame
+    """As parsed, the unusable among them."""
+    numbered: DataFrame
+    """The usable facts, repeats among them."""
+    journal: DataFrame
+    """Each fact once."""
+    records: DataFrame
+    """The site logs, with `matched` instead of attributes."""
+    subscriptions: DataFrame
+    judged: DataFrame
+    dense: bool
+
+
+def all_findings(evidence: Evidence) -> DataFrame:
+    """Return every finding of every class."""
+    truth = sitelogs.published(evidence.records)
+    logs = sitelogs.extents(evidence.records)
+    gaps = sitelogs.holes(evidence.records, logs, evidence.dense)
+    parts = [
+        _of_deliveries(evidence.judged),
+        _of_strays(evidence, truth, logs, gaps),
+        losses.losses(evidence.judged, evidence.journal, sitelogs.horizon(evidence.records)),
+        _lost_after_acknowledgement(evidence.journal, truth, logs, gaps),
+        losses.gaps(evidence.journal),
+        stale_epochs(evidence.journal),
+        split_ownership(evidence.journal),
+        sitelogs.forwarded(evidence.records, truth, logs, gaps),
+        sitelogs.damaged(evidence.records),
+        sitelogs.incomplete(gaps),
+        sitelogs.not_closed(logs, _mentioned(evidence.journal)),
+        journals.repeats(evidence.numbered),
+        journals.unusable(evidence.facts),
+        journals.holes(evidence.journal),
+        journals.not_closed(evidence.journal),
+        *_unusable_facts(evidence),
+    ]
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _of_deliveries(judged: DataFrame) -> DataFrame:
+    each = judged.where(F.size("codes") > 0).withColumn("code", F.explode("codes"))
+    final = each.where(~F.col("code").isin(LOST, STRAY))
+    return findings(final, F.col("code"))
+
+
+def _of_strays(evidence: Evidence, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Tell deliveries that no subscription matches (P3) from deliveries of what never was (P1).
+
+    Nothing is said where the log, the body or one of the session's expressions cannot be read: other findings
+    say that.
+    """
+    strays = evidence.judged.where(F.array_contains("codes", STRAY)).drop(
+        "producer", "incarnation", "sequence"
+    )
+    doubtful = (
+        evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
+    )
+    known = truth.withColumn("is_published", F.lit(True)).drop("digest")
+    joined = strays.join(known, on=["origin", "offset"], how="left")
+    joined = joined.join(doubtful.withColumn("is_doubtful", F.lit(True)), on="session", how="left")
+    looked = sitelogs.with_completeness(joined, logs, gaps)
+    is_mismatch = F.col("is_published") & F.col("matched").isNotNull() & F.col("is_doubtful").isNull()
+    is_phantom = F.col("is_published").isNull() & F.col("complete")
+    judged = looked.withColumn("code", F.when(is_mismatch, "P3").when(is_phantom, "P1"))
+    return findings(judged.where(F.col("code").isNotNull()), F.col("code"))
+
+
+def _lost_after_acknowledgement(
+    journal: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame
+) -> DataFrame:
+    """Find what a producer was told is safe, and is not in the log."""
+    facts = of_kind(journal, "acknowledged").select(
+        "origin", F.explode("offsets").alias("offset"), "writer", "number"
+    )
+    each = facts.groupBy("origin", "offset").agg(
+        F.min("writer").alias("writer"), F.min("number").alias("number")
+    )
+    missing = each.join(truth.select("origin", "offset"), on=["origin", "offset"], how="left_anti")
+    looked = sitelogs.with_completeness(missing, logs, gaps)
+    return findings(
+        looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log"
+    )
+
+
+def stale_epochs(journal: DataFrame) -> DataFrame:
+    """Find the facts of a receiver that name an older epoch than one before them (H1)."""
+    before = Window.partitionBy("session", "receiver", "writer").orderBy("number")
+    before = before.rowsBetween(Window.unboundedPreceding, -1)
+    received = of_kind(journal, "received")
+    highest = received.withColumn("other_epoch", F.max("epoch").over(before))
+    stale = highest.where(F.col("epoch") < F.col("other_epoch"))
+    first = stale.withColumn("offset", F.get("offsets", F.lit(0)))
+    return findings(first, "H1", F.format_string("%d deliveries in this fact", F.size("offsets")))
+
+
+def split_ownership(journal: DataFrame) -> DataFrame:
+    """Find the epochs of a session that two proxies say they served (H2)."""
+    owners = (
+        of_kind(journal, "owned")
+        .groupBy("session", "epoch")
+        .agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
+    )
+    split = owners.where(F.size("owners") > 1)
+    one, other = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
+    return findings(split, "H2", F.array_join("owners", ", "), proxy=one, other_proxy=other)
+
+
+def _mentioned(journal: DataFrame) -> DataFrame:
+    """Return the origins that facts speak of."""
+    told = journal.where(F.col("origin") != "").select("origin")
+    promised = of_kind(journal, "effective").select(F.explode(F.map_keys("frontier")).alias("origin"))
+    return told.unionByName(promised).distinct()
+
+
+def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
+    """Find facts that are well formed and say nothing that could be used (A2)."""
+    asked = evidence.subscriptions
+    name = F.col("subscription")
+    unreadable = asked.where(~F.coalesce("is_usable", F.lit(False)))
+    twice = (
+        asked.where(F.col("variants") > 1).groupBy("session", "subscription").agg(F.count("*").alias("times"))
+    )
+    promised = owed.promises(evidence.journal).select("session", "subscription").distinct()
+    unknown = promised.join(
+        asked.select("session", "subscription"), on=["session", "subscription"], how="left_anti"
+    )
+    uneven = of_kind(evidence.journal, "received").where(
+        (F.size("digests") > 0) & (F.size("digests") != F.size("offsets"))
+    )
+    return [
+        findings(
+            unreadable,
+            "A2",
+            F.concat(F.lit("the expression of subscription "), name, F.lit(" cannot be judged by")),
+        ),
+        findings(twice, "A2", F.concat(F.lit("two expressions for subscription "), name)),
+        findings(
+            unknown,
+            "A2",
+            F.concat(F.lit("a promise for subscription "), name, F.lit(", which nobody subscribed")),
+        ),
+        findings(uneven, "A2", "not as many digests as offsets"),
+    ]

@@ -1,0 +1,33 @@
+"""The one shape that every anomaly ends as."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.schemas import FINDING
+
+
+def findings(
+    frame: DataFrame, code: str | Column, note: str | Column = "", **renamed: str | Column
+) -> DataFrame:
+    """Shape rows into findings: columns named as a finding's are taken over, `renamed` ones first, the rest is null.
+
+    `renamed` maps a finding's column to a column of the frame.
+    """
+    given: dict[str, str | Column] = {name: name for name in frame.columns if name in FINDING.fieldNames()}
+    given |= renamed
+    given |= {"code": _literal(code), "note": _literal(note)}
+    return frame.select(
+        *(_field(given.get(field.name), field.dataType.simpleString(), field.name) for field in FINDING)
+    )
+
+
+def _literal(value: str | Column) -> Column:
+    return F.lit(value) if isinstance(value, str) else value
+
+
+def _field(column: str | Column | None, kind: str, name: str) -> Column:
+    if column is None:
+        return F.lit(None).cast(kind).alias(name)
+    return (F.col(column) if isinstance(column, str) else column).cast(kind).alias(name)

@@ -1,0 +1,83 @@
+"""The journal as evidence: each fact once, and what is missing of it.
+
+Facts of a writer are numbered 1, 2, 3, ... and end with `closed`, so a repeat and a hole are both visible. A
+repeat is removed before anything is judged (D4). A hole makes the run's verdict unknown (A1), and so does a
+writer that never said it was done, unless somebody who knows says so with an `ended` fact.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.finding import findings
+from spark.schemas import FACT
+
+
+def numbered(facts: DataFrame) -> DataFrame:
+    """Return the usable facts with `copy`, from 1 on for each (writer, number), and `differs` from the first."""
+    contents = [name for name in FACT.fieldNames() if name != "frontier"]
+    fingerprint = F.xxhash64(*contents, F.map_entries("frontier"))
+    usable = facts.where(F.col("unusable").isNull()).repartition("writer").withColumn("print", fingerprint)
+    copies = Window.partitionBy("writer", "number").orderBy("at_ms", "print")
+    return (
+        usable.withColumn("copy", F.row_number().over(copies))
+        .withColumn("differs", F.col("print") != F.first("print").over(copies))
+        .select(*FACT.fieldNames(), "copy", "differs")
+    )
+
+
+def once(numbered_facts: DataFrame) -> DataFrame:
+    """Return each fact once."""
+    return numbered_facts.where(F.col("copy") == 1).select(*FACT.fieldNames())
+
+
+def of_kind(journal: DataFrame, kind: str) -> DataFrame:
+    return journal.where(F.col("kind") == kind)
+
+
+def repeats(numbered_facts: DataFrame) -> DataFrame:
+    """Find what was written under one number twice: the same (D4), or not even the same (A2)."""
+    again = numbered_facts.where(F.col("copy") > 1).drop("origin")
+    code = F.when(F.col("differs"), "A2").otherwise("D4")
+    note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
+    return findings(again, code, note)
+
+
+def unusable(facts: DataFrame) -> DataFrame:
+    text = F.concat(F.lit("no fact, in "), F.col("source"), F.lit(": "), F.substring("unusable", 1, 120))
+    lines = facts.where(F.col("unusable").isNotNull()).select("source", "unusable")
+    return findings(lines, "A2", text)
+
+
+def missing(journal: DataFrame) -> DataFrame:
+    """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them."""
+    before = F.lag("number", 1, 0).over(Window.partitionBy("writer").orderBy("number"))
+    ranges = journal.select("writer", "number", (before + 1).alias("first_missing"))
+    return ranges.where(F.col("number") > F.col("first_missing"))
+
+
+def holes(journal: DataFrame) -> DataFrame:
+    gaps = missing(journal)
+    last = F.col("number") - 1
+    note = F.concat(
+        F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" of this writer are missing")
+    )
+    return findings(gaps, "A1", note)
+
+
+def not_closed(journal: DataFrame) -> DataFrame:
+    """Find the writers that neither closed nor were said by others to have ended (`ended`, whose `proxy` names them)."""
+    done = of_kind(journal, "closed").select("writer")
+    done = done.unionByName(of_kind(journal, "ended").select(F.col("proxy").alias("writer")))
+    last = journal.groupBy("writer").agg(F.max("number").alias("number"))
+    return findings(
+        last.join(done, on="writer", how="left_anti"), "A1", "the last fact of this writer is not `closed`"
+    )
+
+
+def torn_receivers(journal: DataFrame) -> DataFrame:
+    """Return the (session, receiver) whose own record of what they received has a hole."""
+    attested = of_kind(journal, "received").select("writer", "session", "receiver").distinct()
+    torn = missing(journal).select("writer").distinct()
+    return attested.join(torn, on="writer", how="left_semi").select("session", "receiver").distinct()

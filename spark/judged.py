@@ -1,0 +1,118 @@
+"""What was owed beside what was delivered, and what each such row is guilty of.
+
+The heart of the audit: one row for each delivery, and one for each thing owed that was not delivered. A
+notification is the same by its id, also where a retried publish gave it a second coordinate; so repeats and
+losses are judged by id, and the rest by coordinate.
+
+Deliveries of a receiver are ordered by (writer, number, place in the fact). Between two writers, that is two lives
+of a receiver's library, no order is claimed, because only clocks could tell it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from spark.owed import KEY
+
+LOST, STRAY = "lost", "stray"
+"""Not yet findings: owed and not delivered; delivered and not matched. Both need a second look."""
+
+_RECEIVER = ["session", "receiver", "producer", "incarnation"]
+_IDENTITY = [*_RECEIVER, "sequence"]
+_PLACE = ["writer", "number", "at"]
+
+
+def judged(stood: DataFrame, delivered: DataFrame) -> DataFrame:
+    """Return every row with its `codes`; `is_first_owed` marks one row of each notification owed to a receiver."""
+    both = stood.join(delivered, on=KEY, how="full_outer")
+    # All that follows is judged within one producer and receiver: one shuffle serves every window.
+    rows = both.repartition(*_RECEIVER).withColumns(
+        {
+            "is_delivery": F.col("number").isNotNull(),
+            "is_matched": F.col("producer").isNotNull(),
+            "is_owed": F.coalesce("is_owed", F.lit(False)),
+        }
+    )
+    return _with_codes(_with_order(_with_repeats(rows)))
+
+
+def _with_repeats(rows: DataFrame) -> DataFrame:
+    same = Window.partitionBy(*_IDENTITY)
+    before = _before(same.orderBy(*_PLACE, *KEY[2:]))
+    owner = F.when(F.col("is_delivery"), F.struct("epoch", "proxy"))
+    is_copied = (F.min("offset").over(same) != F.max("offset").over(same)) | (
+        F.min("origin").over(same) != F.max("origin").over(same)
+    )
+    owed_before = F.coalesce(F.max("is_owed").over(before), F.lit(False))
+    return rows.withColumns(
+        {
+            "earlier": F.last(owner, ignorenulls=True).over(before),
+            "is_ever_delivered": F.max("is_delivery").over(same),
+            "is_copied": is_copied,
+            "is_first_owed": F.col("is_owed") & F.col("is_matched") & ~owed_before,
+        }
+    )
+
+
+def _with_order(rows: DataFrame) -> DataFrame:
+    """Add `previous`: the delivery before this one of the same producer at the same origin, to the same writer.
+
+    Repeats do not count, and neither does an id with two coordinates: its retry lies, rightly, behind what
+    the producer sent later.
+    """
+    counts = F.col("is_delivery") & F.col("is_matched") & F.col("earlier").isNull() & ~F.col("is_copied")
+    stream = Window.partitionBy(*_RECEIVER, "origin", "writer").orderBy("number", "at", "offset")
+    delivery = F.when(counts, F.struct("sequence", "epoch", "proxy"))
+    previous = F.when(counts, F.last(delivery, ignorenulls=True).over(_before(stream)))
+    return rows.withColumn("previous", previous)
+
+
+def _before(window: WindowSpec) -> WindowSpec:
+    return window.rowsBetween(Window.unboundedPreceding, -1)
+
+
+def _with_codes(rows: DataFrame) -> DataFrame:
+    delivered, matched = F.col("is_delivery"), F.col("is_matched")
+    seen = delivered & matched
+    again = seen & F.col("earlier").isNotNull()
+    back = F.col("sequence") < F.col("previous.sequence")
+    rules = {
+        LOST: F.col("is_owed") & ~delivered & ~F.col("is_ever_delivered"),
+        STRAY: delivered & ~matched,
+        "D1": again & _same_owner("earlier"),
+        "D2": again & ~_same_owner("earlier"),
+        "P3": seen & (F.col("epoch") < F.col("since_epoch")),
+        "P4": seen & ~F.col("may_live"),
+        "P5": seen & (F.col("digest") != F.col("published_digest")),
+        "O1": back & _same_owner("previous"),
+        "O3": back & ~_same_owner("previous"),
+    }
+    codes = F.array_compact(F.array(*(F.when(rule, F.lit(code)) for code, rule in rules.items())))
+    other = F.coalesce("earlier", F.struct("previous.epoch", "previous.proxy"))
+    return rows.select(
+        *_IDENTITY,
+        "origin",
+        "offset",
+        "epoch",
+        "proxy",
+        "writer",
+        "number",
+        "is_delivery",
+        "is_first_owed",
+        other["epoch"].alias("other_epoch"),
+        other["proxy"].alias("other_proxy"),
+        codes.alias("codes"),
+    )
+
+
+def _same_owner(other: str) -> Column:
+    return (F.col("epoch") == F.col(f"{other}.epoch")) & (F.col("proxy") == F.col(f"{other}.proxy"))
+
+
+def totals(rows: DataFrame) -> DataFrame:
+    """Return one row: `owed` and `delivered`, counted per receiver."""
+    return rows.agg(
+        F.coalesce(F.sum(F.col("is_first_owed").cast("bigint")), F.lit(0)).alias("owed"),
+        F.coalesce(F.sum(F.col("is_delivery").cast("bigint")), F.lit(0)).alias("delivered"),
+    )

@@ -1,0 +1,141 @@
+"""Who was owed what: subscriptions as intervals per origin, over what was published.
+
+A notification at (o, n) is owed to a receiver of a session if some subscription of the session matches it and
+X0[o] < n <= R[o]. Per subscription and origin:
+
+X0    the first promise, of all `effective` facts that name the origin: by epoch, then by time. Later ones repeat it
+      after a handover, and may not lower it (reference: handover rules, L_FIXED). Without one, nothing is owed.
+R     of the `unsubscribed` facts. An origin that they do not name was not reached, so nothing of it is owed; without
+      such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
+      for what may be delivered.
+
+The receivers of a session are those that attached or received. One whose every `attached` fact reports a
+frontier is owed nothing at or below the lowest of them: it came later, or had that already.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.journal import of_kind
+from waypost.identity import NOTHING
+
+SUBSCRIPTION = ["session", "subscription"]
+KEY = ["session", "receiver", "origin", "offset"]
+_NO_OFFSETS = "map<string,bigint>"
+
+
+def subscriptions(journal: DataFrame, expressions: DataFrame) -> DataFrame:
+    """Return one row a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
+
+    `expressions` has `expression`, `expression_number`, `is_usable`. A subscription with two expressions, or
+    one that cannot be judged by, is not sure: nothing is owed by it.
+    """
+    asked = of_kind(journal, "subscribed").groupBy(*SUBSCRIPTION, "expression")
+    asked = asked.agg(F.min("epoch").alias("since_epoch"))
+    variants = F.count("expression").over(Window.partitionBy(*SUBSCRIPTION))
+    known = asked.withColumn("variants", variants).join(F.broadcast(expressions), on="expression", how="left")
+    bounded = known.join(_starts(journal), on=SUBSCRIPTION, how="left").join(
+        _ends(journal), on=SUBSCRIPTION, how="left"
+    )
+    is_sure = F.col("is_usable") & (F.col("variants") == 1)
+    return bounded.withColumn("is_sure", is_sure).withColumn("is_ended", F.coalesce("is_ended", F.lit(False)))
+
+
+def _starts(journal: DataFrame) -> DataFrame:
+    return promises(journal).groupBy(*SUBSCRIPTION).agg(_by_origin("above").alias("above"))
+
+
+def promises(journal: DataFrame) -> DataFrame:
+    """Return the first promise of each subscription for each origin: `above`."""
+    said = of_kind(journal, "effective").select(
+        *SUBSCRIPTION, "epoch", "at_ms", "number", F.explode("frontier").alias("origin", "x")
+    )
+    first = F.min_by("x", F.struct("epoch", "at_ms", "number"))
+    return said.groupBy(*SUBSCRIPTION, "origin").agg(first.alias("above"))
+
+
+def _ends(journal: DataFrame) -> DataFrame:
+    said = of_kind(journal, "unsubscribed").select(
+        *SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r")
+    )
+    ends = said.groupBy(*SUBSCRIPTION, "origin").agg(F.min("r").alias("lowest"), F.max("r").alias("highest"))
+    return ends.groupBy(*SUBSCRIPTION).agg(
+        F.lit(True).alias("is_ended"),
+        _by_origin("lowest").alias("until"),
+        _by_origin("highest").alias("last"),
+    )
+
+
+def _by_origin(column: str) -> Column:
+    entry = F.when(F.col("origin").isNotNull(), F.struct("origin", column))
+    return F.map_from_entries(F.collect_list(entry))
+
+
+def receivers(journal: DataFrame) -> DataFrame:
+    """Return `session`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
+    present = journal.where(F.col("kind").isin("attached", "received")).groupBy("session", "receiver")
+    attachments = F.count(F.when(F.col("kind") == "attached", 1))
+    reported = of_kind(journal, "attached").select(
+        "session", "receiver", F.explode("frontier").alias("origin", "f")
+    )
+    lowest = reported.groupBy("session", "receiver", "origin").agg(
+        F.min("f").alias("lowest"), F.count("f").alias("times")
+    )
+    known = present.agg(attachments.alias("attachments")).join(lowest, on=["session", "receiver"], how="left")
+    # An origin that one report leaves out was then seen up to nothing.
+    always = F.when(F.col("times") == F.col("attachments"), F.struct("origin", "lowest"))
+    start = F.map_from_entries(F.collect_list(always))
+    return known.groupBy("session", "receiver").agg(start.alias("start"))
+
+
+def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
+    """Return each subscription for each receiver of its session; a session without receivers has one, named ''."""
+    joined = subscribed.join(present, on="session", how="left")
+    return joined.withColumn("receiver", F.coalesce("receiver", F.lit("")))
+
+
+def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Return how each published notification stands to each receiver with a subscription that matches it.
+
+    One row a KEY: the id, `published_digest`, and `is_owed`; `may_live`, if delivering it is not too late; and
+    `since_epoch`, in which the oldest subscription that matches was made.
+    """
+    matches = truth.select(
+        "origin",
+        "offset",
+        "producer",
+        "incarnation",
+        "sequence",
+        "digest",
+        F.explode("matched").alias("expression_number"),
+    )
+    met = matches.join(F.broadcast(wanted), on="expression_number", how="inner")
+    return met.groupBy(*KEY).agg(
+        F.first("producer").alias("producer"),
+        F.first("incarnation").alias("incarnation"),
+        F.first("sequence").alias("sequence"),
+        F.first("digest").alias("published_digest"),
+        F.max(_is_owed()).alias("is_owed"),
+        F.max(~F.col("is_ended") | (F.col("offset") <= _at("last"))).alias("may_live"),
+        F.min("since_epoch").alias("since_epoch"),
+    )
+
+
+def _is_owed() -> Column:
+    has_begun = F.coalesce(F.col("offset") > F.col("above")[F.col("origin")], F.lit(False))
+    is_not_over = ~F.col("is_ended") | (F.col("offset") <= _at("until"))
+    return F.col("is_sure") & has_begun & is_not_over & (F.col("offset") > _at("start"))
+
+
+def _at(bounds: str) -> Column:
+    return F.coalesce(F.col(bounds)[F.col("origin")], F.lit(NOTHING))
+
+
+def deliveries(journal: DataFrame) -> DataFrame:
+    """Return each delivery, `at` its place in the fact that attests it."""
+    facts = of_kind(journal, "received")
+    each = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "each")
+    apart = facts.select("session", "receiver", "writer", "number", "epoch", "proxy", "origin", each)
+    return apart.withColumns({"offset": F.col("each.offsets"), "digest": F.col("each.digests")}).drop("each")

@@ -1,0 +1,133 @@
+"""Site logs as evidence: what was published, and how far the logs can be believed.
+
+The truth about a notification is the `Published` record in its origin's log. Where a log has a hole, or no
+closing marker, its coordinates are unknown, and nothing is concluded from a record's absence.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.compile import Compiler
+from spark.finding import findings
+from spark.schemas import ATTRIBUTES
+
+
+def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) -> DataFrame:
+    """Replace the attributes by `matched`: the numbers of the `tests` that are true of a published record.
+
+    It is null where nothing was published, and where the body could not be read.
+    """
+    hits = [F.when(test, F.lit(number)) for number, test in tests.items()]
+    numbers = F.array_compact(F.array(*hits)) if hits else F.array().cast("array<int>")
+    is_readable = (F.col("kind") == "published") & F.col("note").isNull()
+    staged = compiler.with_stages(records)
+    plain = [name for name in records.columns if name not in ATTRIBUTES]
+    return staged.select(*plain, F.when(is_readable, numbers).alias("matched"))
+
+
+def published(records: DataFrame) -> DataFrame:
+    return records.where(F.col("kind") == "published").select(
+        "origin", "offset", "producer", "incarnation", "sequence", "digest", "matched"
+    )
+
+
+def site_of(origin: str) -> Column:
+    return F.regexp_replace(origin, "/[^/]*$", "")
+
+
+def extents(records: DataFrame) -> DataFrame:
+    """Return one row a log: `site`, `first` and `last` position, `records`, and `closed`, if a marker closes it."""
+    return records.groupBy("site").agg(
+        F.min("position").alias("first"),
+        F.max("position").alias("last"),
+        F.count("position").alias("records"),
+        F.max(F.col("kind") == "closed").alias("closed"),
+    )
+
+
+def horizon(records: DataFrame) -> DataFrame:
+    """Return `origin`, `closed_upto`: how far the markers in the origin's own log say that all has been handed over."""
+    markers = records.where(F.col("kind") == "closed")
+    said = markers.select("site", F.explode("frontier").alias("origin", "upto"))
+    return (
+        said.where(site_of("origin") == F.col("site"))
+        .groupBy("origin")
+        .agg(F.max("upto").alias("closed_upto"))
+    )
+
+
+def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
+    """Return the missing ranges of positions: `site`, `first_missing`, `last_missing`.
+
+    Only where offsets are `dense` is a gap between two records a hole; a beginning that was cut off always is.
+    """
+    beginnings = logs.where(F.col("first") > 0).select(
+        "site", F.lit(0).cast("bigint").alias("first_missing"), (F.col("first") - 1).alias("last_missing")
+    )
+    if not dense:
+        return beginnings
+    # A log whose count fits its extent has none: that spares the sort of the whole log.
+    gappy = logs.where(F.col("records") <= F.col("last") - F.col("first")).select("site")
+    suspect = records.select("site", "position").join(F.broadcast(gappy), on="site", how="left_semi")
+    before = F.lag("position").over(Window.partitionBy("site").orderBy("position"))
+    ranges = suspect.select(
+        "site", (before + 1).alias("first_missing"), (F.col("position") - 1).alias("last_missing")
+    )
+    return beginnings.unionByName(ranges.where(F.col("first_missing") <= F.col("last_missing")))
+
+
+def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Add `complete`: whether the absence of a record at (`origin`, `offset`) means that there never was one."""
+    sited = coordinates.withColumn("home", site_of("origin"))
+    logs = logs.select(F.col("site").alias("home"), "first", "last", "closed")
+    gaps = gaps.select(F.col("site").alias("hole_site"), "first_missing", "last_missing")
+    in_hole = (F.col("home") == F.col("hole_site")) & F.col("offset").between(
+        F.col("first_missing"), F.col("last_missing")
+    )
+    reached = (F.col("offset") >= F.col("first")) & ((F.col("offset") <= F.col("last")) | F.col("closed"))
+    return (
+        sited.join(F.broadcast(logs), on="home", how="left")
+        .join(F.broadcast(gaps), on=in_hole, how="left")
+        .withColumn("complete", F.coalesce(reached, F.lit(False)) & F.col("hole_site").isNull())
+        .drop("home", "first", "last", "closed", "hole_site", "first_missing", "last_missing")
+    )
+
+
+# ---------------------------------------------------------------- findings
+
+
+def damaged(records: DataFrame) -> DataFrame:
+    """Find the records that mean nothing, and those whose notification does."""
+    bad = records.where(F.col("note").isNotNull())
+    return findings(bad, "A2", F.col("note"), offset="position")
+
+
+def incomplete(gaps: DataFrame) -> DataFrame:
+    first, last = F.col("first_missing"), F.col("last_missing")
+    note = F.concat(F.lit("records "), first, F.lit(" to "), last, F.lit(" of this site log are missing"))
+    return findings(gaps, "A1", note, offset="first_missing")
+
+
+def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
+    """Find the sites, of those with a log and those whose origins are `mentioned`, that no marker closes."""
+    sites = mentioned.select(site_of("origin").alias("site")).unionByName(logs.select("site")).distinct()
+    joined = sites.join(logs, on="site", how="left").where(~F.coalesce(F.col("closed"), F.lit(False)))
+    note = F.when(F.col("closed").isNull(), "facts speak of this site, and there is no log of it")
+    return findings(joined, "A4", note.otherwise("no closing marker in this site log"))
+
+
+def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Find copies in other sites' logs that differ from the published record (P5), or have none (P1)."""
+    identity = ("producer", "incarnation", "sequence", "digest")
+    copies = records.where(F.col("kind") == "forwarded").select(
+        "site", "position", "origin", "offset", *identity
+    )
+    originals = truth.select("origin", "offset", F.struct(*identity).alias("original"))
+    joined = copies.join(originals, on=["origin", "offset"], how="left")
+    is_wrong = F.col("original").isNull() | (F.struct(*identity) != F.col("original"))
+    wrong = with_completeness(joined.where(is_wrong), logs, gaps)
+    code = F.when(F.col("original").isNotNull(), "P5").when(F.col("complete"), "P1")
+    note = F.concat(F.lit("a forwarded copy, at "), F.col("position"), F.lit(" of this site's log"))
+    return findings(wrong.withColumn("code", code).where(F.col("code").isNotNull()), F.col("code"), note)

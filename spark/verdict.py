@@ -1,0 +1,30 @@
+"""What the audit says of a run: plain values, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_EXAMPLES = 1000
+"""Findings of one class that are listed; the counts are of all."""
+
+Finding = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`verdict` is "ok", "violated" or "unknown". `owed` and all below it count once for each receiver.
+
+    Attributes:
+        counts: how many findings there are of each code; codes without any are left out.
+        examples: up to MAX_EXAMPLES findings a code, as :data:`spark.schemas.FINDING` has them, nulls left out.
+    """
+
+    verdict: str
+    counts: dict[str, int]
+    published: int
+    owed: int
+    delivered: int
+    lost: int
+    duplicated: int
+    examples: list[Finding] = field(default_factory=list, repr=False)
