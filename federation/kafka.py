@@ -13,9 +13,10 @@ makes a new one. Only a request that is already with the broker may still be app
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
@@ -40,10 +41,11 @@ from waypost.records import (
     encode_record,
 )
 
-START_S = 4.5
+START_S = 4.0
 APPEND_DEADLINE_S = 15.0
 QUESTION_DEADLINE_S = 5.0
 REQUEST_TIMEOUT_MS = 5_000
+GRACE_S = 1.0
 BATCH_BYTES = 512 * 1024
 MAX_REQUEST_BYTES = 1024 * 1024
 BACKOFF_S = (0.05, 1.0)
@@ -101,10 +103,22 @@ class _Topic:
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap, **PROMPT)
         try:
-            await admin.start()
+            await _whole(admin.start())
             yield admin
         finally:
             await admin.close()
+
+
+async def _whole(start: Coroutine[Any, Any, None]) -> None:
+    """Await a start of aiokafka's. One that is cut short leaks its connection; so a cancellation waits a while."""
+    task = asyncio.create_task(start)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,), timeout=GRACE_S)
+        if not task.cancel() and not task.cancelled():
+            task.exception()  # seen; nobody is left whom it concerns
+        raise
 
 
 # ---------------------------------------------------------------- writing
@@ -130,7 +144,7 @@ class _Producer:
         producer = cls(topic)
         try:
             with topic.translated():
-                await producer._producer.start()
+                await _whole(producer._producer.start())
         except BaseException:
             await producer.abandon()
             raise
@@ -186,7 +200,7 @@ class _Consumer:
         try:
             with topic.translated():
                 consumer._consumer.assign([topic.partition])
-                await consumer._consumer.start()
+                await _whole(consumer._consumer.start())
                 if offset is not None:
                     consumer.seek(offset)
         except BaseException:

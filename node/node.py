@@ -91,6 +91,7 @@ class Node:
         self._facts: deque[effects.Attest] = deque()
         self._facts_due = asyncio.Event()
         self.lease: Lease | None = None
+        self.links: Links | None = None
         self.peers = Peers(self.proxy, self._row, lambda: self._engine.context.incarnation)
         self.requests = Requests(self.peers, self.rows_of)
 
@@ -313,6 +314,11 @@ class Node:
         """Return the live proxies of a site, in a fixed order."""
         rows = self._engine.context.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
+
+    @property
+    def leading(self) -> list[SiteId]:
+        """The neighbours whose links to us this node leads."""
+        return self.links.leading if self.links is not None else []
 
     def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
         row = self._row(proxy) if self.engine is not None else None

@@ -172,7 +172,7 @@ def _status(node: Node) -> dict[str, Any]:
         "position": engine.state.position if engine else 0,
         "frontier": engine.state.frontier if engine else {},
         "proxies": sorted(engine.context.proxies) if engine else [],
-        "leading": node.links.leading if engine else [],
+        "leading": node.leading,
         "sessions": len(engine.context.sessions) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,

@@ -15,7 +15,7 @@ from proxy.keeper import Keeper
 from proxy.ownership import Claims, taken
 from proxy.session import Entry, Receiver, Role, Session, Subscription
 from proxy.transfers import Transfers
-from waypost.errors import BadMessage, LimitExceeded, NotServed, Refused, WaypostError
+from waypost.errors import BadMessage, Internal, LimitExceeded, NotServed, Refused, WaypostError
 from waypost.frontier import join
 from waypost.identity import Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
@@ -352,6 +352,8 @@ class Door:
             if entries is None:
                 self._load(session, receiver, limit)
                 return
+            if not entries:
+                raise Internal(f"session {session.id} has no entry after {receiver.sent} of {session.last_number}")
             self._send(session, receiver, entries)
 
     def _send(self, session: Session, receiver: Receiver, entries: list[Entry]) -> None:

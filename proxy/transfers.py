@@ -45,10 +45,12 @@ class Outgoing:
     machine: SourceTransfer
     receiver: str
     """Who attached at the target and made it ask."""
-    copied: int
-    """Entries up to this number are in chunks that were sent."""
+    start: int
+    """Chunk 1 begins after this entry."""
     bounds: list[int] = field(default_factory=list)
-    """bounds[i]: the last entry of chunk i + 1."""
+    """bounds[i]: the last entry of chunk i + 1. A chunk that is sent again has the same bounds as before."""
+    sent: int = 0
+    """Chunks sent, since the last time that they were sent again."""
     acknowledged: int = 0
     loading: bool = False
     cut: dict[str, int] | None = None
@@ -212,7 +214,7 @@ class Transfers:
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         session = self._context.sessions[message.session]
-        out = Outgoing(transfer, message.receiver, copied=session.first_number - 1)
+        out = Outgoing(transfer, message.receiver, start=session.first_number - 1)
         self.outgoing[message.session] = out
         self._feed_source(out, message)
 
@@ -271,8 +273,7 @@ class Transfers:
                 case source.Freeze():
                     self._freeze(out)
                 case source.SendFrozen():
-                    out.copied = out.bounds[out.acknowledged - 1] if out.acknowledged else self._before(out)
-                    del out.bounds[out.acknowledged :]
+                    out.sent = out.acknowledged
                     self._send_rest(out)
                 case machine.Claim() as claim:
                     self._claim_for_source(out, claim)
@@ -291,9 +292,6 @@ class Transfers:
         self.outgoing.pop(out.machine.session, None)
         return self._context.sessions[out.machine.session]
 
-    def _before(self, out: Outgoing) -> int:
-        return self._context.sessions[out.machine.session].first_number - 1
-
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]
         transfer = out.machine
@@ -310,65 +308,57 @@ class Transfers:
     def _send_chunks(self, out: Outgoing, *, again: bool) -> None:
         """Send chunks as far as the window allows."""
         if again:
-            out.copied = out.bounds[out.acknowledged - 1] if out.acknowledged else self._before(out)
-            del out.bounds[out.acknowledged :]
-        self._copy_on(out, lambda: len(out.bounds) - out.acknowledged < CHUNK_WINDOW, lambda: None)
+            out.sent = out.acknowledged
+        self._copy_on(out)
 
     def _send_rest(self, out: Outgoing) -> None:
         """Send the chunks that are left, then the cut."""
-        self._copy_on(out, lambda: True, lambda: self._send_cut(out))
+        self._copy_on(out)
 
-    def _copy_on(self, out: Outgoing, more: Callable[[], bool], done: Callable[[], None]) -> None:
+    def _copy_on(self, out: Outgoing) -> None:
+        """Send the next chunks; a frozen session's all, and then its cut."""
         session = self._context.sessions.get(out.machine.session)
+        frozen = out.machine.state is SourceState.FROZEN
         if session is None or out.machine.over or out.loading:
             return
-        while True:
-            out.copied = max(out.copied, session.first_number - 1)
-            if out.copied >= session.last_number:
-                break
-            if not more():
+        while frozen or out.sent - out.acknowledged < CHUNK_WINDOW:
+            after, limit = _next_range(out, session)
+            if limit == 0:
+                if frozen:
+                    self._send_cut(out)
                 return
-            entries = session.entries_after(out.copied, CHUNK_ENTRIES)
+            entries = session.entries_after(after, limit)
             if entries is None:
-                self._load(out, session, more, done)
+                self._load(out, session, after, limit)
                 return
-            self._send_chunk(out, session, entries)
-        done()
+            self._send_chunk(out, session, after + limit, entries)
 
-    def _load(
-        self, out: Outgoing, session: Session, more: Callable[[], bool], done: Callable[[], None]
-    ) -> None:
+    def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
         out.loading = True
-        copied = out.copied
+        sent = out.sent
 
         def then(answer: list[Entry] | WaypostError) -> None:
             out.loading = False
             if out.machine.over or isinstance(answer, WaypostError):
                 return
-            if out.copied == copied:
-                if answer:
-                    self._send_chunk(out, session, answer)
-                else:
-                    out.copied = session.in_memory_from() - 1
-            frozen = out.machine.state is SourceState.FROZEN
-            self._copy_on(out, (lambda: True) if frozen else more, (lambda: self._send_cut(out)) if frozen else done)
+            if out.sent == sent:
+                self._send_chunk(out, session, after + limit, answer)
+            self._copy_on(out)
 
-        self._context.emit(LoadEntries(session.id, out.copied, CHUNK_ENTRIES, then))
+        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
 
-    def _send_chunk(self, out: Outgoing, session: Session, entries: list[Entry]) -> None:
+    def _send_chunk(self, out: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
+        """Send the next chunk; what all receivers got since it was bounded is left out."""
         stored = [
             StoredEntry(number, matched, each.origin, each.offset, each.delivery)
             for number, each, matched in entries
+            if number <= upto
         ]
-        out.copied = entries[-1][0]
-        out.bounds.append(out.copied)
+        if out.sent == len(out.bounds):
+            out.bounds.append(stored[-1].number if stored else session.first_number - 1)
+        out.sent += 1
         chunk = Chunk(
-            session.id,
-            out.machine.transfer,
-            out.machine.owned.epoch,
-            len(out.bounds),
-            stored,
-            _checksum(stored),
+            session.id, out.machine.transfer, out.machine.owned.epoch, out.sent, stored, _checksum(stored)
         )
         self._context.emit(SendPeer(out.machine.target, chunk))
 
@@ -602,6 +592,15 @@ class Transfers:
         if into.shadow is not None:
             self._claims().drop(into.shadow)
         self._unavailable(session, "the session could not be handed over yet")
+
+
+def _next_range(out: Outgoing, session: Session) -> tuple[int, int]:
+    """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
+    after = out.bounds[out.sent - 1] if out.sent else out.start
+    if out.sent < len(out.bounds):
+        return after, max(1, out.bounds[out.sent] - after)
+    after = max(after, session.first_number - 1)
+    return after, min(CHUNK_ENTRIES, session.last_number - after)
 
 
 def _checksum(entries: list[StoredEntry]) -> int:

@@ -128,8 +128,8 @@ class Compiler:
             return values.string(F.col(f"{prefix}text"))
         numbers = {"kind": operand.kind, "integer": operand.integer, "real": operand.real}
         self.stages[stage - 1] += [column.alias(prefix + name) for name, column in numbers.items()]
-        columns = (F.col(prefix + name) for name in numbers)
-        return Operand(operand.kinds, *columns, values.null("string"))
+        kind, integer, real = (F.col(prefix + name) for name in numbers)
+        return Operand(operand.kinds, kind, integer, real, values.null("string"))
 
 
 def _operands(node: Node) -> tuple[Node, ...]:

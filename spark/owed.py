@@ -32,8 +32,8 @@ def subscriptions(journal: DataFrame, expressions: DataFrame) -> DataFrame:
     `expressions` has `expression`, `expression_number`, `is_usable`. A subscription with two expressions, or
     one that cannot be judged by, is not sure: nothing is owed by it.
     """
-    asked = of_kind(journal, "subscribed").groupBy(*SUBSCRIPTION, "expression")
-    asked = asked.agg(F.min("epoch").alias("since_epoch"))
+    said = of_kind(journal, "subscribed").groupBy(*SUBSCRIPTION, "expression")
+    asked = said.agg(F.min("epoch").alias("since_epoch"))
     variants = F.count("expression").over(Window.partitionBy(*SUBSCRIPTION))
     known = asked.withColumn("variants", variants).join(F.broadcast(expressions), on="expression", how="left")
     bounded = known.join(_starts(journal), on=SUBSCRIPTION, how="left").join(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark.decoding import Raw, Row, rows
 from spark.schemas import FACT, RECORD
@@ -65,7 +66,7 @@ def _plain(path: Path) -> str:
 
 def parse_facts(lines: DataFrame) -> DataFrame:
     """Parse lines (`source`, `value`) of JSON. Absent fields get the defaults of :class:`waypost.records.Fact`."""
-    schema = FACT.simpleString().removeprefix("struct<").removesuffix(">") + ",corrupt:string"
+    schema = StructType([*FACT.fields, StructField("corrupt", StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
     written = lines.where(F.trim(F.col("value")) != "")
     parsed = written.withColumn("fact", F.from_json(F.col("value"), schema, options))
@@ -149,5 +150,5 @@ def _log_topic(spark: SparkSession, topics: Topics, site: str, names: tuple[str,
 def _from_kafka(
     messages: Iterable[tuple[int, int, bytearray | None]], site: str, names: tuple[str, ...]
 ) -> Iterator[Row]:
-    raws = ((site, partition, offset, value and bytes(value)) for partition, offset, value in messages)
+    raws = ((site, partition, offset, None if value is None else bytes(value)) for partition, offset, value in messages)
     return rows(raws, names)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
+from spark.schemas import ATTRIBUTES, INT32, INT64, OPAQUE, REAL64, STRING
 from waypost.notification import Value, type_name
 
 Kinds = frozenset[int]
@@ -55,8 +55,8 @@ def literal(value: Value) -> Operand:
 
 def attribute(place: int) -> Operand:
     """Return the attribute at this place of the arrays of :data:`spark.schemas.ATTRIBUTES`."""
-    columns = (F.col(name).getItem(place) for name in ("kinds", "integers", "reals", "texts"))
-    return Operand(ANY, *columns)
+    kind, integer, real, text = (F.col(name).getItem(place) for name in ATTRIBUTES)
+    return Operand(ANY, kind, integer, real, text)
 
 
 def string(text: Column) -> Operand:

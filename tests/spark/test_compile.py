@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from pyspark.sql import SparkSession
@@ -162,7 +162,7 @@ class Writer:
 
 
 def verdicts(
-    spark: SparkSession, expressions: list[Expression], notifications: list[Mapping[str, Value]]
+    spark: SparkSession, expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]
 ) -> list[list[bool | None]]:
     """Judge every notification by every expression, in one job."""
     compiler = Compiler(names_of(expressions))
@@ -180,7 +180,7 @@ def verdicts(
 
 
 def disagreements(
-    spark: SparkSession, expressions: list[Expression], notifications: list[Mapping[str, Value]]
+    spark: SparkSession, expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]
 ) -> list[str]:
     judged = verdicts(spark, expressions, notifications)
     return [
@@ -195,7 +195,7 @@ def disagreements(
 def test_random_expressions_come_out_as_the_evaluator_says(spark: SparkSession, seed: int) -> None:
     writer = Writer(seed)
     expressions = writer.expressions(70)
-    notifications: list[Mapping[str, Value]] = [writer.attributes() for _ in range(80)]
+    notifications = [writer.attributes() for _ in range(80)]
     assert disagreements(spark, expressions, notifications) == []
 
 
@@ -213,7 +213,7 @@ def test_every_operator_agrees_on_every_pair_of_odd_numbers(spark: SparkSession)
     values: list[Value] = [*INTEGERS[:8], *INTEGERS[-2:], *(Int64(wide) for wide in WIDE), *ODD_REALS]
     pairs = [(x, y) for x in values for y in values]
     expressions = [parse(source) for source in sources]
-    notifications: list[Mapping[str, Value]] = [
+    notifications: list[dict[str, Value]] = [
         {"a": x, "b": y, "c": z} for (x, y), z in zip(pairs, results(pairs), strict=True)
     ]
     assert disagreements(spark, expressions, notifications) == []

@@ -1,0 +1,134 @@
+"""Builds small runs by the service's own records: logs and journals as they would be left on disk."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from waypost.identity import Coordinate, Incarnation, SiteId, origin_of
+from waypost.notification import Notification, Value
+from waypost.records import SITE_LOG_DDL, Closed, Fact, Forwarded, Published, Record, encode_fact, encode_record
+
+
+def origin(site: str) -> str:
+    return origin_of(SiteId(site))
+
+
+class Run:
+    """A run in the making. Logs and journals may be tampered with before they are written."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, dict[int, bytes]] = defaultdict(dict)
+        self.journals: dict[str, list[Fact | bytes]] = defaultdict(list)
+        self.records: dict[Coordinate, Published] = {}
+        self.sequences: dict[tuple[str, str], int] = defaultdict(int)
+
+    def append(self, site: str, record: Record | bytes) -> int:
+        log = self.logs[site]
+        offset = max(log, default=-1) + 1
+        log[offset] = record if isinstance(record, bytes) else encode_record(record)
+        return offset
+
+    def publish(
+        self, site: str, producer: str = "p", sequence: int | None = None, **attributes: Value
+    ) -> Coordinate:
+        """Append a notification to a site's log; the producer counts by itself unless told."""
+        key = (site, producer)
+        self.sequences[key] = self.sequences[key] + 1 if sequence is None else sequence
+        body = Notification(attributes).body
+        record = Published(f"{producer}@{site}", Incarnation("life"), self.sequences[key], 0, body)
+        coordinate = Coordinate(origin_of(SiteId(site)), self.append(site, record))
+        self.records[coordinate] = record
+        return coordinate
+
+    def forward(self, site: str, coordinate: Coordinate, body: bytes | None = None) -> None:
+        """Append a copy of a notification to another site's log, as a link would."""
+        record = self.records.get(coordinate) or Published("nobody", Incarnation("life"), 1, 0, b"\x80")
+        home = SiteId(coordinate.origin.rpartition("/")[0])
+        identity = (record.producer, record.incarnation, record.sequence, 0)
+        body = record.body if body is None else body
+        self.append(site, Forwarded(home, 1, *coordinate, (home,), *identity, body))
+
+    def fact(self, writer: str, kind: str, **fields: Any) -> Fact:
+        journal = self.journals[writer]
+        last = journal[-1] if journal else None
+        fact = Fact(writer, last.number + 1 if isinstance(last, Fact) else len(journal) + 1, 0, kind, **fields)
+        journal.append(fact)
+        return fact
+
+    def attest(self, kind: str, session: str, **fields: Any) -> Fact:
+        """Let the one proxy's journal say something about a session."""
+        return self.fact("proxies", kind, session=session, **fields)
+
+    def subscribe(
+        self, session: str, expression: str, above: dict[str, int], subscription: str = "s1", epoch: int = 1
+    ) -> None:
+        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch}
+        self.attest("subscribed", session, expression=expression, **about)
+        self.attest("effective", session, frontier=above, **about)
+
+    def own(self, session: str, proxy: str, epoch: int, reason: str = "created") -> None:
+        self.attest("owned", session, proxy=proxy, epoch=epoch, reason=reason)
+
+    def receive(
+        self,
+        session: str,
+        *coordinates: Coordinate,
+        receiver: str = "r",
+        epoch: int = 1,
+        proxy: str = "a",
+        digest: int | None = None,
+        life: str = "",
+    ) -> None:
+        """Let a receiver say that it got these in this order, in as many facts as their origins need."""
+        batch: list[Coordinate] = []
+        for coordinate in [*coordinates, None]:
+            if batch and (coordinate is None or coordinate.origin != batch[0].origin):
+                digests = [self._digest(each) if digest is None else digest for each in batch]
+                offsets = [each.offset for each in batch]
+                about: dict[str, Any] = {"session": session, "receiver": receiver, "epoch": epoch, "proxy": proxy}
+                about |= {"origin": batch[0].origin, "offsets": offsets, "digests": digests}
+                self.fact(f"{session}/{receiver}{life}", "received", **about)
+                batch = []
+            if coordinate is not None:
+                batch.append(coordinate)
+
+    def _digest(self, coordinate: Coordinate) -> int:
+        record = self.records.get(coordinate)
+        return zlib.crc32(record.body) if record else 0
+
+    def drain(self, session: str, frontier: dict[str, int], receiver: str = "r") -> None:
+        self.fact(f"{session}/{receiver}", "drained", session=session, receiver=receiver, frontier=frontier)
+
+    def end(self, sites: tuple[str, ...] | None = None, but: tuple[str, ...] = ()) -> None:
+        """Close every log and every journal, `but` those."""
+        for site in sites or tuple(self.logs):
+            if site not in but:
+                last = max(self.logs[site], default=-1)
+                self.append(site, Closed("test", 0, {origin_of(SiteId(site)): last}))
+        for writer in list(self.journals):
+            if writer not in but:
+                self.fact(writer, "closed")
+
+    def lines(self) -> list[bytes]:
+        facts = (fact for journal in self.journals.values() for fact in journal)
+        return [fact if isinstance(fact, bytes) else encode_fact(fact) for fact in facts]
+
+    def write(self, root: Path) -> Path:
+        for site, log in self.logs.items():
+            folder = root / "sites" / site
+            (folder / "journal").mkdir(parents=True)
+            with closing(sqlite3.connect(folder / "log.db")) as database, database:
+                database.execute("PRAGMA journal_mode=WAL")
+                database.execute(SITE_LOG_DDL)
+                database.executemany("INSERT INTO log VALUES (?, ?)", log.items())
+        first = root / "sites" / min(self.logs) / "journal"
+        lines = self.lines()
+        half = len(lines) // 2
+        (first / "one [1].jsonl").write_bytes(b"".join(line + b"\n" for line in lines[:half]))
+        (first / "two.jsonl").write_bytes(b"".join(line + b"\n" for line in lines[half:]))
+        return root
