@@ -156,9 +156,7 @@ class Cluster:
         flags = dict(shared)
         if place.site in self.brokers:
             flags["kafka"] = self.brokers[place.site]
-        neighbours = tuple(
-            other for link in self._links if place.site in link for other in link if other != place.site
-        )
+        neighbours = tuple(other for link in self._links if place.site in link for other in link if other != place.site)
         proxy = ProxyProcess(Place(place.name, place.site, flags | dict(place.flags)), neighbours, self.root)
         self.proxies[place.name] = proxy
         self._stack.callback(proxy.stop)

@@ -1,6 +1,7 @@
 """Announcing a proxy on the local network: `_waypost._tcp.local.`, with its site and its load.
 
-An announcement is a hint. Who a proxy really is, the registry says; a client that finds nobody at an address tries the next.
+An announcement is a hint. Who a proxy really is, the registry says; a client that finds nobody at an address
+tries the next.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ class Announcer:
 
     async def start(self) -> None:
         """Announce. A name that is taken gets a number behind it: several proxies of one host may share a name."""
-        self._zeroconf = AsyncZeroconf(
-            interfaces=interfaces(self._announcement.host), ip_version=IPVersion.V4Only
-        )
+        self._zeroconf = AsyncZeroconf(interfaces=interfaces(self._announcement.host), ip_version=IPVersion.V4Only)
         await self._zeroconf.async_register_service(self._info(), allow_name_change=True)
 
     async def stop(self) -> None:

@@ -165,9 +165,7 @@ class EtcdRegistry:
         """Whether the row of this life is there, under this lease, and no later life of the proxy."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
-                lives = await (await self._client()).get_prefix(
-                    self._key(LIFE, quote(row.proxy, safe="") + "/")
-                )
+                lives = await (await self._client()).get_prefix(self._key(LIFE, quote(row.proxy, safe="") + "/"))
         latest = max(lives, key=lambda life: int(life.mod_revision), default=None)
         return latest is not None and bool(latest.lease == lease)
 
@@ -258,9 +256,7 @@ class EtcdRegistry:
             rows, revision = await self._load(client)
             view = _View(len(self._prefix.encode()))
             yield view.load(rows)
-            async with aclosing(
-                _stream(client, self._prefix.encode(), revision + 1, self._deadline_s)
-            ) as raw:
+            async with aclosing(_stream(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
                 async for change in raw:
                     yield view.event(change)
 
@@ -330,18 +326,14 @@ class _View:
         return LeaderChanged(name, None, self._epochs.pop(name, 0))
 
 
-async def _stream(
-    client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float
-) -> AsyncGenerator[Any, None]:
+async def _stream(client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float) -> AsyncGenerator[Any, None]:
     """Yield every change below `prefix` from `revision` on.
 
     Raises ConnectionError when the stream has ended or etcd has compacted what it should tell, TimeoutError
     when it has fallen silent.
     """
     call = rpc.WatchStub(client.channel).Watch()
-    create = rpc.WatchCreateRequest(
-        key=prefix, range_end=aetcd.utils.prefix_range_end(prefix), start_revision=revision
-    )
+    create = rpc.WatchCreateRequest(key=prefix, range_end=aetcd.utils.prefix_range_end(prefix), start_revision=revision)
     asking: asyncio.Task[None] | None = None
     try:
         async with asyncio.timeout(deadline_s):

@@ -317,9 +317,7 @@ class MemoryRegistry:
         self._storage.settle(self._clock.now_ms())
         return self._storage.rows
 
-    async def _compare_and_set(
-        self, session: SessionId, expected: Ownership | None, new: Ownership
-    ) -> Claimed:
+    async def _compare_and_set(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
         rows = await self._begin()
         current = rows.owners.get(session)
         if current != expected:

@@ -36,8 +36,8 @@ class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
 class LinkRecords(msgspec.Struct, frozen=True, tag="link-records"):
     """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored.
 
-    Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records says that
-    the sender lives.
+    Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records
+    says that the sender lives.
     """
 
     site: SiteId

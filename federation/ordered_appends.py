@@ -112,9 +112,7 @@ class OrderedAppends:
                 pause_s = min(pause_s * 2, longest_s)
 
     def _unsent(self) -> Iterable[Entry]:
-        return chain.from_iterable(
-            islice(append.entries, len(append.offsets), None) for append in self._queue
-        )
+        return chain.from_iterable(islice(append.entries, len(append.offsets), None) for append in self._queue)
 
     def _settle(self, offsets: range) -> None:
         while offsets:

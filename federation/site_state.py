@@ -275,9 +275,7 @@ class SiteState:
 
     def _dropped(self, offset: int, record: Dropped) -> list[Event]:
         gone = [
-            key
-            for key, hold in self.holds.items()
-            if key[0] == record.proxy and hold.incarnation == record.incarnation
+            key for key, hold in self.holds.items() if key[0] == record.proxy and hold.incarnation == record.incarnation
         ]
         for key in gone:
             self._release(key)

@@ -37,7 +37,7 @@ class Gate(Generic[Item]):
         from_above: the origin's frontier here when this gate began to keep live matches.
     """
 
-    __slots__ = ("_buffer", "_limit", "from_above", "fetching", "seen")
+    __slots__ = ("_buffer", "_limit", "fetching", "from_above", "seen")
 
     def __init__(self, seen: int | None, from_above: int, limit: int = GATE_BUFFER) -> None:
         self.seen = seen

@@ -88,7 +88,9 @@ def serve(
 @app.command()
 def sub(
     expression: Annotated[str, typer.Argument(help="What to receive, in the subscription language.")],
-    session: Annotated[str | None, typer.Option(help="Session to attach to; without it one of our own, for now.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Session to attach to; without it one of our own, for now.")
+    ] = None,
     receiver: Annotated[str, typer.Option(help="Which of the session's receivers we are.")] = "main",
     count: Annotated[int, typer.Option("-C", "--count", help="End after so many.")] = 0,
     wait: Annotated[float, typer.Option("-W", "--wait", help="End with status 27 after so many seconds.")] = 0,

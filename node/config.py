@@ -18,8 +18,12 @@ class NodeConfig(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="WAYPOST_", extra="forbid", frozen=True)
 
-    name: str = Field("a", min_length=1, max_length=MAX_SESSION_ID_BYTES, description="name of this proxy, unique in the federation")
-    site: str = Field("A", min_length=1, max_length=MAX_SESSION_ID_BYTES, description="the site whose log this proxy reads and writes")
+    name: str = Field(
+        "a", min_length=1, max_length=MAX_SESSION_ID_BYTES, description="name of this proxy, unique in the federation"
+    )
+    site: str = Field(
+        "A", min_length=1, max_length=MAX_SESSION_ID_BYTES, description="the site whose log this proxy reads and writes"
+    )
     neighbours: tuple[str, ...] = Field((), description="sites to exchange notifications with, by links")
     data: Path = Field(Path("run"), description="folder for everything embedded, and for this proxy's own store")
     host: str = Field("127.0.0.1", description="address to listen on")
@@ -29,7 +33,9 @@ class NodeConfig(BaseSettings):
     etcd: str = Field("", description="host:port of etcd; empty: the embedded registry")
     prefix: str = Field("waypost", pattern=r"^[A-Za-z0-9._-]+$", description="of Kafka topics and etcd keys")
     lease_ttl_ms: int = Field(3_000, ge=500, description="how long this proxy is seen alive after its last renewal")
-    durable: bool = Field(True, description="embedded log, registry and changelog survive a power cut, not only a crash")
+    durable: bool = Field(
+        True, description="embedded log, registry and changelog survive a power cut, not only a crash"
+    )
     discovery: bool = Field(True, description="announce this proxy on the local network by mDNS")
 
     @field_validator("neighbours", mode="before")
@@ -65,7 +71,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     from_file = _read(file) if file else {}
     given = {key: value for key, value in flags.items() if value is not None}
     try:
-        environment = NodeConfig().model_dump(exclude_unset=True)
+        environment = NodeConfig.model_validate({}).model_dump(exclude_unset=True)
         return NodeConfig(**(from_file | environment | given))
     except ValidationError as error:
         first = error.errors()[0]

@@ -264,7 +264,12 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
     for heading in ("session", "owner", "epoch", "state", "stored", "receivers"):
         table.add_column(heading)
     for row in answer["sessions"]:
-        table.add_row(*("" if row[each] is None else str(row[each]) for each in ("session", "owner", "epoch", "state", "stored", "receivers")))
+        table.add_row(
+            *(
+                "" if row[each] is None else str(row[each])
+                for each in ("session", "owner", "epoch", "state", "stored", "receivers")
+            )
+        )
     Console(soft_wrap=True).print(table)
 
 

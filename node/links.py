@@ -182,9 +182,7 @@ class LinkOut:
         self.opening = opening.serial
         self._number = 0
         self._spoke_at = 0.0
-        self._sender = LinkSender(
-            state, opening.site, opening.epoch, opening.frontier, opening.installations, start
-        )
+        self._sender = LinkSender(state, opening.site, opening.epoch, opening.frontier, opening.installations, start)
         self._log = log
         self._peers = peers
         self._moved = moved
@@ -249,6 +247,7 @@ class Links:
     def __init__(
         self,
         proxy: ProxyId,
+        neighbours: tuple[SiteId, ...],
         state: Callable[[], SiteState],
         rows: Callable[[SiteId], list[ProxyRow]],
         log: SiteLog,
@@ -262,7 +261,7 @@ class Links:
         self.index = PositionIndex()
         self._in = {
             neighbour: LinkIn(neighbour, proxy, state, rows, log, registry, peers, self.moved)
-            for neighbour in state().neighbours
+            for neighbour in neighbours
         }
         self._out: dict[SiteId, tuple[LinkOut, asyncio.Task[None]]] = {}
         self._leading: list[asyncio.Task[None]] = []
@@ -277,8 +276,7 @@ class Links:
         """Take part in elections under this lease."""
         self.lease_ended()
         self._leading = [
-            asyncio.create_task(link.run(lease), name=f"link {neighbour}")
-            for neighbour, link in self._in.items()
+            asyncio.create_task(link.run(lease), name=f"link {neighbour}") for neighbour, link in self._in.items()
         ]
 
     def lease_ended(self) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -91,8 +92,16 @@ class Node:
         self._facts: deque[effects.Attest] = deque()
         self._facts_due = asyncio.Event()
         self.lease: Lease | None = None
-        self.links: Links | None = None
         self.peers = Peers(self.proxy, self._row, lambda: self._engine.context.incarnation)
+        self.links = Links(
+            self.proxy,
+            tuple(SiteId(each) for each in config.neighbours),
+            lambda: self._engine.state,
+            self.rows_of,
+            parts.log,
+            parts.registry,
+            self.peers,
+        )
         self.requests = Requests(self.peers, self.rows_of)
 
     @property
@@ -121,16 +130,11 @@ class Node:
         for name, part in (("log", parts.log), ("changelog", parts.changelog), ("journal", parts.journal)):
             await self._patiently(name, part.start)
         await self._patiently("registry", parts.registry.start)
-        settings = Settings(
-            self.proxy, self.site, tuple(SiteId(each) for each in self.config.neighbours)
-        )
+        settings = Settings(self.proxy, self.site, tuple(SiteId(each) for each in self.config.neighbours))
         self.engine = Engine(settings, self._clock, self._chance, restored)
         if restored is None:
             self.engine.state.position = await self._patiently("log", parts.log.first)
         self.history = History(self.engine.state, parts.log)
-        self.links = Links(
-            self.proxy, lambda: self._engine.state, self.rows_of, parts.log, parts.registry, self.peers
-        )
 
     async def _stop(self) -> None:
         """Leave in order: say what is complete, give back the lease, keep what is in memory."""
@@ -152,9 +156,9 @@ class Node:
         await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
-        saved = asyncio.get_running_loop().create_future()
+        saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
         engine.leave()
-        engine.keeper.saved(lambda error: saved.done() or saved.set_result(error))
+        engine.keeper.saved(saved.set_result)
         self.drain()
         await saved
         while self._facts:
@@ -224,15 +228,8 @@ class Node:
         while True:
             life = new_incarnation()
             began = self._clock.now_ms()
-            row = ProxyRow(
-                proxy=self.proxy,
-                incarnation=life,
-                site=self.site,
-                url=self._url(),
-                changelog=changelog_locator(self.config),
-            )
+            self.lease = await self._patiently("registry", partial(self._announce, life))
             ttl = self.config.lease_ttl_ms
-            self.lease = await self._patiently("registry", lambda row=row: self.parts.registry.announce(row, ttl))
             self._engine.lease_granted(life, began + ttl)
             self.links.lease_begun(self.lease)
             self.ready = True
@@ -242,6 +239,16 @@ class Node:
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
+
+    async def _announce(self, life: Incarnation) -> Lease:
+        row = ProxyRow(
+            proxy=self.proxy,
+            incarnation=life,
+            site=self.site,
+            url=self._url(),
+            changelog=changelog_locator(self.config),
+        )
+        return await self.parts.registry.announce(row, self.config.lease_ttl_ms)
 
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
@@ -318,7 +325,7 @@ class Node:
     @property
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to us this node leads."""
-        return self.links.leading if self.links is not None else []
+        return self.links.leading
 
     def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
         row = self._row(proxy) if self.engine is not None else None

@@ -1,7 +1,7 @@
 """Connections to other proxies. Each side sends on a connection of its own, and hears on the other's.
 
-Who a peer is, its first frame says; that it is, the registry proves: only the proxy itself knows the name of its present
-life before the registry tells it to other proxies.
+Who a peer is, its first frame says; that it is, the registry proves: only the proxy itself knows the name of its
+present life before the registry tells it to other proxies.
 """
 
 from __future__ import annotations

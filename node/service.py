@@ -47,7 +47,9 @@ def listen(config: NodeConfig) -> socket.socket:
         listener.bind((config.host, config.port))
     except OSError as error:
         listener.close()
-        raise BadConfiguration(f"cannot listen on {config.host}:{config.port}: {error.strerror}", field="port") from None
+        raise BadConfiguration(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror}", field="port"
+        ) from None
     listener.listen(1024)
     return listener
 

@@ -85,9 +85,7 @@ class Coverage:
 
         self._context.emit(FetchHistory(site_of(origin), wanted, then))
 
-    def _fetched(
-        self, session: Session, origin: Origin, after: int, upto: int, answer: History | WaypostError
-    ) -> None:
+    def _fetched(self, session: Session, origin: Origin, after: int, upto: int, answer: History | WaypostError) -> None:
         gate = session.gates.get(origin)
         if gate is None or self._context.sessions.get(session.id) is not session:
             return

@@ -172,9 +172,7 @@ class Door:
         settings = self._context.settings
         self._say(
             connection,
-            Attached(
-                session.id, session.epoch, settings.proxy, settings.site, subscriptions, session.stored_count
-            ),
+            Attached(session.id, session.epoch, settings.proxy, settings.site, subscriptions, session.stored_count),
         )
         for subscription in session.active():
             if subscription.promised:
@@ -219,7 +217,7 @@ class Door:
         receiver = connection.receiver
         self._leave(connection)
         if message.forget and session is not None and receiver in session.receivers:
-            del session.receivers[receiver]  # type: ignore[arg-type]
+            del session.receivers[receiver]
             self._context.attest("attached", session, receiver=receiver, reason="forgotten")
             session.remove_acknowledged()
             self._context.dirty.add(session.id)
@@ -266,9 +264,7 @@ class Door:
         subscription = session.subscriptions.get(identity)
         if subscription is not None and subscription.end is None:
             subscription.end = self._context.frontier(session)
-            self._context.attest(
-                "unsubscribed", session, subscription=identity, frontier=dict(subscription.end)
-            )
+            self._context.attest("unsubscribed", session, subscription=identity, frontier=dict(subscription.end))
             self._changed(session)
         self._settled(connection, session, identity)
 
@@ -443,4 +439,3 @@ def _about(message: ClientMessage) -> str | None:
             return message.session
         case _:
             return None
-

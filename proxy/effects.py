@@ -1,4 +1,4 @@
-"""What the engine asks of the world. An effect with `then` is answered by calling it once, with the result or the error.
+"""What the engine asks of the world. An effect with `then` is answered by calling it once, with result or error.
 
 Effects are performed in the order in which they come out. Those of one kind take effect in that order; answers may come
 in any order and at any later time, or never, if the process dies.
@@ -71,7 +71,7 @@ class ClaimRow:
 @dataclass(frozen=True, slots=True)
 class ReadRow:
     session: SessionId
-    then: Callable[[Ownership | None | WaypostError], None]
+    then: Callable[[Ownership | WaypostError | None], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """The proxy as one deterministic machine: inputs in, effects out. No sockets, no clock of its own, no tasks.
 
-A notification's walk through here: `Publish` at the door -> Append -> the site log -> :meth:`Engine.log_batch` -> fold ->
-matcher -> session (or its gate) -> Deliver -> `Acknowledge` -> the receiver's cursor -> checkpoint.
+A notification's walk through here: `Publish` at the door -> Append -> the site log -> :meth:`Engine.log_batch` ->
+fold -> matcher -> session (or its gate) -> Deliver -> `Acknowledge` -> the receiver's cursor -> checkpoint.
 
-The shell (node/) performs the effects in order and calls back with answers; the same engine runs under a simulator. After
-every call the caller takes :meth:`take_effects`, and calls :meth:`tick` no later than :meth:`next_deadline`.
+The shell (node/) performs the effects in order and calls back with answers; the same engine runs under a simulator.
+After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` no later than :meth:`next_deadline`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from federation.ports import (
     Reloaded,
 )
 from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
+from handover.gate import Gate
 from handover.messages import Aborted, ChunkStored, Prepare, Ready, ToSource, ToTarget
 from proxy.context import Context, Settings
 from proxy.coverage import Coverage
@@ -31,7 +32,6 @@ from proxy.ownership import Claims
 from proxy.ports import Restored, SavedSession
 from proxy.session import Role, Session, Stored
 from proxy.transfers import Transfers
-from handover.gate import Gate
 from waypost.clock import Clock
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage

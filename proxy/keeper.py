@@ -85,8 +85,7 @@ class Keeper:
         whole = None if state.version == self._kept_version else state.snapshot()
         self._kept_version = state.version
         changes = [
-            SessionChange(self._row(session), session.unsaved(), session.id in self._fresh)
-            for session in changed
+            SessionChange(self._row(session), session.unsaved(), session.id in self._fresh) for session in changed
         ]
         return StoreBatch(state.position, state.acceptance.snapshot(), whole, changes, tuple(self._dropped))
 
@@ -156,4 +155,3 @@ class Keeper:
 
 def _forget(_: object) -> None:
     """A periodic checkpoint that fails is followed by the next one."""
-

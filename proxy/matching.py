@@ -35,9 +35,7 @@ class Matcher:
             if not holders:
                 del self._by_expression[expression]
 
-    def match(
-        self, origin: Origin, offset: int, attributes: Mapping[str, Value]
-    ) -> list[tuple[Session, Matched]]:
+    def match(self, origin: Origin, offset: int, attributes: Mapping[str, Value]) -> list[tuple[Session, Matched]]:
         """Return the sessions that want it, each with the subscriptions that matched."""
         found: dict[SessionId, tuple[Session, list[str]]] = {}
         for expression, holders in self._by_expression.items():

@@ -7,7 +7,7 @@ answer that is lost is settled by reading; a sweep finds rows that name us for s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from federation.ports import Claimed
 from proxy.context import Context
@@ -16,7 +16,7 @@ from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, 
 from proxy.keeper import Keeper
 from proxy.session import Role, Session
 from waypost.errors import WaypostError
-from waypost.identity import Epoch, Ownership, SessionId
+from waypost.identity import Epoch, Origin, Ownership, SessionId
 from waypost.messages import Moved, Problem
 from waypost.records import Checkpoint
 
@@ -57,7 +57,7 @@ class Claims:
             return
         self._seeking.add(session)
 
-        def then(answer: Ownership | None | WaypostError) -> None:
+        def then(answer: Ownership | WaypostError | None) -> None:
             self._seeking.discard(session)
             if isinstance(answer, WaypostError):
                 self._unavailable(session, "the registry does not answer")
@@ -152,13 +152,13 @@ class Claims:
         self._keeper.renew(identity)
         self.serve(session, epoch, "failover")
 
-    def lift_floors(self, session: Session, cut: dict[str, int]) -> None:
+    def lift_floors(self, session: Session, cut: Mapping[Origin, int]) -> None:
         """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
         for subscription in session.active():
             for origin, offset in cut.items():
                 if origin not in subscription.promised:
-                    low = subscription.floor.get(origin, offset)  # type: ignore[call-overload]
-                    subscription.floor[origin] = max(low, offset)  # type: ignore[index]
+                    low = subscription.floor.get(origin, offset)
+                    subscription.floor[origin] = max(low, offset)
 
     # ------------------------------------------------------------ serving
 

@@ -1,7 +1,7 @@
 """A session as one proxy holds it: subscriptions, what is stored, receivers and their cursors, gates.
 
-Entries are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a handover and means
-nothing outside the session. A receiver's place is the number that it has acknowledged, and the frontier that
+Entries are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a handover and
+means nothing outside the session. A receiver's place is the number that it has acknowledged, and the frontier that
 follows from it. An entry goes when all receivers have it (non-destructive receipt).
 
 Entries that are stored durably leave memory past a bound, and are read back from the store when a receiver gets there.
@@ -234,9 +234,7 @@ class Session:
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
         for origin in {*site, *(seen or {})}:
-            self.gates[origin] = Gate(
-                None if seen is None else seen.get(origin), site.get(origin, NOTHING)
-            )
+            self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
     def gate(self, origin: Origin, seen: int) -> None:
         """Close a gate for an origin that is level with the live stream, where it stands now."""
@@ -323,7 +321,8 @@ class Session:
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry]) -> DeliverEncoded | None:
         """Make the next delivery of these entries, which follow `receiver.sent`; None: the receiver has them all."""
-        chosen, size = [], 0
+        chosen: list[tuple[Stored, Matched]] = []
+        size = 0
         coordinates: dict[Origin, int] = {}
         for number, stored, matched in entries:
             if receiver.has(stored):
@@ -358,9 +357,7 @@ class Session:
             return dict(self.base)
         seen = self.frontier(site)
         cursors = [
-            join(dict(receiver.frontier), seen)
-            if receiver.acknowledged >= self.last_number
-            else receiver.frontier
+            join(dict(receiver.frontier), seen) if receiver.acknowledged >= self.last_number else receiver.frontier
             for receiver in self.receivers.values()
         ]
         everywhere = set.intersection(*(set(cursor) for cursor in cursors))

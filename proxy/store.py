@@ -101,10 +101,7 @@ def _add_entries(connection: sqlite3.Connection, session: SessionId, entries: It
     )
     connection.executemany(
         """INSERT OR REPLACE INTO entry SELECT ?, ?, id, ? FROM notification WHERE origin = ? AND offset = ?""",
-        [
-            (session, number, json.dumps(matched), stored.origin, stored.offset)
-            for number, stored, matched in listed
-        ],
+        [(session, number, json.dumps(matched), stored.origin, stored.offset) for number, stored, matched in listed],
     )
 
 
@@ -141,7 +138,8 @@ def _load(connection: sqlite3.Connection) -> Restored | None:
         )
         for identity, epoch, role, descriptor, first, following, gates in rows
     ]
-    return Restored(*place, sessions)
+    position, acceptance, site_state = place
+    return Restored(position, acceptance, site_state, sessions)
 
 
 def _entries(connection: sqlite3.Connection, session: SessionId, after: int, limit: int) -> list[Entry]:

@@ -34,7 +34,7 @@ from proxy.keeper import Keeper
 from proxy.ownership import Claims
 from proxy.session import Entry, Role, Session, Stored
 from waypost.errors import UnexpectedInput, WaypostError
-from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
+from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
 from waypost.limits import CHUNK_ENTRIES, CHUNK_WINDOW
 
 
@@ -53,7 +53,7 @@ class Outgoing:
     """Chunks sent, since the last time that they were sent again."""
     acknowledged: int = 0
     loading: bool = False
-    cut: dict[str, int] | None = None
+    cut: dict[Origin, int] | None = None
 
 
 @dataclass(slots=True)
@@ -357,9 +357,7 @@ class Transfers:
         if out.sent == len(out.bounds):
             out.bounds.append(stored[-1].number if stored else session.first_number - 1)
         out.sent += 1
-        chunk = Chunk(
-            session.id, out.machine.transfer, out.machine.owned.epoch, out.sent, stored, _checksum(stored)
-        )
+        chunk = Chunk(session.id, out.machine.transfer, out.machine.owned.epoch, out.sent, stored, _checksum(stored))
         self._context.emit(SendPeer(out.machine.target, chunk))
 
     def _freeze(self, out: Outgoing) -> None:
@@ -375,7 +373,7 @@ class Transfers:
             out.machine.transfer,
             out.machine.owned.epoch,
             session.descriptor(),
-            out.cut,  # type: ignore[arg-type]
+            out.cut,
             len(out.bounds),
             session.first_number,
             session.next_number,
@@ -394,7 +392,7 @@ class Transfers:
         self._context.emit(ClaimRow(out.machine.session, claim.expected, claim.new, then))
 
     def _read_for_source(self, out: Outgoing) -> None:
-        def then(answer: Ownership | None | WaypostError) -> None:
+        def then(answer: Ownership | WaypostError | None) -> None:
             if not isinstance(answer, WaypostError) and self.outgoing.get(out.machine.session) is out:
                 self._answer_source(out, answer)
 
@@ -417,9 +415,7 @@ class Transfers:
             return
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
-        transfer = TargetTransfer(
-            session, owner, self._context.proxy, name, self._context.settings.timing, now
-        )
+        transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
         into = self.incoming[session] = Incoming(transfer, receiver)
         self._run_target(into, transfer.begin())
 
@@ -488,9 +484,7 @@ class Transfers:
                 case target.Adopt():
                     self._adopt(into)
                 case target.SendAborted():
-                    self._say(
-                        into, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up")
-                    )
+                    self._say(into, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
                 case target.Discard():
                     self._discard(into)
                 case target.FailOver():
@@ -525,9 +519,7 @@ class Transfers:
 
     def _acknowledge(self, into: Incoming) -> None:
         transfer = into.machine
-        self._say(
-            into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.chunks)
-        )
+        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.chunks))
 
     def _send_ready(self, into: Incoming) -> None:
         assert into.shadow is not None
@@ -548,7 +540,7 @@ class Transfers:
                 gate.restart(context.state.frontier.get(origin, NOTHING))
             context.matcher.put(shadow)
             context.hold(shadow.id, shadow.held_expressions())
-        self._claims().lift_floors(shadow, frozen.cut)  # type: ignore[arg-type]
+        self._claims().lift_floors(shadow, frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)
 
@@ -570,7 +562,7 @@ class Transfers:
         self._context.emit(ClaimRow(into.machine.session, claim.expected, claim.new, then))
 
     def _read_for_target(self, into: Incoming) -> None:
-        def then(answer: Ownership | None | WaypostError) -> None:
+        def then(answer: Ownership | WaypostError | None) -> None:
             if not isinstance(answer, WaypostError) and self.incoming.get(into.machine.session) is into:
                 self._answer_target(into, answer)
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.errors import BadMessage, LimitExceeded
-from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import (
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,

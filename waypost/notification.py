@@ -160,9 +160,7 @@ def _checked(name: object, value: object) -> Value:
     if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         raise BadNotification(f"a name of over {MAX_NAME_BYTES} bytes: {name[:40]!r}...", field=name[:40])
     if isinstance(value, bool) or not isinstance(value, int | float | str | bytes):
-        raise BadNotification(
-            f"{type(value).__name__} is none of int32, int64, real64, string, opaque", field=name
-        )
+        raise BadNotification(f"{type(value).__name__} is none of int32, int64, real64, string, opaque", field=name)
     if isinstance(value, int):
         return _checked_integer(name, value)
     if isinstance(value, str) and "\0" in value:

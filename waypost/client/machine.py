@@ -1,12 +1,12 @@
-"""The client library's machine: what a receiver and a producer must remember, and say, to lose and repeat nothing. Pure.
+"""The client library's machine: what a receiver and a producer must remember, and say. Pure.
 
 Theory
 ------
 *Receiving.* Only the library sees everything that its application was given, so only it can drop the last repeats: by
 epoch (a delivery of an older owner means nothing after a newer one's), by frontier (at or below it is a repeat), and
-by id (a publish that was retried at another origin has two coordinates; handover rules 17 and 18). The frontier moves when
-the library takes a notification in; the acknowledgement goes out when the application has taken it over; what was given
-to the application is attested, and attested again until a journal has it.
+by id (a publish that was retried at another origin has two coordinates; handover rules 17 and 18). The frontier moves
+when the library takes a notification in; the acknowledgement goes out when the application has taken it over; what
+was given to the application is attested, and attested again until a journal has it.
 
 *Producing.* Notifications are numbered within this life of the producer. Everything not acknowledged is sent again, in
 order, on every new connection, wherever that is.
@@ -122,7 +122,16 @@ class Refusal:
 
 
 Told = (
-    Outcome | Published | Redirected | Retry | Refusal | Attached | BecameEffective | SubscriptionChanged | Gap | Welcome
+    Outcome
+    | Published
+    | Redirected
+    | Retry
+    | Refusal
+    | Attached
+    | BecameEffective
+    | SubscriptionChanged
+    | Gap
+    | Welcome
 )
 
 
@@ -361,9 +370,7 @@ class ClientMachine:
         epoch = batch.deliver.epoch
         for origin, (offsets, digests) in by_origin.items():
             self.state.attested += 1
-            attestation = Attestation(
-                self.state.attested, epoch, self._proxy_of_epoch[epoch], origin, offsets, digests
-            )
+            attestation = Attestation(self.state.attested, epoch, self._proxy_of_epoch[epoch], origin, offsets, digests)
             self.state.unconfirmed.append(attestation)
             self._fresh_attestations.append(attestation)
 

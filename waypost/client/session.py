@@ -152,7 +152,8 @@ class Session:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         gone = Unreachable("the session was closed before an answer came")
-        for future in [*self._asked.values(), *self._published.values()]:
+        futures: list[asyncio.Future[Any]] = [*self._asked.values(), *self._published.values()]
+        for future in futures:
             if not future.done():
                 future.set_exception(gone)
                 future.exception()

@@ -61,9 +61,7 @@ def wrap64(number: int) -> Int64:
 # ---------------------------------------------------------------- arithmetic and bits
 
 
-def _operation(
-    on_integers: Callable[[int, int], int], on_reals: Callable[[float, float], float]
-) -> Operation:
+def _operation(on_integers: Callable[[int, int], int], on_reals: Callable[[float, float], float]) -> Operation:
     def apply(x: Any, y: Any) -> Value | None:
         kind_x, kind_y = type(x), type(y)
         if kind_x is int and kind_y is int:

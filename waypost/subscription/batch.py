@@ -95,9 +95,7 @@ def _typed(name: str, value: dict[str, object]) -> Value:
 def _json_type(value: object) -> str:
     if value is None:
         return "null"
-    return {bool: "a boolean", list: "an array", dict: "an object", str: "a string"}.get(
-        type(value), "a number"
-    )
+    return {bool: "a boolean", list: "an array", dict: "an object", str: "a string"}.get(type(value), "a number")
 
 
 def _refuse(name: str, kind: str, value: object, wanted: str) -> NoReturn:

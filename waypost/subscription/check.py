@@ -112,9 +112,7 @@ def _compare_types(node: Compare) -> Types:
         return _BOOLEAN
     left, right = _value_types(node.left), _value_types(node.right)
     if not (left & _NUMBERS and right & _NUMBERS) and "string" not in left & right:
-        culprit = (
-            node.right if isinstance(node.right, Literal) or not isinstance(node.left, Literal) else node.left
-        )
+        culprit = node.right if isinstance(node.right, Literal) or not isinstance(node.left, Literal) else node.left
         both = f"{_text(node.left)} ({_named(left)}) and {_text(node.right)} ({_named(right)})"
         _mismatch(culprit, f"{both} can never be compared; use values of one type")
     return _BOOLEAN
@@ -193,9 +191,7 @@ def _check_patterns(tree: Node) -> None:
             for literal in node.arguments[1:]:
                 total += _instructions(node, literal)
                 if total > MAX_INSTRUCTIONS:
-                    message = (
-                        "the patterns of this expression are too large together; subscribe to them apart"
-                    )
+                    message = "the patterns of this expression are too large together; subscribe to them apart"
                     raise SubscriptionError("REGEXP_TOO_COMPLEX", literal.offset, message, _text(literal))
 
 

@@ -208,9 +208,7 @@ def _applied(function: Callable[[Any], Any], operand: Operand) -> Callable[[Attr
     return lambda attributes: function(operand(attributes))
 
 
-def _applied_to_two(
-    function: Callable[[Any, Any], Any], left: Operand, right: Operand
-) -> Callable[[Attributes], Any]:
+def _applied_to_two(function: Callable[[Any, Any], Any], left: Operand, right: Operand) -> Callable[[Attributes], Any]:
     return lambda attributes: function(left(attributes), right(attributes))
 
 

@@ -40,9 +40,7 @@ def glued(name: str, followed_by: str = "") -> str | None:
     if apart == name:
         return None
     better = " ".join((apart + " " + followed_by).split())
-    return (
-        f"{quoted(name)} is one name, because an operator needs a blank after a name; write {quoted(better)}"
-    )
+    return f"{quoted(name)} is one name, because an operator needs a blank after a name; write {quoted(better)}"
 
 
 def word_for_operator(name: str) -> str | None:

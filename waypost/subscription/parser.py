@@ -130,9 +130,7 @@ class _Lexer(Lexer):
             yield Token(lexeme.kind, lexeme.text, lexeme.offset)
 
 
-_parser = Lark.open(
-    "grammar.lark", rel_to=__file__, parser="lalr", lexer=_Lexer, transformer=cast(Any, _Builder())
-)
+_parser = Lark.open("grammar.lark", rel_to=__file__, parser="lalr", lexer=_Lexer, transformer=cast(Any, _Builder()))
 
 
 # ---------------------------------------------------------------- what to say about a wrong token

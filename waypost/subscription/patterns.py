@@ -79,9 +79,7 @@ def _any_of(attempts: list[Callable[[bytes], Any]]) -> Callable[[str], bool]:
 def _compiled(pattern: str) -> Any:
     size = len(pattern.encode())
     if size > MAX_REGEX_BYTES:
-        raise BadPattern(
-            "REGEXP_TOO_COMPLEX", f"a pattern of {size} bytes exceeds the limit of {MAX_REGEX_BYTES}"
-        )
+        raise BadPattern("REGEXP_TOO_COMPLEX", f"a pattern of {size} bytes exceeds the limit of {MAX_REGEX_BYTES}")
     try:
         return re2.compile(pattern, _options())
     except re2.error as error:
@@ -157,9 +155,7 @@ def _set(pattern: str, offset: int) -> tuple[str, int]:
         member, offset = _member(pattern, offset)
         members.append(member)
     if offset >= len(pattern) or not members:
-        raise BadPattern(
-            "INVALID_REGEXP", "a set of the wildcard is empty or not closed; write [abc], or \\\\["
-        )
+        raise BadPattern("INVALID_REGEXP", "a set of the wildcard is empty or not closed; write [abc], or \\\\[")
     return f"[{'^' if negated else ''}{''.join(members)}]", offset + 1
 
 
