@@ -13,8 +13,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
+
+# Typer carries its own click, whose errors it has no public name for.
+from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
 from waypost.errors import Refused, WaypostError
 
@@ -104,7 +106,7 @@ def sub(
     """
     import asyncio
 
-    from node.console import receive
+    from node.commands.receive import receive
 
     asyncio.run(
         receive(
@@ -135,7 +137,7 @@ def pub(
     """
     import asyncio
 
-    from node.console import notifications_of, send
+    from node.commands.publish import notifications_of, send
 
     asyncio.run(send(notifications_of(attributes or [], lines=lines), proxy=proxy, as_json=json_))
 
@@ -143,7 +145,7 @@ def pub(
 @sessions_app.command("ls")
 def sessions_ls(proxy: Proxy = None, json_: Json = False) -> None:
     """List all sessions: owner, epoch, and what the asked proxy knows of its own."""
-    from node.console import list_sessions
+    from node.commands.sessions import list_sessions
 
     list_sessions(proxy, as_json=json_)
 
@@ -151,7 +153,7 @@ def sessions_ls(proxy: Proxy = None, json_: Json = False) -> None:
 @sessions_app.command("show")
 def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> None:
     """Show one session."""
-    from node.console import show_session
+    from node.commands.sessions import show_session
 
     show_session(session, proxy, as_json=json_)
 
@@ -167,7 +169,7 @@ def match(
 
     Example: waypost match 'dep_delay > 30' '{"dep_delay": 45}'
     """
-    from node.console import match_batch, match_one
+    from node.commands.match import match_batch, match_one
 
     if batch is not None:
         match_batch(batch)
@@ -223,12 +225,12 @@ def main() -> None:
         status = app(args=arguments, standalone_mode=False, prog_name="waypost")
     except WaypostError as error:
         status = report(error, as_json=_wants_json(arguments))
-    except click.exceptions.NoArgsIsHelpError as error:
+    except NoArgsIsHelpError as error:
         print(error.format_message())
         status = 2
-    except click.ClickException as error:
+    except ClickException as error:
         status = report(Refused(error.format_message(), hint="waypost --help"), as_json=_wants_json(arguments))
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         status = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,47 @@
+"""`waypost match`: evaluate a subscription by hand, or many from a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from node.commands.reading import notification_from_text
+from waypost.errors import NotFound
+from waypost.subscription import SubscriptionError, parse
+from waypost.subscription.batch import evaluate_line
+
+
+def match_one(expression: str, notification: str, *, as_json: bool) -> None:
+    """Print true, false or bottom; an error marks its place in the expression."""
+    try:
+        result = _word(parse(expression).matches(notification_from_text(notification)))
+    except SubscriptionError as error:
+        if not as_json:
+            error.hint = f"{expression}\n      {' ' * error.offset}^"
+        raise
+    print(json.dumps({"v": 1, "result": result}) if as_json else result)
+
+
+def _word(result: bool | None) -> str:
+    return "bottom" if result is None else str(result).lower()
+
+
+def match_batch(source: str) -> None:
+    """Print one JSON line for each line of the file."""
+    if source == "-":
+        _match_lines(sys.stdin)
+        return
+    try:
+        with Path(source).open(encoding="utf-8") as lines:
+            _match_lines(lines)
+    except OSError as error:
+        raise NotFound(f"{source}: {error.strerror}", field="batch") from None
+
+
+def _match_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        if line.strip():
+            print(json.dumps(evaluate_line(line)), flush=False)
+    sys.stdout.flush()

@@ -1,0 +1,111 @@
+"""`waypost sub`: receive notifications, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+from typing import Any
+
+import waypost
+from waypost.client.machine import Redirected, Retry
+from waypost.client.session import Received
+from waypost.errors import WaypostError
+from waypost.identity import new_incarnation
+from waypost.messages import Gap
+from waypost.notification import Int64, Value, type_name
+from waypost.subscription import parse
+
+EXIT_IN_VAIN = 27
+
+
+class WaitedInVain(WaypostError):
+    code = "WAITED_IN_VAIN"
+    exit_status = EXIT_IN_VAIN
+
+
+async def receive(
+    expression: str,
+    *,
+    session: str | None,
+    receiver: str,
+    count: int,
+    wait_s: float,
+    form: str | None,
+    proxy: str | None,
+    as_json: bool,
+) -> None:
+    """Print what matches, one line each; what happens goes to stderr."""
+    parse(expression)
+    name = session or f"console/{new_incarnation()}"
+    attached = waypost.attach(name, proxy=proxy, receiver=receiver, timeout_s=10, on_event=_tell)
+    async with attached as place:
+        said = await place.until_attached()
+        await place.subscribe(expression)
+        print(
+            f"attached to {said.proxy}@{said.site}, session {name}, {said.stored} stored, "
+            f"effective from {dict(place.effective(expression))}",
+            file=sys.stderr,
+        )
+        try:
+            async with asyncio.timeout(wait_s or None):
+                await _print_all(place, count, form, as_json)
+        except TimeoutError:
+            raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+        if session is None:
+            await place.close(forget=True)
+
+
+async def _print_all(place: waypost.Session, count: int, form: str | None, as_json: bool) -> None:
+    printed = 0
+    async for received in place:
+        print(_line(received, form, as_json), flush=True)
+        printed += 1
+        if printed == count:
+            return
+
+
+def _line(received: Received, form: str | None, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(
+            {
+                "v": 1,
+                "id": list(received.id),
+                "coordinate": list(received.coordinate),
+                "subscriptions": list(received.subscriptions),
+                "notification": {name: _json_value(value) for name, value in received.items()},
+            }
+        )
+    if form is not None:
+        return form.format_map(_Blank(received))
+    return " ".join(f"{name}={_plain(value)}" for name, value in received.items())
+
+
+class _Blank(dict[str, Any]):
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
+def _json_value(value: Value) -> dict[str, Any]:
+    """Return a value with its type; what JSON cannot say is said as a string."""
+    kind = type_name(value)
+    if isinstance(value, bytes):
+        return {kind: value.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {kind: str(value)}
+    return {kind: str(int(value)) if isinstance(value, Int64) else value}
+
+
+def _plain(value: Value) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _tell(event: object) -> None:
+    match event:
+        case Retry():
+            print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
+        case Redirected():
+            print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
+        case Gap():
+            print(f"gap: {event.origin} {event.first}-{event.last}, {event.reason}", file=sys.stderr)
