@@ -110,7 +110,7 @@ class _Topic:
 
 
 async def _whole(start: Coroutine[Any, Any, None]) -> None:
-    """Await a start of aiokafka's. One that is cut short leaks its connection; so a cancellation waits a while."""
+    """Await a start of aiokafka's. One that is cut short leaks its connection, so a cancellation waits."""
     task = asyncio.create_task(start)
     try:
         await asyncio.shield(task)

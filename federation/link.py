@@ -22,7 +22,7 @@ from federation.messages import LinkRecord
 from federation.site_state import Acceptance, Advanced, Announced, Arrived, SiteState
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS
-from waypost.notification import decode_body
+from waypost.notification import read_body
 from waypost.records import Effective, Forwarded, Progress, Published, Record
 from waypost.subscription import parse
 
@@ -130,7 +130,7 @@ class LinkSender:
         asks = self._state.asks.get(self._neighbour)
         if not asks or not asks.filters:
             return False
-        attributes = decode_body(body)
+        attributes = read_body(body)
         return any(parse(expression).matches(attributes) for expression in asks.filters)
 
     def _says_more(self, origin: Origin, upto: int) -> bool:

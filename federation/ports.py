@@ -37,8 +37,11 @@ class SiteLog(Protocol):
     def tail(self, offset: int) -> AsyncIterator[Batch]:
         """Yield every record from `offset` on, for ever: nothing missed, nothing twice, in order.
 
+        It outlives the absences of a server. Beyond the end it waits until the log has grown to there.
+
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
+            LogUnavailable: this handle was closed, or its disk fails.
         """
         ...
 
@@ -103,7 +106,11 @@ class ProxyUp:
 
 @dataclass(frozen=True, slots=True)
 class ProxyDown:
-    """The lease of this life of the proxy has ended."""
+    """The lease of this life of the proxy has ended.
+
+    A life whose place a restarted one has taken is not renewed any more; this comes when its time is over, and by
+    then the proxy may be known under its later life.
+    """
 
     proxy: ProxyId
     incarnation: Incarnation
@@ -158,7 +165,11 @@ class Registry(Protocol):
         ...
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        """Compare and set: the only commit point of a handover."""
+        """Compare and set: the only commit point of a handover.
+
+        Only the call that made the change wins. The repeat of a claim that had been applied, its answer lost, does
+        not: `current` is then `new`.
+        """
         ...
 
     async def owner(self, session: SessionId) -> Ownership | None: ...

@@ -12,7 +12,7 @@ from node.peers import Peers
 from waypost.errors import HistoryTruncated, Unreachable
 from waypost.identity import SiteId
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES, LOG_BATCH
-from waypost.notification import decode_body
+from waypost.notification import read_body
 from waypost.records import Forwarded, Published
 from waypost.subscription import parse
 
@@ -51,7 +51,7 @@ class History:
                     break
                 through = offset
                 if isinstance(record, Published):
-                    attributes = decode_body(record.body)
+                    attributes = read_body(record.body)
                     if any(expression.matches(attributes) for expression in expressions):
                         found.append(self._as_forwarded(offset, record))
                         size += len(record.body)

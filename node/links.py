@@ -25,6 +25,7 @@ from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import LINK_BATCH, LINK_WINDOW, LOG_BATCH
 from waypost.records import Asked
+from waypost.subscription import parse
 
 log = structlog.get_logger("waypost")
 QUIET_S = 0.02
@@ -36,6 +37,7 @@ HEARTBEAT_S = 1.0
 SILENCE_S = 3.0
 """So long nothing was heard: the link is opened again."""
 ELECT_S = 0.5
+REOPEN_S = 0.05
 
 
 class LinkIn:
@@ -104,6 +106,7 @@ class LinkIn:
             await self._level()
             self.epoch = epoch
             await self._pull(peer, epoch)
+            await asyncio.sleep(REOPEN_S)
 
     async def _level(self) -> None:
         """Wait until all that the log has is folded: our frontier is then all that we have."""
@@ -309,10 +312,12 @@ class Links:
             running[0].appended(message.count)
 
     async def wants(self, message: LinkWants | LinkOpen) -> None:
-        """Install what a neighbour wants from now on, by writing it to the log."""
+        """Install what a neighbour wants from now on, by writing it to the log. Raises Refused: no expression."""
         asks = self._state().asks.get(message.site)
         if asks and {name: each.installation for name, each in asks.filters.items()} == message.installations:
             return
+        for expression in message.installations:
+            parse(expression)
         asked = Asked(message.site, message.epoch, message.serial, message.installations)
         with contextlib.suppress(WaypostError):
             await self._log.append([asked])

@@ -55,30 +55,38 @@ class Connection:
 
 
 class Node:
-    """A proxy with its parts.
+    """A proxy with its parts. `parts`, `history` and `links` are there once it has started.
 
     Args:
-        parts: not started yet; the node starts and closes them.
+        open_parts: opens what the node stands on; the node closes it.
+        life: the name of this process's first life.
         url: gives where clients and peers reach this node, once it listens.
     """
+
+    parts: Parts
+    history: History
+    links: Links
 
     def __init__(
         self,
         config: NodeConfig,
-        parts: Parts,
+        open_parts: Callable[[], Awaitable[Parts]],
+        life: Incarnation,
         url: Callable[[], str],
         clock: Clock | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.config = config
-        self.parts = parts
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
         self.ready = False
         self.troubles: dict[str, str] = {}
         """What is not there at the moment, by part, in words."""
+        self._open_parts = open_parts
+        self._started = False
         self._url = url
+        self._life = life
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()
         self._connections: dict[int, Connection] = {}
@@ -93,15 +101,6 @@ class Node:
         self._facts_due = asyncio.Event()
         self.lease: Lease | None = None
         self.peers = Peers(self.proxy, self._row, lambda: self._engine.context.incarnation)
-        self.links = Links(
-            self.proxy,
-            tuple(SiteId(each) for each in config.neighbours),
-            lambda: self._engine.state,
-            self.rows_of,
-            parts.log,
-            parts.registry,
-            self.peers,
-        )
         self.requests = Requests(self.peers, self.rows_of)
 
     @property
@@ -125,16 +124,24 @@ class Node:
             await self._stop()
 
     async def _start(self) -> None:
-        parts = self.parts
+        self.parts = parts = await self._patiently("parts", self._open_parts)
         restored = await self._patiently("store", parts.store.load)
-        for name, part in (("log", parts.log), ("changelog", parts.changelog), ("journal", parts.journal)):
-            await self._patiently(name, part.start)
-        await self._patiently("registry", parts.registry.start)
-        settings = Settings(self.proxy, self.site, tuple(SiteId(each) for each in self.config.neighbours))
-        self.engine = Engine(settings, self._clock, self._chance, restored)
+        neighbours = tuple(SiteId(each) for each in self.config.neighbours)
+        settings = Settings(self.proxy, self.site, neighbours)
+        self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
             self.engine.state.position = await self._patiently("log", parts.log.first)
         self.history = History(self.engine.state, parts.log)
+        self.links = Links(
+            self.proxy,
+            neighbours,
+            lambda: self._engine.state,
+            self.rows_of,
+            parts.log,
+            parts.registry,
+            self.peers,
+        )
+        self._started = True
 
     async def _stop(self) -> None:
         """Leave in order: say what is complete, give back the lease, keep what is in memory."""
@@ -142,7 +149,7 @@ class Node:
         self.ready = False
         if self._timer is not None:
             self._timer.cancel()
-        if self.engine is not None:
+        if self.engine is not None and self._started:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(5):
                     await self._leave(self.engine)
@@ -153,7 +160,8 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for changelog in self._foreign_changelogs.values():
             await changelog.close()
-        await self.parts.close()
+        if self._started:
+            await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
         saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
@@ -173,10 +181,10 @@ class Node:
             try:
                 async with asyncio.timeout(SAY_SO_S):
                     result = await action()
-                self._there(part)
+                self.troubles.clear()
                 return result
             except (WaypostError, TimeoutError) as error:
-                self._missing(part, error)
+                self._missing(getattr(error, "field", None) or part, error)
             attempt += 1
             await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
 
@@ -226,11 +234,10 @@ class Node:
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         while True:
-            life = new_incarnation()
             began = self._clock.now_ms()
-            self.lease = await self._patiently("registry", partial(self._announce, life))
+            self.lease = await self._patiently("registry", partial(self._announce, self._life))
             ttl = self.config.lease_ttl_ms
-            self._engine.lease_granted(life, began + ttl)
+            self._engine.lease_granted(self._life, began + ttl)
             self.links.lease_begun(self.lease)
             self.ready = True
             self.drain()
@@ -239,6 +246,7 @@ class Node:
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
+            self._life = new_incarnation()
 
     async def _announce(self, life: Incarnation) -> Lease:
         row = ProxyRow(
@@ -325,7 +333,7 @@ class Node:
     @property
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to us this node leads."""
-        return self.links.leading
+        return self.links.leading if self._started else []
 
     def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
         row = self._row(proxy) if self.engine is not None else None

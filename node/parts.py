@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from federation.ports import Changelog, Journal, Registry, SiteLog
 from node.config import NodeConfig
 from proxy.ports import SessionStore
 from proxy.store import SqliteSessionStore
-from waypost.errors import BadConfiguration
+from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import Incarnation
 
 
@@ -56,11 +57,38 @@ def open_changelog(locator: str) -> Changelog:
     raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
 
 
-def make_parts(config: NodeConfig, life: Incarnation) -> Parts:
-    """Return the parts, not started yet."""
+async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
+    """Return the parts, started.
+
+    Raises:
+        Unreachable: one of them is not there; `field` names it. Everything else is closed again.
+    """
     log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
     store = SqliteSessionStore(config.data / "proxies" / config.name / "store.db")
-    return Parts(log, _registry(config), changelog, journal, store)
+    parts = Parts(log, _registry(config), changelog, journal, store)
+    try:
+        answers = await asyncio.gather(
+            _start("log", log),
+            _start("changelog", changelog),
+            _start("journal", journal),
+            _start("registry", parts.registry),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if answer is not None:
+                raise answer
+    except BaseException:
+        await parts.close()
+        raise
+    return parts
+
+
+async def _start(name: str, part: SiteLog | Changelog | Journal | Registry) -> None:
+    try:
+        await part.start()
+    except Unreachable as error:
+        error.field = name
+        raise
 
 
 def _registry(config: NodeConfig) -> Registry:

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import uvloop
@@ -16,7 +17,7 @@ import uvloop
 from discovery.announce import Announcement, Announcer
 from node.config import NodeConfig
 from node.node import Node
-from node.parts import make_parts
+from node.parts import open_parts
 from node.web import Server, make_server
 from waypost.errors import BadConfiguration
 from waypost.identity import new_incarnation
@@ -59,21 +60,22 @@ async def serve(config: NodeConfig, started: Callable[[str], None], stop: asynci
     listener = listen(config)
     port = listener.getsockname()[1]
     url = config.advertise or f"ws://{config.host}:{port}"
-    node = Node(config, make_parts(config, new_incarnation()), lambda: url)
+    life = new_incarnation()
+    node = Node(config, partial(open_parts, config, life), life, lambda: url)
     server = make_server(node, config.host)
     announcer = Announcer(Announcement(config.name, config.site, config.host, port))
     web = asyncio.create_task(server.serve(sockets=[listener]), name="web")
-    life = asyncio.create_task(node.run(), name="node")
+    running = asyncio.create_task(node.run(), name="node")
     ending = asyncio.create_task(stop.wait(), name="stop")
     started(url)
     if config.discovery:
         await _announce(announcer)
     try:
-        await asyncio.wait({web, life, ending}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({web, running, ending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await _end(server, web, life, ending, announcer)
-    if life.done() and not life.cancelled() and life.exception() is not None:
-        raise life.exception()  # type: ignore[misc]
+        await _end(server, web, running, ending, announcer)
+    if not running.cancelled() and (error := running.exception()) is not None:
+        raise error
 
 
 async def _announce(announcer: Announcer) -> None:
@@ -86,15 +88,15 @@ async def _announce(announcer: Announcer) -> None:
 async def _end(
     server: Server,
     web: asyncio.Task[None],
-    life: asyncio.Task[None],
+    running: asyncio.Task[None],
     ending: asyncio.Task[bool],
     announcer: Announcer,
 ) -> None:
     ending.cancel()
     await announcer.stop()
-    life.cancel()
+    running.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
-        await life
+        await running
     server.should_exit = True
     await asyncio.gather(web, return_exceptions=True)
 

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from node.node import Connection, Node
 from node.peers import PeerHello, decode_peer_message
-from waypost.errors import BadMessage, LimitExceeded, Refused
+from waypost.errors import BadMessage, Refused
 from waypost.identity import ProxyId
 from waypost.limits import CONNECTION_QUEUE_BYTES, MAX_FRAME_BYTES
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
@@ -110,7 +110,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
             await node.peer_message(peer, _peer_message(await _frame(socket)))
     except WebSocketDisconnect:
         pass
-    except (BadMessage, LimitExceeded) as error:
+    except Refused as error:
         with contextlib.suppress(RuntimeError):
             await socket.close(UNACCEPTABLE, str(error)[:120])
 

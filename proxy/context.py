@@ -140,7 +140,9 @@ class Context:
         )
 
     def new_life(self, incarnation: Incarnation) -> None:
-        """Begin a life under this name: a new writer of the journal."""
+        """Begin a life under this name: a new writer of the journal. The same name again changes nothing."""
+        if incarnation == self.incarnation:
+            return
         if self.incarnation:
             self.attest("closed")
         self.incarnation = incarnation

@@ -9,7 +9,7 @@ from proxy.session import Role, Session, Stored, Subscription
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, site_of
 from waypost.messages import BecameEffective, Gap
-from waypost.notification import decode_body
+from waypost.notification import read_body
 
 
 class Coverage:
@@ -97,7 +97,7 @@ class Coverage:
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
-                matched = session.match(origin, record.offset, decode_body(record.body))
+                matched = session.match(origin, record.offset, read_body(record.body))
                 if matched:
                     session.accept(Stored.of(origin, record.offset, record), matched)
         gate.fetched(min(answer.through, upto))

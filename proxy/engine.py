@@ -35,7 +35,7 @@ from proxy.transfers import Transfers
 from waypost.clock import Clock
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
-from waypost.notification import decode_body
+from waypost.notification import read_body
 from waypost.records import Closed, Dropped
 
 
@@ -43,7 +43,8 @@ class Engine:
     """One proxy.
 
     Args:
-        restored: what its store held; None: an empty disk, then `start` says where to begin in the site log.
+        life: the name of this life of the proxy, under which it will take its first lease.
+        restored: what its store held; None: an empty disk.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class Engine:
         settings: Settings,
         clock: Clock,
         chance: random.Random,
+        life: Incarnation,
         restored: Restored | None = None,
     ) -> None:
         state = _state(settings, restored)
         self.context = Context(settings, clock, chance, state)
+        self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context)
         self.transfers = Transfers(
@@ -133,7 +136,7 @@ class Engine:
         self._after()
 
     def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> None:
-        attributes = decode_body(event.record.body)
+        attributes = read_body(event.record.body)
         wanting = self.context.matcher.match(event.origin, event.offset, attributes)
         if not wanting:
             return

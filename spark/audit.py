@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -44,19 +43,19 @@ def judge(spark: SparkSession, source: Source) -> Verdict:
     """Audit what `source` holds, in this session."""
     try:
         with _keeping() as keep:
-            evidence = _gathered(spark, source, keep)
-            found = keep(classify.all_findings(evidence))
-            return _verdict(evidence, found)
+            return _judged(spark, source, keep)
     except PySparkException as error:
         if "UnknownTopicOrPartition" in str(error):
-            raise LogUnavailable(
-                "Kafka does not hold the topics PREFIX.SITE.log and PREFIX.SITE.journal"
-            ) from error
+            message = "Kafka does not hold the topics PREFIX.SITE.log and PREFIX.SITE.journal"
+            raise LogUnavailable(message) from error
         raise
 
 
+Keep = Callable[[DataFrame], DataFrame]
+
+
 @contextmanager
-def _keeping() -> Iterator[Any]:
+def _keeping() -> Iterator[Keep]:
     """Give a function that keeps a DataFrame, in memory and past that on disk, until the end of the block."""
     kept: list[DataFrame] = []
 
@@ -71,17 +70,37 @@ def _keeping() -> Iterator[Any]:
             frame.unpersist()
 
 
-def _gathered(spark: SparkSession, source: Source, keep: Any) -> Evidence:
+def _judged(spark: SparkSession, source: Source, keep: Keep) -> Verdict:
     facts = keep(reading.journals(spark, source))
     numbered = keep(journals.numbered(facts))
-    journal = journals.once(numbered)
-    compiler, tests, expressions = _programs(spark, journal)
+    compiler, tests, expressions = _programs(spark, journals.once(numbered))
     records = keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
+    with sessions.tuned(spark, rows=numbered.count() + records.count()):
+        return _verdict(_evidence(facts, numbered, records, expressions, source.dense, keep), keep)
+
+
+def _evidence(
+    facts: DataFrame,
+    numbered: DataFrame,
+    records: DataFrame,
+    expressions: DataFrame,
+    dense: bool,
+    keep: Keep,
+) -> Evidence:
+    journal = journals.once(numbered)
+    logs = keep(sitelogs.extents(records))
     asked = keep(owed.subscriptions(journal, expressions))
     wanted = owed.wants(asked, owed.receivers(journal))
     stood = owed.standing(sitelogs.published(records), wanted)
-    rows = keep(judged.judged(stood, owed.deliveries(journal)))
-    return Evidence(facts, numbered, journal, records, asked, rows, source.dense)
+    return Evidence(
+        facts=facts,
+        numbered=numbered,
+        records=records,
+        logs=logs,
+        holes=keep(sitelogs.holes(records, logs, dense)),
+        subscriptions=asked,
+        judged=keep(judged.judged(stood, owed.deliveries(journal))),
+    )
 
 
 def _programs(spark: SparkSession, journal: DataFrame) -> tuple[Compiler, dict[int, Column], DataFrame]:
@@ -107,9 +126,12 @@ def _parsed(text: str) -> Expression | None:
         return None
 
 
-def _verdict(evidence: Evidence, found: DataFrame) -> Verdict:
-    counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
+def _verdict(evidence: Evidence, keep: Keep) -> Verdict:
     totals = judged.totals(evidence.judged).collect()[0]
+    found = classify.all_findings(evidence, totals[judged.LOST] > 0, totals[judged.STRAY] > 0)
+    # A union has as many partitions as all its parts together, nearly all of them empty.
+    found = keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism))
+    counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
     return Verdict(
         verdict=overall(counts),
         counts={code: counts[code] for code in CLASSES if code in counts},
@@ -118,7 +140,7 @@ def _verdict(evidence: Evidence, found: DataFrame) -> Verdict:
         delivered=totals["delivered"],
         lost=counts.get("L1", 0) + counts.get("L2", 0),
         duplicated=counts.get("D1", 0) + counts.get("D2", 0),
-        examples=_examples(found),
+        examples=_examples(found) if counts else [],
     )
 
 

@@ -23,39 +23,62 @@ class Evidence:
     """As parsed, the unusable among them."""
     numbered: DataFrame
     """The usable facts, repeats among them."""
-    journal: DataFrame
-    """Each fact once."""
     records: DataFrame
     """The site logs, with `matched` instead of attributes."""
+    logs: DataFrame
+    """The extent of each."""
+    holes: DataFrame
     subscriptions: DataFrame
     judged: DataFrame
-    dense: bool
+
+    @property
+    def journal(self) -> DataFrame:
+        """Each fact once."""
+        return journals.once(self.numbered)
+
+    @property
+    def truth(self) -> DataFrame:
+        return sitelogs.published(self.records)
 
 
-def all_findings(evidence: Evidence) -> DataFrame:
-    """Return every finding of every class."""
-    truth = sitelogs.published(evidence.records)
-    logs = sitelogs.extents(evidence.records)
-    gaps = sitelogs.holes(evidence.records, logs, evidence.dense)
-    parts = [
-        _of_deliveries(evidence.judged),
-        _of_strays(evidence, truth, logs, gaps),
-        losses.losses(evidence.judged, evidence.journal, sitelogs.horizon(evidence.records)),
-        _lost_after_acknowledgement(evidence.journal, truth, logs, gaps),
-        losses.gaps(evidence.journal),
-        stale_epochs(evidence.journal),
-        split_ownership(evidence.journal),
-        sitelogs.forwarded(evidence.records, truth, logs, gaps),
-        sitelogs.damaged(evidence.records),
-        sitelogs.incomplete(gaps),
-        sitelogs.not_closed(logs, _mentioned(evidence.journal)),
+def all_findings(evidence: Evidence, has_lost: bool, has_strays: bool) -> DataFrame:
+    """Return every finding of every class.
+
+    `has_lost` and `has_strays` say whether any row of `judged` needs a second look, which costs a dozen shuffles
+    even of nothing.
+    """
+    parts = [_of_deliveries(evidence.judged)]
+    if has_lost:
+        horizons = sitelogs.horizon(evidence.records)
+        parts.append(losses.losses(evidence.judged, evidence.journal, horizons))
+    if has_strays:
+        parts.append(_of_strays(evidence))
+    parts += _of_journal(evidence) + _of_logs(evidence)
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _of_journal(evidence: Evidence) -> list[DataFrame]:
+    journal = evidence.journal
+    return [
+        losses.gaps(journal),
+        stale_epochs(journal),
+        split_ownership(journal),
         journals.repeats(evidence.numbered),
         journals.unusable(evidence.facts),
-        journals.holes(evidence.journal),
-        journals.not_closed(evidence.journal),
+        journals.holes(journal),
+        journals.not_closed(journal),
         *_unusable_facts(evidence),
     ]
-    return reduce(DataFrame.unionByName, parts)
+
+
+def _of_logs(evidence: Evidence) -> list[DataFrame]:
+    return [
+        _lost_after_acknowledgement(evidence),
+        sitelogs.forwarded(evidence.records, evidence.truth, evidence.logs, evidence.holes),
+        sitelogs.damaged(evidence.records),
+        sitelogs.incomplete(evidence.holes),
+        sitelogs.not_closed(evidence.logs, _mentioned(evidence.journal)),
+    ]
 
 
 def _of_deliveries(judged: DataFrame) -> DataFrame:
@@ -64,7 +87,7 @@ def _of_deliveries(judged: DataFrame) -> DataFrame:
     return findings(final, F.col("code"))
 
 
-def _of_strays(evidence: Evidence, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
+def _of_strays(evidence: Evidence) -> DataFrame:
     """Tell deliveries that no subscription matches (P3) from deliveries of what never was (P1).
 
     Nothing is said where the log, the body or one of the session's expressions cannot be read: other findings
@@ -76,31 +99,25 @@ def _of_strays(evidence: Evidence, truth: DataFrame, logs: DataFrame, gaps: Data
     doubtful = (
         evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
     )
-    known = truth.withColumn("is_published", F.lit(True)).drop("digest")
+    known = evidence.truth.withColumn("is_published", F.lit(True)).drop("digest")
     joined = strays.join(known, on=["origin", "offset"], how="left")
     joined = joined.join(doubtful.withColumn("is_doubtful", F.lit(True)), on="session", how="left")
-    looked = sitelogs.with_completeness(joined, logs, gaps)
+    looked = sitelogs.with_completeness(joined, evidence.logs, evidence.holes)
     is_mismatch = F.col("is_published") & F.col("matched").isNotNull() & F.col("is_doubtful").isNull()
     is_phantom = F.col("is_published").isNull() & F.col("complete")
     judged = looked.withColumn("code", F.when(is_mismatch, "P3").when(is_phantom, "P1"))
     return findings(judged.where(F.col("code").isNotNull()), F.col("code"))
 
 
-def _lost_after_acknowledgement(
-    journal: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame
-) -> DataFrame:
+def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
     """Find what a producer was told is safe, and is not in the log."""
-    facts = of_kind(journal, "acknowledged").select(
-        "origin", F.explode("offsets").alias("offset"), "writer", "number"
-    )
-    each = facts.groupBy("origin", "offset").agg(
-        F.min("writer").alias("writer"), F.min("number").alias("number")
-    )
-    missing = each.join(truth.select("origin", "offset"), on=["origin", "offset"], how="left_anti")
-    looked = sitelogs.with_completeness(missing, logs, gaps)
-    return findings(
-        looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log"
-    )
+    facts = of_kind(evidence.journal, "acknowledged")
+    each = facts.select("origin", F.explode("offsets").alias("offset"), "writer", "number")
+    there = evidence.truth.select("origin", "offset")
+    absent = each.join(there, on=["origin", "offset"], how="left_anti")
+    once = absent.groupBy("origin", "offset").agg(F.min("writer").alias("writer"), F.min("number").alias("number"))
+    looked = sitelogs.with_completeness(once, evidence.logs, evidence.holes)
+    return findings(looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log")
 
 
 def stale_epochs(journal: DataFrame) -> DataFrame:

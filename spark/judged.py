@@ -90,19 +90,18 @@ def _with_codes(rows: DataFrame) -> DataFrame:
     }
     codes = F.array_compact(F.array(*(F.when(rule, F.lit(code)) for code, rule in rules.items())))
     other = F.coalesce("earlier", F.struct("previous.epoch", "previous.proxy"))
-    return rows.select(
-        *_IDENTITY,
-        "origin",
-        "offset",
+    guilty = F.size("codes") > 0
+    # The details of the innocent are dropped: nearly all rows are, and all are kept until the end.
+    details = {name: F.col(name) for name in ("producer", "incarnation", "sequence", "writer", "number")}
+    details |= {"other_epoch": other["epoch"], "other_proxy": other["proxy"]}
+    return rows.withColumn("codes", codes).select(
+        *KEY,
         "epoch",
         "proxy",
-        "writer",
-        "number",
         "is_delivery",
         "is_first_owed",
-        other["epoch"].alias("other_epoch"),
-        other["proxy"].alias("other_proxy"),
-        codes.alias("codes"),
+        *(F.when(guilty, column).alias(name) for name, column in details.items()),
+        F.when(guilty, F.col("codes")).alias("codes"),
     )
 
 
@@ -111,8 +110,11 @@ def _same_owner(other: str) -> Column:
 
 
 def totals(rows: DataFrame) -> DataFrame:
-    """Return one row: `owed` and `delivered`, counted per receiver."""
-    return rows.agg(
-        F.coalesce(F.sum(F.col("is_first_owed").cast("bigint")), F.lit(0)).alias("owed"),
-        F.coalesce(F.sum(F.col("is_delivery").cast("bigint")), F.lit(0)).alias("delivered"),
-    )
+    """Return one row: `owed` and `delivered`, counted per receiver; `lost` and `stray`, the rows to look at again."""
+    counted = {
+        "owed": F.col("is_first_owed"),
+        "delivered": F.col("is_delivery"),
+        LOST: F.array_contains("codes", LOST),
+        STRAY: F.array_contains("codes", STRAY),
+    }
+    return rows.agg(*(F.count(F.when(condition, 1)).alias(name) for name, condition in counted.items()))

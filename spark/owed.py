@@ -111,15 +111,22 @@ def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
         "digest",
         F.explode("matched").alias("expression_number"),
     )
-    met = matches.join(F.broadcast(wanted), on="expression_number", how="inner")
-    return met.groupBy(*KEY).agg(
-        F.first("producer").alias("producer"),
-        F.first("incarnation").alias("incarnation"),
-        F.first("sequence").alias("sequence"),
-        F.first("digest").alias("published_digest"),
-        F.max(_is_owed()).alias("is_owed"),
-        F.max(~F.col("is_ended") | (F.col("offset") <= _at("last"))).alias("may_live"),
-        F.min("since_epoch").alias("since_epoch"),
+    met = matches.join(F.broadcast(wanted), on="expression_number", how="inner").withColumns(
+        {
+            "is_owed": _is_owed(),
+            "may_live": ~F.col("is_ended") | (F.col("offset") <= _at("last")),
+        }
+    )
+    # The id follows from the key. As part of the group it can be hashed; picked by `first`, it would be sorted.
+    # Partitioned by the key alone, the result is also ready to be joined with the deliveries.
+    return (
+        met.repartition(*KEY)
+        .groupBy(*KEY, "producer", "incarnation", "sequence", F.col("digest").alias("published_digest"))
+        .agg(
+            F.max("is_owed").alias("is_owed"),
+            F.max("may_live").alias("may_live"),
+            F.min("since_epoch").alias("since_epoch"),
+        )
     )
 
 

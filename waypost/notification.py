@@ -139,6 +139,14 @@ def decode_body(body: bytes) -> dict[str, Value]:
     return raw
 
 
+def read_body(body: bytes) -> Mapping[str, Value]:
+    """Return the attributes of a body out of a log. One that cannot be read matches nothing, and stops nobody."""
+    try:
+        return decode_body(body)
+    except BadNotification:
+        return {}
+
+
 def check_size(body: bytes, attributes: int) -> None:
     """Refuse a notification past the limits on bytes or on the number of attributes."""
     if len(body) > MAX_NOTIFICATION_BYTES:

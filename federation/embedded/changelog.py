@@ -40,9 +40,7 @@ class EmbeddedChangelog:
         await self.latest(SessionId(""))
 
     async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
-        rows: list[Row] = [
-            (each.session, each.epoch, each.serial, encode_checkpoint(each)) for each in checkpoints
-        ]
+        rows: list[Row] = [(each.session, each.epoch, each.serial, encode_checkpoint(each)) for each in checkpoints]
         with self._translated():
             await self._puts.submit(rows)
 

@@ -47,7 +47,9 @@ class DatabaseThread:
         self.closed = False
         self._schema = schema
         self._durable = durable
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Not a SimpleQueue: that of CPython 3.11 can take a time-out that has just run out for none at all,
+        # and waits for ever.
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._connection: sqlite3.Connection | None = None
         self._on_change: Callable[[], None] | None = None
         self._poll = _Poll()

@@ -41,9 +41,7 @@ class Bench(Generic[Port]):
 class Logs(Bench[SiteLog]):
     """`truncate(log, before)` makes the store forget the records below."""
 
-    def __init__(
-        self, maker: Callable[[], SiteLog], truncate: Callable[[SiteLog, int], Awaitable[None]]
-    ) -> None:
+    def __init__(self, maker: Callable[[], SiteLog], truncate: Callable[[SiteLog, int], Awaitable[None]]) -> None:
         super().__init__(maker)
         self.truncate = truncate
 

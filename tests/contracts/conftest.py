@@ -47,9 +47,7 @@ async def logs(request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str
 
 
 @pytest.fixture(params=KINDS)
-async def registries(
-    request: pytest.FixtureRequest, tmp_path: Path, key_prefix: str
-) -> AsyncIterator[Registries]:
+async def registries(request: pytest.FixtureRequest, tmp_path: Path, key_prefix: str) -> AsyncIterator[Registries]:
     if request.param == "memory":
         storage = MemoryRegistryStorage()
         bench = Registries(lambda: MemoryRegistry(storage, SystemClock()), 200)
@@ -80,12 +78,10 @@ async def changelogs(
 
 
 @pytest.fixture(params=KINDS)
-async def journals(
-    request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str
-) -> AsyncIterator[Journals]:
-    bench = {"memory": _memory_journals, "embedded": _embedded_journals, "real": _kafka_journals}[
-        request.param
-    ](request, tmp_path, topic_prefix)
+async def journals(request: pytest.FixtureRequest, tmp_path: Path, topic_prefix: str) -> AsyncIterator[Journals]:
+    bench = {"memory": _memory_journals, "embedded": _embedded_journals, "real": _kafka_journals}[request.param](
+        request, tmp_path, topic_prefix
+    )
     yield bench
     await bench.close()
 

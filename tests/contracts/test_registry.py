@@ -66,7 +66,7 @@ class Observer:
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not true():  # noqa: ASYNC110 - a test may poll
+            while not true():
                 await asyncio.sleep(0.005)
 
     async def until_seen(self, event: RegistryEvent) -> None:
@@ -268,9 +268,7 @@ async def test_a_link_has_one_leader_at_a_time(registries: Registries) -> None:
 async def test_twenty_candidates_have_one_winner(registries: Registries) -> None:
     registry = await registries.open()
     leases = [await registry.announce(row(ProxyId(f"p{n}")), LONG_MS) for n in range(20)]
-    epochs = await asyncio.gather(
-        *(registry.elect("link", ProxyId(f"p{n}"), lease) for n, lease in enumerate(leases))
-    )
+    epochs = await asyncio.gather(*(registry.elect("link", ProxyId(f"p{n}"), lease) for n, lease in enumerate(leases)))
     assert len([epoch for epoch in epochs if epoch is not None]) == 1
 
 

@@ -49,11 +49,7 @@ async def collect(log: SiteLog, offset: int, count: int) -> Batch:
 
 
 def of(batch: Batch, producer: str) -> list[int]:
-    return [
-        record.sequence
-        for _, record in batch
-        if isinstance(record, Published) and record.producer == producer
-    ]
+    return [record.sequence for _, record in batch if isinstance(record, Published) and record.producer == producer]
 
 
 async def test_a_new_log_is_empty_and_begins_at_zero(logs: Logs) -> None:

@@ -45,9 +45,7 @@ async def test_an_absent_broker_is_named_within_5_s(kind: type[KafkaSiteLog]) ->
     assert error.value.hint is not None
 
 
-async def test_a_log_goes_on_by_itself_after_the_broker_was_killed(
-    kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_a_log_goes_on_by_itself_after_the_broker_was_killed(kafka: KafkaServer, topic_prefix: str) -> None:
     log = KafkaSiteLog(kafka.bootstrap, f"{topic_prefix}site")
     await log.start()
     seen: list[int] = []
