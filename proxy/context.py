@@ -58,6 +58,7 @@ class Context:
         """What we last told the site log of each session in this life."""
         self._effects: list[Effect] = []
         self._facts: list[Fact] = []
+        self._attested: list[Callable[[], None]] = []
         self._fact_number = 0
 
     @property
@@ -91,7 +92,13 @@ class Context:
         """Return the effects so far, facts last, and begin anew."""
         if self._facts:
             facts, self._facts = self._facts, []
-            self.emit(Attest(facts, _forget))
+            waiting, self._attested = self._attested, []
+
+            def then(error: WaypostError | None) -> None:
+                for each in waiting:
+                    each()
+
+            self.emit(Attest(facts, then))
         effects, self._effects = self._effects, []
         return effects
 
@@ -138,6 +145,10 @@ class Context:
                 **fields,  # type: ignore[arg-type]
             )
         )
+
+    def once_attested(self, then: Callable[[], None]) -> None:
+        """Call `then` when the journal has the facts noted so far: what is promised must be on record first."""
+        self._attested.append(then)
 
     def new_life(self, incarnation: Incarnation) -> None:
         """Begin a life under this name: a new writer of the journal. The same name again changes nothing."""

@@ -153,9 +153,13 @@ class Coverage:
         subscription.promised |= fresh
         self._context.dirty.add(session.id)
         self._context.attest("effective", session, subscription=subscription.id, frontier=fresh)
-        for receiver in session.receivers.values():
-            if receiver.connection is not None:
-                self._context.emit(Send(receiver.connection, BecameEffective(subscription.id, fresh)))
+        connections = [r.connection for r in session.receivers.values() if r.connection is not None]
+
+        def tell() -> None:
+            for connection in connections:
+                self._context.emit(Send(connection, BecameEffective(subscription.id, fresh)))
+
+        self._context.once_attested(tell)
 
     def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
         """Return X0: never below what any receiver has reported (handover rule 13)."""

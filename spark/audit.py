@@ -151,9 +151,7 @@ def overall(counts: Iterable[str]) -> str:
 
 
 def _examples(found: DataFrame) -> list[Finding]:
-    order = Window.partitionBy("code").orderBy(
-        "session", "receiver", "origin", "offset", "writer", "number", "site"
-    )
+    order = Window.partitionBy("code").orderBy("session", "receiver", "origin", "offset", "writer", "number", "site")
     first = found.withColumn("rank", F.row_number().over(order)).where(F.col("rank") <= MAX_EXAMPLES)
     rows = first.orderBy("code", "rank").drop("rank").collect()
     return [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]

@@ -66,7 +66,7 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
         journals.repeats(evidence.numbered),
         journals.unusable(evidence.facts),
         journals.holes(journal),
-        journals.not_closed(journal),
+        journals.not_closed(journal, sitelogs.dropped(evidence.records)),
         *_unusable_facts(evidence),
     ]
 
@@ -93,12 +93,8 @@ def _of_strays(evidence: Evidence) -> DataFrame:
     Nothing is said where the log, the body or one of the session's expressions cannot be read: other findings
     say that.
     """
-    strays = evidence.judged.where(F.array_contains("codes", STRAY)).drop(
-        "producer", "incarnation", "sequence"
-    )
-    doubtful = (
-        evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
-    )
+    strays = evidence.judged.where(F.array_contains("codes", STRAY)).drop("producer", "incarnation", "sequence")
+    doubtful = evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
     known = evidence.truth.withColumn("is_published", F.lit(True)).drop("digest")
     joined = strays.join(known, on=["origin", "offset"], how="left")
     joined = joined.join(doubtful.withColumn("is_doubtful", F.lit(True)), on="session", how="left")
@@ -134,9 +130,7 @@ def stale_epochs(journal: DataFrame) -> DataFrame:
 def split_ownership(journal: DataFrame) -> DataFrame:
     """Find the epochs of a session that two proxies say they served (H2)."""
     owners = (
-        of_kind(journal, "owned")
-        .groupBy("session", "epoch")
-        .agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
+        of_kind(journal, "owned").groupBy("session", "epoch").agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
     )
     split = owners.where(F.size("owners") > 1)
     one, other = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
@@ -155,13 +149,9 @@ def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
     asked = evidence.subscriptions
     name = F.col("subscription")
     unreadable = asked.where(~F.coalesce("is_usable", F.lit(False)))
-    twice = (
-        asked.where(F.col("variants") > 1).groupBy("session", "subscription").agg(F.count("*").alias("times"))
-    )
+    twice = asked.where(F.col("variants") > 1).groupBy("session", "subscription").agg(F.count("*").alias("times"))
     promised = owed.promises(evidence.journal).select("session", "subscription").distinct()
-    unknown = promised.join(
-        asked.select("session", "subscription"), on=["session", "subscription"], how="left_anti"
-    )
+    unknown = promised.join(asked.select("session", "subscription"), on=["session", "subscription"], how="left_anti")
     uneven = of_kind(evidence.journal, "received").where(
         (F.size("digests") > 0) & (F.size("digests") != F.size("offsets"))
     )

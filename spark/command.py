@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waypost.errors import WaypostError
-
 if TYPE_CHECKING:
     from spark.verdict import Verdict
 
@@ -28,49 +26,28 @@ def audit(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Write audit.json and audit.html into DIR.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Recompute from logs alone who was owed what, and find what was lost, repeated, invented or reordered.
 
     Example: waypost audit ./run --report ./report
 
     Exit status: 0 all promises held; 1 an anomaly, or not enough evidence; 2 wrong usage or input; 3 Kafka
-    does not answer.
+    does not answer. Errors are left to the command line that this command is part of.
     """
-    try:
-        status = _audited(input, report, as_json)
-    except WaypostError as error:
-        _complain(error, as_json)
-        status = error.exit_status
-    raise typer.Exit(status)
-
-
-def _audited(source: str, report: Path | None, as_json: bool) -> int:
     from spark.source import locate
 
-    locate(source)  # before Spark is even imported: a wrong path is to be told at once
+    locate(input)  # before Spark is even imported: a wrong path is to be told at once
     from spark.audit import run
 
-    verdict = run(source, report)
+    verdict = run(input, report)
     if as_json:
         from spark.report import document
 
-        typer.echo(json.dumps(document(verdict, source), ensure_ascii=False))
+        typer.echo(json.dumps(document(verdict, input), ensure_ascii=False))
     else:
-        _print(verdict, source, report)
-    return 0 if verdict.verdict == "ok" else ANOMALY
-
-
-def _complain(error: WaypostError, as_json: bool) -> None:
-    if as_json:
-        told = {"code": error.code, "message": error.message, "hint": error.hint, "field": error.field}
-        typer.echo(json.dumps({"error": told | {"definite": error.definite}}))
-        return
-    typer.echo(f"error: {error}", err=True)
-    if error.hint:
-        typer.echo(f"hint: {error.hint}", err=True)
+        _print(verdict, input, report)
+    raise typer.Exit(0 if verdict.verdict == "ok" else ANOMALY)
 
 
 def _print(verdict: Verdict, source: str, report: Path | None) -> None:

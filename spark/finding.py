@@ -8,9 +8,7 @@ from pyspark.sql import functions as F
 from spark.schemas import FINDING
 
 
-def findings(
-    frame: DataFrame, code: str | Column, note: str | Column = "", **renamed: str | Column
-) -> DataFrame:
+def findings(frame: DataFrame, code: str | Column, note: str | Column = "", **renamed: str | Column) -> DataFrame:
     """Shape rows into findings: columns named as a finding's are taken over, `renamed` ones first, the rest is null.
 
     `renamed` maps a finding's column to a column of the frame.

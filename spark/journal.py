@@ -2,7 +2,7 @@
 
 Facts of a writer are numbered 1, 2, 3, ... and end with `closed`, so a repeat and a hole are both visible. A
 repeat is removed before anything is judged (D4). A hole makes the run's verdict unknown (A1), and so does a
-writer that never said it was done, unless somebody who knows says so with an `ended` fact.
+writer of which nothing says that it has ended.
 """
 
 from __future__ import annotations
@@ -60,20 +60,26 @@ def missing(journal: DataFrame) -> DataFrame:
 def holes(journal: DataFrame) -> DataFrame:
     gaps = missing(journal)
     last = F.col("number") - 1
-    note = F.concat(
-        F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" of this writer are missing")
-    )
+    note = F.concat(F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" of this writer are missing"))
     return findings(gaps, "A1", note)
 
 
-def not_closed(journal: DataFrame) -> DataFrame:
-    """Find the writers that neither closed nor were said by others to have ended (`ended`, whose `proxy` names them)."""
+def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
+    """Find the writers whose journal may have gone on: nothing says that they have ended.
+
+    A writer says so itself (`closed`), or somebody who knows does (`ended`, whose `proxy` names the writer), or
+    a site log does: `dropped` has the `proxy` and `incarnation` whose lease ended, and a proxy puts on record
+    what it promises before it promises it. Those that only attest what they received, receivers' libraries, do
+    not close; up to where they had everything, `drained` says.
+    """
     done = of_kind(journal, "closed").select("writer")
     done = done.unionByName(of_kind(journal, "ended").select(F.col("proxy").alias("writer")))
-    last = journal.groupBy("writer").agg(F.max("number").alias("number"))
-    return findings(
-        last.join(done, on="writer", how="left_anti"), "A1", "the last fact of this writer is not `closed`"
+    done = done.unionByName(dropped.select(F.concat_ws("/", F.lit("proxy"), "proxy", "incarnation").alias("writer")))
+    lives = journal.groupBy("writer").agg(
+        F.max("number").alias("number"), F.max(F.col("kind") != "received").alias("is_to_close")
     )
+    left = lives.where("is_to_close").join(done, on="writer", how="left_anti")
+    return findings(left, "A1", "nothing says that this writer has ended")
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from spark.finding import findings
 from spark.journal import of_kind, torn_receivers
 from spark.judged import LOST
+from spark.owed import FORGOTTEN
 from waypost.identity import NOTHING
 
 HANDOVERS = ("handover", "failover", "thaw")
@@ -33,9 +34,7 @@ def losses(rows: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFram
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal)
-    rank = (
-        F.when(F.col("is_gap"), 9).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
-    )
+    rank = F.when(F.col("is_gap"), 9).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
     worst = looked_at.groupBy(*_IDENTITY).agg(F.min(coordinate).alias("worst"))
     apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < 9)
@@ -44,6 +43,7 @@ def losses(rows: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFram
 
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
+    """Add `is_open`, if it may still have come; and `has_left`, if nobody is there any more to whom it could."""
     said = of_kind(journal, "drained").select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
     drained = said.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
     torn = torn_receivers(journal).withColumn("is_torn", F.lit(True))
@@ -51,10 +51,18 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
         missed.join(horizons, on="origin", how="left")
         .join(drained, on=[*_RECEIVER, "origin"], how="left")
         .join(torn, on=_RECEIVER, how="left")
+        .join(_gone(journal), on=_RECEIVER, how="left")
     )
     reach = F.least(F.coalesce("closed_upto", F.lit(NOTHING)), F.coalesce("drained_upto", F.lit(NOTHING)))
     is_open = F.col("is_torn").isNotNull() | (reach < F.col("offset"))
-    return joined.select(*_IDENTITY, "origin", "offset", is_open.alias("is_open"))
+    has_left = is_open & F.coalesce("is_gone", F.lit(False))
+    return joined.select(*_IDENTITY, "origin", "offset", is_open.alias("is_open"), has_left.alias("has_left"))
+
+
+def _gone(journal: DataFrame) -> DataFrame:
+    """Return the receivers whose last `attached` fact says that they left for good."""
+    last = F.max_by(F.col("reason") == FORGOTTEN, F.struct("epoch", "at_ms", "number"))
+    return of_kind(journal, "attached").groupBy(*_RECEIVER).agg(last.alias("is_gone"))
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame) -> DataFrame:
@@ -66,13 +74,12 @@ def _with_excuses(missed: DataFrame, journal: DataFrame) -> DataFrame:
         F.explode("offsets").alias("offset"),
         "reason",
     )
-    removals = removed.groupBy("session", "of_receiver", "origin", "offset").agg(
-        F.min("reason").alias("reason")
-    )
+    removals = removed.groupBy("session", "of_receiver", "origin", "offset").agg(F.min("reason").alias("reason"))
     joined = missed.alias("m").join(
         removals.alias("x"), on=_concerns(F.col("m.offset") == F.col("x.offset")), how="left"
     )
-    excused = joined.groupBy(*(f"m.{name}" for name in missed.columns)).agg(F.min("x.reason").alias("excuse"))
+    reason = F.coalesce(F.min("x.reason"), F.when(F.col("m.has_left"), F.lit("the receiver left for good")))
+    excused = joined.groupBy(*(f"m.{name}" for name in missed.columns)).agg(reason.alias("excuse"))
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))
     told = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
@@ -91,9 +98,7 @@ def gap_facts(journal: DataFrame) -> DataFrame:
     """Return each gap that somebody was told of: `first` to `last` of `origin`."""
     bounds = {"first": F.col("offsets").getItem(0), "last": F.element_at(F.col("offsets"), -1)}
     told = of_kind(journal, "gap").where(F.size("offsets") > 0).withColumns(bounds)
-    return told.select(
-        "session", "receiver", "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason"
-    )
+    return told.select("session", "receiver", "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason")
 
 
 def gaps(journal: DataFrame) -> DataFrame:
@@ -112,9 +117,7 @@ def _with_handovers(lost: DataFrame, rows: DataFrame, journal: DataFrame) -> Dat
     between = F.filter("takeovers", lambda taken: (taken["epoch"] > before) & (taken["epoch"] <= after))
     looked = around.withColumns({"takeover": F.get(between, F.lit(0)), "other_epoch": before, "epoch": after})
     code = F.when((F.col("code") == "L1") & F.col("takeover").isNotNull(), "L2").otherwise(F.col("code"))
-    taken = F.format_string(
-        "epoch %d went to %s by %s", "takeover.epoch", "takeover.proxy", "takeover.reason"
-    )
+    taken = F.format_string("epoch %d went to %s by %s", "takeover.epoch", "takeover.proxy", "takeover.reason")
     note = F.coalesce("excuse", F.when(F.col("takeover").isNotNull(), taken), F.lit(""))
     return findings(looked, code, note, proxy="after.proxy", other_proxy="before.proxy")
 
@@ -128,9 +131,7 @@ def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:
     together = lost.unionByName(near, allowMissingColumns=True)
     by_offset = Window.partitionBy(*stream).orderBy("offset")
     below = by_offset.rowsBetween(Window.unboundedPreceding, -1)
-    above = (
-        Window.partitionBy(*stream).orderBy(F.col("offset").desc()).rowsBetween(Window.unboundedPreceding, -1)
-    )
+    above = Window.partitionBy(*stream).orderBy(F.col("offset").desc()).rowsBetween(Window.unboundedPreceding, -1)
     sided = together.withColumns(
         {
             "before": F.last("owner", ignorenulls=True).over(below),

@@ -9,8 +9,9 @@ R     of the `unsubscribed` facts. An origin that they do not name was not reach
       such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
       for what may be delivered.
 
-The receivers of a session are those that attached or received. One whose every `attached` fact reports a
-frontier is owed nothing at or below the lowest of them: it came later, or had that already.
+The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
+frontier is owed nothing at or below the lowest of them: it came later, or had that already. One that left for good
+is owed no more than it was drained of (:mod:`spark.losses`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from spark.journal import of_kind
 from waypost.identity import NOTHING
 
 SUBSCRIPTION = ["session", "subscription"]
+FORGOTTEN = "forgotten"
+"""The reason of an `attached` fact that says the contrary: the receiver left for good."""
 KEY = ["session", "receiver", "origin", "offset"]
 _NO_OFFSETS = "map<string,bigint>"
 
@@ -57,9 +60,7 @@ def promises(journal: DataFrame) -> DataFrame:
 
 
 def _ends(journal: DataFrame) -> DataFrame:
-    said = of_kind(journal, "unsubscribed").select(
-        *SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r")
-    )
+    said = of_kind(journal, "unsubscribed").select(*SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r"))
     ends = said.groupBy(*SUBSCRIPTION, "origin").agg(F.min("r").alias("lowest"), F.max("r").alias("highest"))
     return ends.groupBy(*SUBSCRIPTION).agg(
         F.lit(True).alias("is_ended"),
@@ -75,17 +76,16 @@ def _by_origin(column: str) -> Column:
 
 def receivers(journal: DataFrame) -> DataFrame:
     """Return `session`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
-    present = journal.where(F.col("kind").isin("attached", "received")).groupBy("session", "receiver")
-    attachments = F.count(F.when(F.col("kind") == "attached", 1))
-    reported = of_kind(journal, "attached").select(
-        "session", "receiver", F.explode("frontier").alias("origin", "f")
-    )
+    here = journal.where(F.col("kind").isin("attached", "received", "drained"))
+    is_arrival = (F.col("kind") == "attached") & (F.col("reason") != FORGOTTEN)
+    present = here.groupBy("session", "receiver").agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
+    reported = here.where(is_arrival).select("session", "receiver", F.explode("frontier").alias("origin", "reported"))
     lowest = reported.groupBy("session", "receiver", "origin").agg(
-        F.min("f").alias("lowest"), F.count("f").alias("times")
+        F.min("reported").alias("lowest"), F.count("reported").alias("times")
     )
-    known = present.agg(attachments.alias("attachments")).join(lowest, on=["session", "receiver"], how="left")
+    known = present.join(lowest, on=["session", "receiver"], how="left")
     # An origin that one report leaves out was then seen up to nothing.
-    always = F.when(F.col("times") == F.col("attachments"), F.struct("origin", "lowest"))
+    always = F.when(F.col("times") == F.col("arrivals"), F.struct("origin", "lowest"))
     start = F.map_from_entries(F.collect_list(always))
     return known.groupBy("session", "receiver").agg(start.alias("start"))
 

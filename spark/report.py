@@ -66,9 +66,7 @@ def write_report(verdict: Verdict, source: str, folder: Path) -> None:
 def page(verdict: Verdict, source: str) -> str:
     """Return the whole page."""
     totals = [(name, f"{getattr(verdict, name):,}") for name in TOTALS]
-    found = [
-        (code, CLASSES[code][1], f"{count:,}", CLASSES[code][2]) for code, count in verdict.counts.items()
-    ]
+    found = [(code, CLASSES[code][1], f"{count:,}", CLASSES[code][2]) for code, count in verdict.counts.items()]
     parts = [
         f"<h1>Audit: {escape(verdict.verdict)}</h1>",
         f"<p>of <code>{escape(source)}</code></p>",
@@ -83,9 +81,7 @@ def page(verdict: Verdict, source: str) -> str:
 
 def _examples(verdict: Verdict, code: str) -> str:
     rows = [finding for finding in verdict.examples if finding["code"] == code]
-    names = [
-        name for name in FINDING.fieldNames() if name != "code" and any(finding.get(name) for finding in rows)
-    ]
+    names = [name for name in FINDING.fieldNames() if name != "code" and any(finding.get(name) for finding in rows)]
     listed = [[str(finding.get(name, "")) for name in names] for finding in rows[:_LISTED_ON_THE_PAGE]]
     more = verdict.counts[code] - len(listed)
     rest = f"<p>and {more:,} more; audit.json lists the first of them</p>" if more else ""

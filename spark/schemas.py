@@ -38,7 +38,7 @@ RECORD: Final = T.StructType(
         kind=_STRING,  # the record's tag, or "unusable"
         origin=_STRING,  # with `offset`: the coordinate of the notification
         offset=_LONG,
-        producer=_STRING,
+        producer=_STRING,  # with `incarnation`; of a `dropped` record: the proxy and the life of it that ended
         incarnation=_STRING,
         sequence=_LONG,
         digest=_LONG,  # crc32 of the body
@@ -73,9 +73,7 @@ FACT: Final = T.StructType(
     )
 )
 
-EXPRESSION: Final = T.StructType(
-    _fields(expression=_STRING, expression_number=_INT, is_usable=T.BooleanType())
-)
+EXPRESSION: Final = T.StructType(_fields(expression=_STRING, expression_number=_INT, is_usable=T.BooleanType()))
 """Each distinct expression, by the number it has in `matched`; not usable: it cannot be judged by."""
 
 # ---------------------------------------------------------------- findings

@@ -39,15 +39,16 @@ def build(master: str | None = None) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName("waypost audit")
-    builder = builder.master(master or os.environ.get("WAYPOST_SPARK_MASTER", "local[*]"))
-    for key, value in _settings().items():
+    master = master or os.environ.get("WAYPOST_SPARK_MASTER", "local[*]")
+    builder = builder.master(master)
+    for key, value in _settings(is_local=master.startswith("local")).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return _checked(session)
 
 
-def _settings() -> dict[str, str]:
+def _settings(is_local: bool) -> dict[str, str]:
     settings = {
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
@@ -58,7 +59,8 @@ def _settings() -> dict[str, str]:
         "spark.sql.ansi.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
-        "spark.sql.adaptive.enabled": "true",
+        # On one machine the plan made beforehand is good enough, and a quarter faster for not being made again.
+        "spark.sql.adaptive.enabled": "false" if is_local else "true",
         # Python's call sites, gathered for each column that is made, take ten times as long as the columns.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",

@@ -33,6 +33,12 @@ def published(records: DataFrame) -> DataFrame:
     )
 
 
+def dropped(records: DataFrame) -> DataFrame:
+    """Return the lives of proxies whose lease ended: `proxy`, `incarnation`."""
+    ends = records.where(F.col("kind") == "dropped")
+    return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()
+
+
 def site_of(origin: str) -> Column:
     return F.regexp_replace(origin, "/[^/]*$", "")
 
@@ -51,11 +57,7 @@ def horizon(records: DataFrame) -> DataFrame:
     """Return `origin`, `closed_upto`: how far the markers in the origin's own log say that all has been handed over."""
     markers = records.where(F.col("kind") == "closed")
     said = markers.select("site", F.explode("frontier").alias("origin", "upto"))
-    return (
-        said.where(site_of("origin") == F.col("site"))
-        .groupBy("origin")
-        .agg(F.max("upto").alias("closed_upto"))
-    )
+    return said.where(site_of("origin") == F.col("site")).groupBy("origin").agg(F.max("upto").alias("closed_upto"))
 
 
 def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
@@ -72,9 +74,7 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
     gappy = logs.where(F.col("records") <= F.col("last") - F.col("first")).select("site")
     suspect = records.select("site", "position").join(F.broadcast(gappy), on="site", how="left_semi")
     before = F.lag("position").over(Window.partitionBy("site").orderBy("position"))
-    ranges = suspect.select(
-        "site", (before + 1).alias("first_missing"), (F.col("position") - 1).alias("last_missing")
-    )
+    ranges = suspect.select("site", (before + 1).alias("first_missing"), (F.col("position") - 1).alias("last_missing"))
     return beginnings.unionByName(ranges.where(F.col("first_missing") <= F.col("last_missing")))
 
 
@@ -121,9 +121,7 @@ def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
 def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
     """Find copies in other sites' logs that differ from the published record (P5), or have none (P1)."""
     identity = ("producer", "incarnation", "sequence", "digest")
-    copies = records.where(F.col("kind") == "forwarded").select(
-        "site", "position", "origin", "offset", *identity
-    )
+    copies = records.where(F.col("kind") == "forwarded").select("site", "position", "origin", "offset", *identity)
     originals = truth.select("origin", "offset", F.struct(*identity).alias("original"))
     joined = copies.join(originals, on=["origin", "offset"], how="left")
     is_wrong = F.col("original").isNull() | (F.struct(*identity) != F.col("original"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MAX_EXAMPLES = 1000
@@ -28,3 +28,9 @@ class Verdict:
     lost: int
     duplicated: int
     examples: list[Finding] = field(default_factory=list, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the examples, as plain values."""
+        plain = asdict(self)
+        del plain["examples"]
+        return plain

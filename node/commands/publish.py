@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import chain, islice
 
 import waypost
 from node.commands.reading import notification_from_text
@@ -65,10 +66,14 @@ def _guess(value: str) -> Value:
     return value
 
 
-async def send(notifications: Iterable[Notification], *, proxy: str | None, as_json: bool) -> None:
+async def send(notifications: Iterator[Notification], *, proxy: str | None, as_json: bool) -> None:
     """Publish them in order; print each coordinate once it is safe."""
+    # The first one is read before anybody is bothered: most mistakes show there.
+    first = list(islice(notifications, 1))
+    if not first:
+        return
     async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, timeout_s=10) as producer:
-        for notification in notifications:
+        for notification in chain(first, notifications):
             async with asyncio.timeout(30):
                 coordinate = await producer.publish(notification)
             if as_json:

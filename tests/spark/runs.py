@@ -25,7 +25,7 @@ class Run:
         self.logs: dict[str, dict[int, bytes]] = defaultdict(dict)
         self.journals: dict[str, list[Fact | bytes]] = defaultdict(list)
         self.records: dict[Coordinate, Published] = {}
-        self.sequences: dict[tuple[str, str], int] = defaultdict(int)
+        self.sequences: dict[str, int] = defaultdict(int)
 
     def append(self, site: str, record: Record | bytes) -> int:
         log = self.logs[site]
@@ -33,14 +33,11 @@ class Run:
         log[offset] = record if isinstance(record, bytes) else encode_record(record)
         return offset
 
-    def publish(
-        self, site: str, producer: str = "p", sequence: int | None = None, **attributes: Value
-    ) -> Coordinate:
+    def publish(self, site: str, producer: str = "p", sequence: int | None = None, **attributes: Value) -> Coordinate:
         """Append a notification to a site's log; the producer counts by itself unless told."""
-        key = (site, producer)
-        self.sequences[key] = self.sequences[key] + 1 if sequence is None else sequence
+        self.sequences[producer] = self.sequences[producer] + 1 if sequence is None else sequence
         body = Notification(attributes).body
-        record = Published(f"{producer}@{site}", Incarnation("life"), self.sequences[key], 0, body)
+        record = Published(producer, Incarnation("life"), self.sequences[producer], 0, body)
         coordinate = Coordinate(origin_of(SiteId(site)), self.append(site, record))
         self.records[coordinate] = record
         return coordinate
@@ -49,9 +46,19 @@ class Run:
         """Append a copy of a notification to another site's log, as a link would."""
         record = self.records.get(coordinate) or Published("nobody", Incarnation("life"), 1, 0, b"\x80")
         home = SiteId(coordinate.origin.rpartition("/")[0])
-        identity = (record.producer, record.incarnation, record.sequence, 0)
-        body = record.body if body is None else body
-        self.append(site, Forwarded(home, 1, *coordinate, (home,), *identity, body))
+        copy = Forwarded(
+            home,
+            1,
+            coordinate.origin,
+            coordinate.offset,
+            (home,),
+            record.producer,
+            record.incarnation,
+            record.sequence,
+            0,
+            record.body if body is None else body,
+        )
+        self.append(site, copy)
 
     def fact(self, writer: str, kind: str, **fields: Any) -> Fact:
         journal = self.journals[writer]

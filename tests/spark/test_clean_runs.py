@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 from spark.audit import judge
 from spark.source import locate
 from tests.spark.runs import Run, origin
+from waypost.identity import Incarnation, ProxyId
 from waypost.notification import Int64
+from waypost.records import Dropped
 
 A, B = origin("A"), origin("B")
 NOTHING = {A: -1, B: -1}
@@ -81,7 +83,11 @@ def test_runs_without_an_anomaly_are_ok(spark: SparkSession, tmp_path: Path) -> 
     # One life was killed, and who killed it says that its journal is whole.
     run.fact("killed", "opened")
     run.fact("proxies", "ended", proxy="killed")
-    run.end(but=("killed",))
+    # Another lost its lease, which its site log says.
+    run.fact("proxy/a/first life", "opened")
+    run.append("A", Dropped(ProxyId("a"), Incarnation("first life")))
+    # A receiver's library says nothing but what it received, and so never says that it closed.
+    run.end(but=("killed", "proxy/a/first life", "restarted/rsecond"))
 
     verdict = judge(spark, locate(str(run.write(tmp_path))))
 

@@ -73,12 +73,8 @@ class Writer:
 
     def test(self, depth: int) -> str:
         if depth <= 0:
-            return self.pick(
-                self.comparison, self.comparison, self.equality, self.on_name, self.on_string, self.equals
-            )
-        return self.pick(
-            lambda: self.test(0), lambda: f"! ({self.test(depth - 1)})", lambda: self.logic(depth)
-        )
+            return self.pick(self.comparison, self.comparison, self.equality, self.on_name, self.on_string, self.equals)
+        return self.pick(lambda: self.test(0), lambda: f"! ({self.test(depth - 1)})", lambda: self.logic(depth))
 
     def logic(self, depth: int) -> str:
         operator = self.random.choice(("&&", "||", "^^"))
@@ -168,13 +164,8 @@ def verdicts(
     compiler = Compiler(names_of(expressions))
     tests = [compiler.test(expression.tree).alias(f"t{n}") for n, expression in enumerate(expressions)]
     bodies = [Notification(attributes).body for attributes in notifications]
-    raws = [
-        ("A", 0, n, encode_record(Published("p", Incarnation("i"), n, 0, body)))
-        for n, body in enumerate(bodies)
-    ]
-    frame = spark.createDataFrame(
-        spark.sparkContext.parallelize(list(rows(raws, tuple(compiler.names))), 2), RECORD
-    )
+    raws = [("A", 0, n, encode_record(Published("p", Incarnation("i"), n, 0, body))) for n, body in enumerate(bodies)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(list(rows(raws, tuple(compiler.names))), 2), RECORD)
     judged = compiler.with_stages(frame).select("offset", *tests).orderBy("offset").collect()
     return [list(row)[1:] for row in judged]
 

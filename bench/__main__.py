@@ -1,0 +1,28 @@
+"""Run the benchmarks that are named, or all, and print one table."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from bench.measured import Row, machine, show
+
+NAMES = ("matching", "log", "delivery", "handover")
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    rows: list[Row] = []
+    for name in names or NAMES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += import_module(f"bench.{name}").run()
+    print(machine())
+    print(show(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""What a benchmark gives back: rows of repeated values, shown as median and spread, with the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was measured, once a repeat. `goal` and `note` are words for the reader."""
+
+    name: str
+    unit: str
+    values: tuple[float, ...]
+    goal: str = ""
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> str:
+        return f"{_number(min(self.values))} .. {_number(max(self.values))}"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which that share of the values lies; the values' own, not between them."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def show(rows: Sequence[Row]) -> str:
+    """Return the rows as a plain table."""
+    cells = [("what", "median", "spread", "n", "unit", "goal", "note")]
+    cells += [
+        (row.name, _number(row.median), row.spread, str(len(row.values)), row.unit, row.goal, row.note)
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    return "\n".join("  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def machine() -> str:
+    """Return in one line where this was measured."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = names[0].partition(":")[2].strip() if names else platform.machine()
+    load = os.getloadavg()[0]
+    return f"{os.cpu_count()} x {model}, Python {platform.python_version()}, load {load:.1f} at the end"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

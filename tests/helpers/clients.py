@@ -1,0 +1,212 @@
+"""A client in the world: the real machine, one wire at a time, and a will to be attached somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
+from waypost.identity import Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
+from waypost.messages import (
+    BecameEffective,
+    decode_client_message,
+    decode_proxy_message,
+    encode_message,
+)
+from waypost.notification import Notification
+
+if TYPE_CHECKING:
+    from tests.helpers.world import Node, World
+
+
+class Wire:
+    """One connection of a client: in order both ways, gone at once when either end goes."""
+
+    def __init__(self, world: World, number: int, client: Client, node: Node) -> None:
+        self.world = world
+        self.number = number
+        self.client = client
+        self.node = node
+        self.open = True
+        self._due = {"up": 0, "down": 0}
+
+    def to_client(self, message: msgspec.Struct) -> None:
+        data = encode_message(message)
+        self._carry("down", lambda: self.client.hear(self, data))
+
+    def to_proxy(self, message: msgspec.Struct) -> None:
+        sent = decode_client_message(encode_message(message))
+        self._carry("up", lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
+
+    def _carry(self, way: str, arrive: Callable[[], None]) -> None:
+        now = self.world.clock.now_ms()
+        self._due[way] = max(self._due[way], now + self.world.delay())
+        self.world.later(self._due[way] - now, lambda: arrive() if self.open else None)
+
+    def close(self) -> None:
+        if not self.open:
+            return
+        self.open = False
+        self.node.wires.pop(self.number, None)
+        self.node._in(lambda engine: engine.client_disconnected(self.number))
+        self.client.cut_off(self)
+
+
+class Client:
+    """A receiver of a session, or with no session a producer. It follows its session by itself."""
+
+    def __init__(self, world: World, name: str, session: str | None, window: int) -> None:
+        self.world = world
+        self.name = name
+        self.session = SessionId(session) if session else None
+        self.home = ""
+        self.away = False
+        """It does not want to be connected."""
+        self.paused = False
+        """It is connected, and does not look at what comes."""
+        self.machine = ClientMachine(
+            name, self.session, state=ReceiverState(incarnation=Incarnation(f"{name}#1")), window=window
+        )
+        self.wire: Wire | None = None
+        self.given: list[tuple[NotificationId, Coordinate, int]] = []
+        self.safe: dict[Coordinate, int] = {}
+        """What was acknowledged to this producer: coordinate -> the notification's number."""
+        self.numbers: dict[int, int] = {}
+        self.asked: dict[str, str] = {}
+        """Subscription -> expression, of all that were ever asked for."""
+        self.ended: set[str] = set()
+        self.open: set[str] = set()
+        """Subscriptions whose change has not been answered."""
+        self.promised: dict[str, dict[Origin, int]] = {}
+        self.problems: list[str] = []
+        self._tries = 0
+
+    # ------------------------------------------------------------ where it is
+
+    def go(self, name: str) -> None:
+        """Be at this proxy from now on."""
+        self.home, self.away, self._tries = name, False, 0
+        if self.wire is not None and self.wire.node.proxy == name:
+            return
+        self.leave()
+        self.away = False
+        self._connect()
+
+    def leave(self) -> None:
+        self.away = True
+        if self.wire is not None:
+            self.wire.close()
+
+    def cut_off(self, wire: Wire) -> None:
+        if self.wire is wire:
+            self.wire = None
+            self.machine.disconnected()
+            self._again()
+
+    def _again(self) -> None:
+        if not self.away:
+            self.world.later(100 + self.world.delay(50), self._connect)
+
+    def _connect(self) -> None:
+        if self.away or self.wire is not None:
+            return
+        self._tries += 1
+        if self._tries > 8 and (others := self.world.live_nodes()):
+            self.home = self.world.chance.choice(others).proxy if self.world.seed is not None else others[0].proxy
+        self.wire = self.world.connect(self, self.home)
+        if self.wire is None:
+            self._again()
+            return
+        self._tries = 0
+        self.machine.connected()
+        self._speak()
+
+    def _speak(self) -> None:
+        for message in self.machine.take_messages():
+            if self.wire is not None:
+                self.wire.to_proxy(message)
+
+    # ------------------------------------------------------------ what it hears
+
+    def hear(self, wire: Wire, data: bytes) -> None:
+        message = decode_proxy_message(data)
+        self.world.note(f"{self.name} hears {type(message).__name__}")
+        self.machine.message(message)
+        self._react(wire)
+        if self.machine.waiting:
+            self.world.later(self.world.delay(), self.take)
+        self._speak()
+
+    def _react(self, wire: Wire) -> None:
+        for told in self.machine.take_told():
+            match told:
+                case Retry():
+                    self.world.later(told.after_ms, lambda: self._attach(wire))
+                case Redirected():
+                    self.home = told.url
+                    wire.close()
+                case Published():
+                    if told.coordinate is not None:
+                        self.safe[told.coordinate] = self.numbers[told.sequence]
+                case BecameEffective():
+                    for origin, above in told.above.items():
+                        promised = self.promised.setdefault(told.subscription, {})
+                        promised[origin] = min(above, promised.get(origin, above))
+                case Outcome():
+                    self.open.discard(told.subscription)
+                    if told.error is not None:
+                        self.problems.append(str(told.error))
+                case Refusal():
+                    self.problems.append(str(told.error))
+
+    def _attach(self, wire: Wire) -> None:
+        if self.wire is wire and not self.machine.attached:
+            self.machine.attach()
+            self._speak()
+
+    def take(self) -> None:
+        """Look at what came, and say so."""
+        if self.paused:
+            return
+        while taken := self.machine.take():
+            for entry, _ in taken:
+                identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
+                number = Notification.from_body(entry.body)["n"]
+                assert isinstance(number, int)
+                self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
+                self.world.note(f"{self.name} is given {number}", tell=True)
+        self._speak()
+
+    def delivered_by(self, node: Node, epoch: int) -> None:
+        """A proxy delivers to it: only one may at an epoch, and only under a lease."""
+        engine, world = node.engine, self.world
+        assert engine is not None
+        life = engine.context.incarnation
+        first = world.deliverers.setdefault((str(self.session), epoch), engine)
+        if first is not engine:
+            world.wrong(f"two lives deliver {self.session} at epoch {epoch}, now {life}")
+        lease = world.registry.lives.get((node.proxy, life))
+        if lease is None or lease[1] <= world.clock.now_ms():
+            world.wrong(f"{life} delivers {self.session} without a lease")
+
+    # ------------------------------------------------------------ what it wants
+
+    def subscribe(self, subscription: str, expression: str) -> None:
+        self.asked[subscription] = expression
+        self.open.add(subscription)
+        self.machine.subscribe(SubscriptionId(subscription), expression)
+        self._speak()
+
+    def unsubscribe(self, subscription: str) -> None:
+        self.ended.add(subscription)
+        self.open.add(subscription)
+        self.machine.unsubscribe(SubscriptionId(subscription))
+        self._speak()
+
+    def publish(self, number: int) -> None:
+        sequence = self.machine.publish(Notification({"n": number}).body)
+        self.numbers[sequence] = number
+        self.machine.flush()
+        self._speak()

@@ -1,0 +1,123 @@
+"""What proxies stand on, as plain Python objects: a registry, a site log, checkpoints, a disk. Synchronous and dumb.
+
+The world (tests/helpers/world.py) decides when each action happens and whether its answer gets lost.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+from federation.ports import (
+    Claimed,
+    OwnerChanged,
+    ProxyDown,
+    ProxyRow,
+    ProxyUp,
+    RegistryEvent,
+    Reloaded,
+)
+from proxy.ports import Restored, SavedSession, StoreBatch
+from proxy.session import Entry
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+from waypost.records import Checkpoint, Record, decode_record, encode_record
+
+
+class PlainLog:
+    """One site's log."""
+
+    def __init__(self) -> None:
+        self._records: list[bytes] = []
+
+    def append(self, records: list[Record]) -> list[int]:
+        start = len(self)
+        self._records += [encode_record(record) for record in records]
+        return list(range(start, len(self)))
+
+    def read(self, offset: int, upto: int | None = None) -> list[tuple[int, Record]]:
+        return [(at, decode_record(data)) for at, data in enumerate(self._records[offset:upto], offset)]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+class PlainRegistry:
+    """Rows, leases, and the events that everybody who watches is told."""
+
+    def __init__(self) -> None:
+        self.owners: dict[SessionId, Ownership] = {}
+        self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
+        self.events: list[RegistryEvent] = []
+
+    def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
+        if self.owners.get(session) != expected:
+            return Claimed(False, self.owners.get(session))
+        self.owners[session] = new
+        self.events.append(OwnerChanged(session, new))
+        return Claimed(True, new)
+
+    def announce(self, row: ProxyRow, until_ms: int) -> None:
+        self.lives[row.proxy, row.incarnation] = (row, until_ms)
+        self.events.append(ProxyUp(row))
+
+    def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
+        life = self.lives.get((proxy, incarnation))
+        if life is None:
+            return False
+        self.lives[proxy, incarnation] = (life[0], until_ms)
+        return True
+
+    def expire(self, now_ms: int) -> None:
+        for life in [life for life, (_, until_ms) in self.lives.items() if until_ms <= now_ms]:
+            del self.lives[life]
+            self.events.append(ProxyDown(*life))
+
+    def reloaded(self) -> Reloaded:
+        return Reloaded(dict(self.owners), {proxy: row for (proxy, _), (row, _) in self.lives.items()}, {})
+
+
+class PlainChangelog:
+    """One site's checkpoints; the highest rank of a session wins."""
+
+    def __init__(self) -> None:
+        self._highest: dict[SessionId, Checkpoint] = {}
+
+    def put(self, checkpoint: Checkpoint) -> None:
+        known = self._highest.get(checkpoint.session)
+        if known is None or known.rank < checkpoint.rank:
+            self._highest[checkpoint.session] = copy.deepcopy(checkpoint)
+
+    def latest(self, session: SessionId) -> Checkpoint | None:
+        return copy.deepcopy(self._highest.get(session))
+
+
+@dataclass(slots=True)
+class PlainStore:
+    """One proxy's disk."""
+
+    place: tuple[int, bytes, bytes] | None = None
+    sessions: dict[SessionId, SavedSession] = field(default_factory=dict)
+    rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
+
+    def apply(self, batch: StoreBatch) -> None:
+        whole = batch.site_state if batch.site_state is not None else self.place[2] if self.place else b""
+        self.place = (batch.position, batch.acceptance, whole)
+        for session in batch.dropped:
+            self.sessions.pop(session, None)
+            self.rows.pop(session, None)
+        for change in batch.changes:
+            saved = change.saved
+            self.sessions[saved.id] = copy.deepcopy(saved)
+            rows = {} if change.fresh else self.rows.get(saved.id, {})
+            rows = {number: row for number, row in rows.items() if number >= saved.first_number}
+            self.rows[saved.id] = rows | {entry[0]: entry for entry in change.entries}
+
+    def load(self) -> Restored | None:
+        if self.place is None:
+            return None
+        sessions = [copy.deepcopy(self.sessions[each]) for each in sorted(self.sessions)]
+        return Restored(*self.place, sessions)
+
+    def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
+        rows = self.rows.get(session, {})
+        return [rows[number] for number in sorted(rows) if number > after][:limit]

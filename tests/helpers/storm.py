@@ -1,0 +1,173 @@
+"""A seeded random run of a world: what happens, in which order, how often; and a way to make a failing run short.
+
+A run is a seed and a script, a list of (time to the next one, action, number). The number picks what the action is
+done to, so that a script with steps left out still means the same as far as it can.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.helpers.clients import Client
+from tests.helpers.verdict import heal, verdict
+from tests.helpers.world import Faults, Node, World
+
+Step = tuple[int, str, int]
+EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
+WEIGHTS = {
+    "publish": 10,
+    "move": 4,
+    "subscribe": 2,
+    "unsubscribe": 1,
+    "leave": 1,
+    "pause": 1,
+    "crash": 1,
+    "crash and lose the disk": 1,
+    "go deaf": 1,
+    "cut a link": 1,
+    "lose a link": 1,
+}
+
+
+@dataclass(slots=True)
+class Run:
+    """What a seed says: the shape of the world, its faults, and the script."""
+
+    seed: int
+    sites: dict[str, list[str]]
+    faults: Faults
+    window: int
+    script: list[Step]
+
+    @classmethod
+    def of(cls, seed: int) -> Run:
+        chance = random.Random(f"run {seed}")
+        sites = chance.choice([{"A": ["a1", "a2"]}, {"A": ["a1"], "B": ["b1"]}, {"A": ["a1", "a2"], "B": ["b1"]}])
+        faults = Faults(
+            loss=chance.choice([0, 0, 0.1, 0.3]),
+            double=chance.choice([0, 0, 0.2]),
+            slow_ms=chance.choice([0, 0, 100, 800]),
+            answers=chance.choice([0, 0, 0.1]),
+            writes=chance.choice([0, 0, 0, 0.05]),
+        )
+        # Every run has its own favourites: what is rare together with everything is common together with little.
+        actions = [name for name in WEIGHTS if name in ("publish", "move") or chance.random() < 0.5]
+        weights = [WEIGHTS[name] for name in actions]
+        gaps = chance.choice([30, 150, 500])
+        script = [
+            (chance.randint(0, gaps), name, chance.getrandbits(16))
+            for name in chance.choices(actions, weights, k=chance.randint(10, 60))
+        ]
+        return cls(seed, sites, faults, chance.choice([1, 3, 4000]), script)
+
+    def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
+        """Return the world at its end, and what is wrong with it."""
+        world = World(self.sites, self.seed)
+        world.run(300)
+        client = world.client("c", "s", "a1", self.window)
+        for name in world.nodes:
+            world.client(f"p-{name}", None, name)
+        client.subscribe("x0", EXPRESSIONS[0])
+        world.run(300)
+        world.faults = self.faults
+        number = 0
+        for wait, name, pick in self.script if script is None else script:
+            world.run(wait)
+            if name == "publish":
+                number += 1
+            world.note(f"--- {name} {pick}")
+            _ACTIONS[name](world, client, pick, number)
+        world.run(1_000)
+        heal(world)
+        return world, verdict(world)
+
+
+def shrink(run: Run, kind: str) -> list[Step]:
+    """Leave out steps as long as something of the same kind is wrong (a word such as LOST)."""
+    script, size = run.script, len(run.script) // 2
+    while size:
+        place = 0
+        while place < len(script):
+            shorter = script[:place] + script[place + size :]
+            if any(each.startswith(kind) for each in run.play(shorter)[1]):
+                script = shorter
+            else:
+                place += size
+        size //= 2
+    return script
+
+
+def _node(world: World, pick: int) -> Node:
+    return list(world.nodes.values())[pick % len(world.nodes)]
+
+
+def _publish(world: World, client: Client, pick: int, number: int) -> None:
+    world.clients[f"p-{_node(world, pick).proxy}"].publish(number)
+
+
+def _move(world: World, client: Client, pick: int, number: int) -> None:
+    client.go(_node(world, pick).proxy)
+
+
+def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
+    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3])
+
+
+def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
+    here = sorted(set(client.asked) - client.ended)
+    if here:
+        client.unsubscribe(here[pick % len(here)])
+
+
+def _leave(world: World, client: Client, pick: int, number: int) -> None:
+    client.leave()
+    world.later(pick % 2_000, lambda: client.go(client.home))
+
+
+def _pause(world: World, client: Client, pick: int, number: int) -> None:
+    def go_on() -> None:
+        client.paused = False
+        client.take()
+
+    client.paused = True
+    world.later(pick % 2_000, go_on)
+
+
+def _crash(world: World, pick: int, *, disk_lost: bool) -> None:
+    node = _node(world, pick)
+    if node.engine is not None:
+        node.crash(disk_lost=disk_lost)
+        world.later(pick % 4_000, lambda: node.start() if node.engine is None else None)
+
+
+def _deaf(world: World, client: Client, pick: int, number: int) -> None:
+    _node(world, pick).deaf_until = world.clock.now_ms() + pick % 5_000
+
+
+def _cut(world: World, client: Client, pick: int, number: int) -> None:
+    if world.links:
+        link = world.links[pick % len(world.links)]
+        link.cut = True
+        world.later(pick % 4_000, lambda: setattr(link, "cut", False))
+
+
+def _lose(world: World, client: Client, pick: int, number: int) -> None:
+    if world.links:
+        world.links[pick % len(world.links)].lose()
+
+
+_ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
+    "publish": _publish,
+    "move": _move,
+    "subscribe": _subscribe,
+    "unsubscribe": _unsubscribe,
+    "leave": _leave,
+    "pause": _pause,
+    "crash": lambda world, client, pick, number: _crash(world, pick, disk_lost=False),
+    "crash and lose the disk": lambda world, client, pick, number: _crash(world, pick, disk_lost=True),
+    "go deaf": _deaf,
+    "cut a link": _cut,
+    "lose a link": _lose,
+}

@@ -1,0 +1,125 @@
+"""What must hold of a world that was healed and had time: DESIGN section 3, from outside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from proxy.session import Role
+from waypost.identity import NOTHING, Coordinate
+from waypost.notification import Notification
+from waypost.subscription import parse
+
+if TYPE_CHECKING:
+    from tests.helpers.clients import Client
+    from tests.helpers.world import World
+
+
+def heal(world: World, for_ms: int = 15_000) -> None:
+    """End every fault, bring everybody back, and let time pass."""
+    world.faults = type(world.faults)()
+    world.lose_next.clear()
+    for link in world.links:
+        link.cut = False
+    for node in world.nodes.values():
+        node.deaf_until = 0
+        if node.engine is None:
+            node.start()
+    for client in world.clients.values():
+        client.paused = False
+        client.take()
+        client.go(client.home)
+    world.run(for_ms)
+
+
+def verdict(world: World) -> list[str]:
+    """Return what is wrong; nothing: all is well."""
+    wrong = list(dict.fromkeys(world.wrongs))
+    wrong += _owned_once(world)
+    for client in world.clients.values():
+        wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems]
+        if client.machine.publish_room != 4000:
+            wrong.append(f"STUCK {client.name} has publishes without an answer")
+        if client.session is not None:
+            wrong += _one_side(world, client) + _live(client) + _owed(world, client) + _given(client)
+    return wrong
+
+
+def _owned_once(world: World) -> list[str]:
+    owned = Counter((fact.session, fact.epoch) for fact in world.facts if fact.kind == "owned")
+    return [f"EPOCH {epoch} of {session} was begun {n} times" for (session, epoch), n in owned.items() if n > 1]
+
+
+def _one_side(world: World, client: Client) -> list[str]:
+    """The session is whole at exactly one side, the one that the registry names."""
+    assert client.session is not None
+    row = world.registry.owners.get(client.session)
+    copies = {
+        node.proxy: (session.role, session.epoch)
+        for node in world.nodes.values()
+        if node.engine is not None
+        for session in [node.engine.context.sessions.get(client.session)]
+        if session is not None
+    }
+    if row is None or copies != {row.proxy: (Role.SERVING, row.epoch)}:
+        return [f"SIDES the registry names {row}; copies of {client.session} are {copies}"]
+    return []
+
+
+def _live(client: Client) -> list[str]:
+    wrong = []
+    if not client.machine.attached:
+        wrong.append(f"STUCK {client.name} is not attached")
+    wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
+    silent = set(client.asked) - client.ended - set(client.promised)
+    return wrong + [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
+
+
+def _owed(world: World, client: Client) -> list[str]:
+    """Acknowledged to the producer, above the promise, not above the end: it must have been given."""
+    ids = {identity for identity, _, _ in client.given}
+    lost = []
+    for subscription, promise in client.promised.items():
+        expression = parse(client.asked[subscription])
+        for producer in world.clients.values():
+            for coordinate, number in producer.safe.items():
+                record = dict(world.logs_by_origin[coordinate.origin].read(coordinate.offset, coordinate.offset + 1))
+                published = record[coordinate.offset]
+                identity = (published.producer, published.incarnation, published.sequence)  # type: ignore[union-attr]
+                if coordinate.origin not in promise or coordinate.offset <= promise[coordinate.origin]:
+                    continue
+                if not expression.matches(Notification({"n": number})) or identity in ids:
+                    continue
+                if coordinate.offset <= _end(world, client, subscription, coordinate):
+                    place = f"{coordinate.origin}:{coordinate.offset}"
+                    lost.append(
+                        f"LOST {client.name}/{subscription}: {number} at {place}, promised above "
+                        f"{promise[coordinate.origin]}"
+                    )
+    return lost
+
+
+def _end(world: World, client: Client, subscription: str, coordinate: Coordinate) -> int:
+    """Up to where the promise held; of several tries to unsubscribe the lowest."""
+    if subscription not in client.ended:
+        return 1 << 60
+    ends = [
+        fact.frontier.get(coordinate.origin, NOTHING)
+        for fact in world.facts
+        if fact.kind == "unsubscribed" and (fact.session, fact.subscription) == (client.session, subscription)
+    ]
+    return min(ends, default=NOTHING)
+
+
+def _given(client: Client) -> list[str]:
+    wrong = []
+    ids = Counter(identity for identity, _, _ in client.given)
+    wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
+    last: dict[str, int] = {}
+    for _, (origin, offset), number in client.given:
+        if offset <= last.get(origin, NOTHING):
+            wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin]}")
+        last[origin] = offset
+        if not any(parse(each).matches(Notification({"n": number})) for each in client.asked.values()):
+            wrong.append(f"PHANTOM {client.name} was given {number}")
+    return wrong

@@ -1,0 +1,455 @@
+"""A small world: real engines and real client machines, joined by wires that lose, double, delay and reorder.
+
+Everything happens at a time on one clock, in an order that the seed alone decides; :attr:`World.trace` has all of it,
+:attr:`World.story` what a person would tell. Without a seed every wire takes one millisecond and nothing is lost.
+What must hold is in tests/helpers/verdict.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from federation.ports import ProxyRow, RegistryEvent
+from handover.messages import ToSource, ToTarget
+from proxy import effects
+from proxy.context import Settings
+from proxy.engine import Engine
+from tests.helpers.clients import Client, Wire
+from tests.helpers.links import Link, history
+from tests.helpers.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
+from waypost.clock import ManualClock
+from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
+from waypost.identity import Incarnation, ProxyId, SiteId, origin_of
+from waypost.messages import DeliverEncoded
+from waypost.records import Fact
+
+LEASE_MS = 2_000
+_handover: msgspec.msgpack.Decoder[ToSource | ToTarget] = msgspec.msgpack.Decoder(ToSource | ToTarget)
+TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap"}
+
+
+@dataclass(slots=True)
+class Faults:
+    """Chances from 0 to 1, and the longest delay of a handover message."""
+
+    loss: float = 0.0
+    double: float = 0.0
+    slow_ms: int = 0
+    answers: float = 0.0
+    """An answer of the registry gets lost; half the time the action was never done."""
+    writes: float = 0.0
+    """A store, changelog or log does not take what it is given, or does not say so."""
+
+
+class World:
+    """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``."""
+
+    def __init__(self, sites: dict[str, list[str]], seed: int | None = None) -> None:
+        self.clock = ManualClock(1_000)
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.faults = Faults()
+        self.registry = PlainRegistry()
+        self.logs = {SiteId(site): PlainLog() for site in sites}
+        self.logs_by_origin = {origin_of(site): log for site, log in self.logs.items()}
+        self.changelogs = {site: PlainChangelog() for site in sites}
+        self.facts: list[Fact] = []
+        self.trace: list[str] = []
+        self.story: list[str] = []
+        self.wrongs: list[str] = []
+        self.deliverers: dict[tuple[str, int], Engine] = {}
+        self.lose_next: Counter[str] = Counter()
+        """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
+        self.stall_next: dict[str, int] = {}
+        """Proxy -> how long its next claim is under way."""
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._scheduled = 0
+        self._connections = 0
+        neighbours = {site: tuple(SiteId(each) for each in sites if each != site) for site in sites}
+        self.nodes = {
+            name: Node(self, ProxyId(name), SiteId(site), neighbours[site])
+            for site, names in sites.items()
+            for name in names
+        }
+        self.links = [Link(self, SiteId(a), SiteId(b)) for a in sites for b in sites if a != b]
+        self.clients: dict[str, Client] = {}
+        for node in self.nodes.values():
+            node.start()
+        for link in self.links:
+            link.step()
+
+    # ------------------------------------------------------------ time
+
+    def delay(self, most_ms: int = 20) -> int:
+        return 1 if self.seed is None else self.chance.randint(1, max(1, most_ms))
+
+    def later(self, wait_ms: int, action: Callable[[], None]) -> None:
+        self._scheduled += 1
+        heapq.heappush(self._queue, (self.clock.now_ms() + wait_ms, self._scheduled, action))
+
+    def run(self, for_ms: int, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let time pass; return whether `until` came true."""
+        end = self.clock.now_ms() + for_ms
+        while self._queue and self._queue[0][0] <= end:
+            at, _, action = heapq.heappop(self._queue)
+            self.clock.time_ms = max(at, self.clock.time_ms)
+            action()
+            if until():
+                return True
+        self.clock.time_ms = end
+        return until()
+
+    # ------------------------------------------------------------ what is told
+
+    def note(self, line: str, *, tell: bool = False) -> None:
+        self.trace.append(f"{self.clock.now_ms():6} {line}")
+        if tell:
+            self.story.append(line)
+
+    def wrong(self, what: str) -> None:
+        self.wrongs.append(what)
+        self.note(f"WRONG {what}", tell=True)
+
+    def hash(self) -> str:
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+    # ------------------------------------------------------------ shared happenings
+
+    def chances(self, probability: float) -> bool:
+        return probability > 0 and self.chance.random() < probability
+
+    def appended(self, site: SiteId, records: list[Any]) -> list[int]:
+        offsets = self.logs[site].append(records)
+        for offset, record in zip(offsets, records, strict=True):
+            self.note(f"log {site}@{offset} {type(record).__name__} {_brief(record)}")
+        for node in self.nodes.values():
+            if node.site == site:
+                self.later(self.delay(), node.read)
+        return offsets
+
+    def registry_changed(self) -> None:
+        events, self.registry.events = self.registry.events, []
+        for event in events:
+            for node in self.nodes.values():
+                node.hear(event)
+
+    def connect(self, client: Client, name: str) -> Wire | None:
+        node = self.nodes[name]
+        if node.engine is None or not node.ready:
+            return None
+        self._connections += 1
+        wire = Wire(self, self._connections, client, node)
+        node.wires[wire.number] = wire
+        node.engine.client_connected(wire.number)
+        return wire
+
+    def client(self, name: str, session: str | None, at: str, window: int = 4000) -> Client:
+        client = self.clients[name] = Client(self, name, session, window)
+        client.go(at)
+        return client
+
+    def live_nodes(self, site: SiteId | None = None) -> list[Node]:
+        return [node for node in self.nodes.values() if node.ready and site in (None, node.site)]
+
+
+class Node:
+    """One proxy's process, its disk, and its shell: it performs the effects as node/node.py does."""
+
+    def __init__(self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...]) -> None:
+        self.world = world
+        self.proxy = proxy
+        self.site = site
+        self.settings = Settings(proxy, site, neighbours)
+        self.store = PlainStore()
+        self.engine: Engine | None = None
+        self.wires: dict[int, Wire] = {}
+        self.ready = False
+        self.deaf_until = 0
+        """Until then nothing passes between this proxy and the registry."""
+        self._lives = 0
+        self._heard_at = 0
+        self._append_at = 0
+        self._tick_at = 0
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        world = self.world
+        restored = self.store.load()
+        self._lives += 1
+        chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
+        life = Incarnation(f"{self.proxy}#{self._lives}")
+        self.engine = Engine(self.settings, world.clock, chance, life, restored)
+        self._heard_at = self._append_at = world.clock.now_ms()
+        self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
+        self.read()
+        self._live(len(world.logs[self.site]), life)
+        world.note(f"{self.proxy} starts", tell=True)
+
+    def crash(self, *, disk_lost: bool = False) -> None:
+        self.engine, self.ready = None, False
+        if disk_lost:
+            self.store = PlainStore()
+        self.world.note(f"{self.proxy} crashes{' and loses its disk' if disk_lost else ''}", tell=True)
+        for wire in list(self.wires.values()):
+            wire.close()
+
+    def _in(self, action: Callable[[Engine], None]) -> None:
+        """Step the engine, perform what comes out, and set the timer again."""
+        engine = self.engine
+        if engine is None:
+            return
+        action(engine)
+        while self.engine is engine and (wanted := engine.take_effects()):
+            for effect in wanted:
+                self._perform(effect)
+        self._arm(engine)
+
+    def _arm(self, engine: Engine) -> None:
+        now = self.world.clock.now_ms()
+        due = max(now + 1, engine.next_deadline())
+        if now < self._tick_at <= due:
+            return
+        self._tick_at = due
+
+        def tick() -> None:
+            if self.engine is engine and self._tick_at == due:
+                self._in(lambda engine: engine.tick())
+
+        self.world.later(due - now, tick)
+
+    def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
+        """Step the engine later, if it is still the same one."""
+        engine = self.engine
+        self.world.later(wait_ms, lambda: self._in(action) if self.engine is engine else None)
+
+    def read(self) -> None:
+        """Take the next records of the log."""
+        if self.engine is None:
+            return
+        log = self.world.logs[self.site]
+        start = self.engine.state.position
+        batch = log.read(start, start + self.world.delay(6) + 2)
+        if batch:
+            self._in(lambda engine: engine.log_batch(batch))
+            self.world.later(self.world.delay(4), self.read)
+
+    # ------------------------------------------------------------ leases
+
+    def _live(self, end: int, life: Incarnation) -> None:
+        """Announce a new life, once the log is read up to where it ended when we started."""
+        engine, world = self.engine, self.world
+        assert engine is not None
+        if engine.state.position < end or world.clock.now_ms() < self.deaf_until:
+            self._afterwards(10, lambda engine: self._live(end, life))
+            return
+        until = world.clock.now_ms() + LEASE_MS
+        row = ProxyRow(proxy=self.proxy, incarnation=life, site=self.site, url=self.proxy, changelog=self.site)
+        world.registry.announce(row, until)
+        world.registry_changed()
+        self.ready = True
+        self._afterwards(0, lambda engine: engine.lease_granted(life, until))
+        self._afterwards(LEASE_MS // 3, lambda engine: self._renew(life))
+
+    def _renew(self, life: Incarnation) -> None:
+        now = self.world.clock.now_ms()
+        if now >= self.deaf_until:
+            self.world.registry.expire(now)
+            held = self.world.registry.renew(self.proxy, life, now + LEASE_MS)
+            self.world.registry_changed()
+            if not held:
+                self.ready = False
+                self._in(lambda engine: engine.lease_lost())
+                self._lives += 1
+                self._live(0, Incarnation(f"{self.proxy}#{self._lives}"))
+                return
+            self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
+        self._afterwards(LEASE_MS // 3, lambda engine: self._renew(life))
+
+    def hear(self, event: RegistryEvent) -> None:
+        """The watch: in order, after a while."""
+        now = self.world.clock.now_ms()
+        self._heard_at = max(self._heard_at, now + self.world.delay(30), self.deaf_until)
+        self._afterwards(self._heard_at - now, lambda engine: engine.registry_event(event))
+
+    # ------------------------------------------------------------ effects
+
+    def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.Send():
+                self._send(effect)
+            case effects.Hangup():
+                if effect.connection in self.wires:
+                    self.wires[effect.connection].close()
+            case effects.SendPeer():
+                self._send_peer(effect)
+            case effects.Attest():
+                self._attest(effect)
+            case effects.CreateRow() | effects.ClaimRow() | effects.ReadRow():
+                self._ask_registry(effect)
+            case effects.Append():
+                self._append(effect)
+            case effects.Save() | effects.LoadEntries():
+                self._use_store(effect)
+            case effects.PutCheckpoint():
+                self._put(effect)
+            case effects.FindCheckpoint() | effects.FetchHistory():
+                self._look_up(effect)
+
+    def _send(self, effect: effects.Send) -> None:
+        wire = self.wires.get(effect.connection)
+        if wire is None:
+            return
+        if isinstance(effect.message, DeliverEncoded):
+            wire.client.delivered_by(self, effect.message.epoch)
+        wire.to_client(effect.message)
+
+    def _send_peer(self, effect: effects.SendPeer) -> None:
+        world, kind = self.world, type(effect.message).__name__
+        world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
+        faults = world.faults
+        if world.lose_next[kind] or world.chances(faults.loss):
+            world.lose_next[kind] -= bool(world.lose_next[kind])
+            world.note(f"  lost {kind}", tell=True)
+            return
+        data = msgspec.msgpack.encode(effect.message)
+        for _ in range(1 + world.chances(faults.double)):
+            wait = world.delay() + (world.chance.randint(0, faults.slow_ms) if faults.slow_ms else 0)
+            world.later(wait, lambda: self._reach(effect.proxy, data))
+
+    def _reach(self, proxy: ProxyId, data: bytes) -> None:
+        self.world.nodes[proxy]._in(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
+
+    def _attest(self, effect: effects.Attest) -> None:
+        for fact in effect.facts:
+            self.world.facts.append(fact)
+            if fact.kind in TOLD_FACTS:
+                self.world.note(_told(fact), tell=True)
+        self._afterwards(self.world.delay(), lambda engine: effect.then(None))
+
+    def _ask_registry(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> None:
+        world, answering = self.world, f"answer {self.proxy}"
+        writes = not isinstance(effect, effects.ReadRow)
+        stalled = world.stall_next.pop(self.proxy, 0) if writes else 0
+        engine = self.engine
+
+        def act() -> None:
+            lost = world.chances(world.faults.answers)
+            if writes and world.lose_next[answering]:
+                world.lose_next[answering] -= 1
+                lost = True
+            answer: object = None
+            if world.clock.now_ms() < self.deaf_until or (lost and world.seed is not None and world.chances(0.5)):
+                lost = True
+            else:
+                answer = self._act(effect)
+                world.registry_changed()
+            if lost:
+                world.note(f"{self.proxy} has no answer from the registry", tell=True)
+                answer = RegistryUnavailable("no answer")
+            if self.engine is engine:
+                self._afterwards(world.delay(), lambda engine: effect.then(answer))  # type: ignore[arg-type]
+
+        world.later(world.delay() + stalled, act)
+
+    def _act(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> object:
+        registry = self.world.registry
+        if isinstance(effect, effects.ReadRow):
+            return registry.owners.get(effect.session)
+        new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
+        answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
+        word = "takes" if answer.won else "does not get"
+        self.world.note(f"{new.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
+        return answer
+
+    def _append(self, effect: effects.Append) -> None:
+        """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
+        world, now = self.world, self.world.clock.now_ms()
+        self._append_at = max(self._append_at, now + world.delay())
+        failed = world.chances(world.faults.writes)
+        done = not failed or world.chances(0.5)
+        engine = self.engine
+
+        def act() -> None:
+            answer: Any = world.appended(self.site, list(effect.records)) if done else None
+            if failed:
+                answer = LogUnavailable("no answer")
+            if self.engine is engine:
+                self._afterwards(world.delay(), lambda engine: effect.then(answer))
+
+        world.later(self._append_at - now, act)
+
+    def _use_store(self, effect: effects.Save | effects.LoadEntries) -> None:
+        failed = isinstance(effect, effects.Save) and self.world.chances(self.world.faults.writes)
+
+        def act(engine: Engine) -> None:
+            if failed:
+                effect.then(StoreFailed("the disk is full"))  # type: ignore[arg-type]
+            elif isinstance(effect, effects.Save):
+                self.store.apply(effect.batch)
+                effect.then(None)
+            else:
+                effect.then(self.store.entries(effect.session, effect.after, effect.limit))
+
+        self._afterwards(self.world.delay(), act)
+
+    def _put(self, effect: effects.PutCheckpoint) -> None:
+        engine, world = self.engine, self.world
+        error: WaypostError | None = LogUnavailable("no answer") if world.chances(world.faults.writes) else None
+
+        def act() -> None:
+            if error is None:
+                world.changelogs[self.site].put(effect.checkpoint)
+            if self.engine is engine:
+                self._afterwards(world.delay(), lambda engine: effect.then(error))
+
+        world.later(world.delay(), act)
+
+    def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
+        world = self.world
+
+        def act(engine: Engine) -> None:
+            if isinstance(effect, effects.FetchHistory):
+                up = effect.site == self.site or world.live_nodes(effect.site)
+                answer: Any = history(world, effect) if up else RegistryUnavailable("nobody there")
+                self._afterwards(world.delay(), lambda engine: effect.then(answer))
+            else:
+                known = sorted({self.site, *engine.context.changelogs})
+                found = [world.changelogs[site].latest(effect.session) for site in known]
+                best = max((each for each in found if each), key=lambda each: each.rank, default=None)
+                self._afterwards(world.delay(), lambda engine: effect.then(effects.FoundCheckpoint(best, True)))
+
+        self._afterwards(world.delay(), act)
+
+
+def _told(fact: Fact) -> str:
+    what = {
+        "owned": f"serves {fact.session} at epoch {fact.epoch} ({fact.reason})",
+        "released": f"lets go of {fact.session} at epoch {fact.epoch}",
+        "handover": f"is {fact.reason}",
+        "effective": f"promises {fact.subscription} above {_where(fact.frontier)}",
+        "unsubscribed": f"ends {fact.subscription} at {_where(fact.frontier)}",
+        "gap": f"reports a gap {fact.offsets} of {fact.origin}",
+    }
+    return f"{fact.proxy} {what[fact.kind]}"
+
+
+def _where(frontier: dict[str, int]) -> str:
+    return " ".join(f"{origin}:{offset}" for origin, offset in sorted(frontier.items()))
+
+
+def _brief(record: Any) -> str:
+    fields = ("link", "link_epoch", "origin", "offset", "upto", "above", "proxy", "session", "producer", "sequence")
+    shown = [f"{name}={getattr(record, name)}" for name in fields if hasattr(record, name)]
+    for name in ("expression", "expressions", "installation", "installations"):
+        if hasattr(record, name):
+            shown.append(f"{name}={getattr(record, name)}")
+    return " ".join(shown)

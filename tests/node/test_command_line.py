@@ -1,0 +1,88 @@
+"""The command line, as a process: one-line errors, exit statuses, JSON on demand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WAYPOST = str(Path(sys.executable).with_name("waypost"))
+
+
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([WAYPOST, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("expression", "notification", "word"),
+    [
+        ("dep_delay > 30", '{"dep_delay": 45}', "true"),
+        ("dep_delay > 30", '{"dep_delay": 5}', "false"),
+        ("dep_delay > 30", "{}", "bottom"),
+        ("int64(n)", '{"n": 3000000000}', "true"),
+        ("int32(n)", '{"n": 3}', "true"),
+    ],
+)
+def test_match_prints_one_word(expression: str, notification: str, word: str) -> None:
+    done = run("match", expression, notification)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{word}\n", "", 0)
+
+
+def test_a_bad_expression_is_one_line_with_its_place_marked() -> None:
+    done = run("match", "b == 1 && a==1", "{}")
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert lines[0].startswith("error: PARSE_ERROR at 10: ")
+    assert lines[2].index("^") - lines[1].index("b == 1") == 10
+
+
+def test_batch_answers_every_line_with_one_line() -> None:
+    lines = [
+        '{"expr": "a == 1", "notification": {"a": {"int32": 1}}}',
+        '{"expr": "a ==", "notification": {}}',
+        "no JSON",
+        '{"expr": "nan(r)", "notification": {"r": {"real64": "nan"}}}',
+    ]
+    done = run("match", "--batch", "-", stdin="\n".join(lines))
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert [answer["result"] for answer in answers] == ["true", "error", "error", "true"]
+    assert (answers[1]["code"], answers[1]["offset"]) == ("PARSE_ERROR", 4)
+
+
+def test_errors_are_json_where_json_is_asked_for() -> None:
+    done = run("match", "nosuch(a)", "{}", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["offset"], done.returncode) == ("UNKNOWN_FUNC", 0, 2)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["nosuch"], 2),
+        (["sub"], 2),
+        (["match", "a == 1"], 2),
+        (["match", "--batch", "/no/such/file"], 5),
+        (["pub", "noequals", "--proxy", "ws://127.0.0.1:1"], 2),
+        (["pub", "n:int32=much", "--proxy", "ws://127.0.0.1:1"], 2),
+        (["serve", "--port", "70000"], 2),
+        (["sessions", "ls", "--proxy", "ws://127.0.0.1:1"], 3),
+        (["audit", "/no/such/folder"], 2),
+    ],
+)
+def test_wrong_usage_is_one_line_and_a_status(arguments: list[str], status: int) -> None:
+    done = run(*arguments)
+    assert done.returncode == status
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_help_lists_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for command in ("serve", "sub", "pub", "match", "sessions", "audit", "demo"):
+        assert f"  {command} " in done.stdout

@@ -1,0 +1,342 @@
+"""The audit as a detector: every anomaly that was planted is found, with its count, and nothing else is.
+
+All are planted in one run, each in a session, a writer or a site of its own, beside sessions that are in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.audit import judge
+from spark.source import locate
+from spark.verdict import Finding, Verdict
+from tests.spark.runs import Run, origin
+from waypost.identity import Coordinate, Incarnation, Origin
+from waypost.notification import Notification
+from waypost.records import Fact, Published, encode_fact
+
+A, B, C, D, E = (origin(site) for site in "ABCDE")
+NOTHING = {A: -1, B: -1}
+EVERYTHING = {A: 10_000, B: 10_000, C: 10_000, D: 10_000, E: 10_000}
+WANTED = "topic == 'x'"
+
+
+class Planting:
+    """The run, and what is expected to be found in it."""
+
+    def __init__(self) -> None:
+        self.run = Run()
+        self.expected: Counter[tuple[str, str]] = Counter()
+        self.mine = [self.run.publish("A", topic="x", n=n) for n in range(8)]
+        self.far = [self.run.publish("B", topic="x", n=n) for n in range(3)]
+        self.unwanted = self.run.publish("A", topic="y")
+        self.first_try = self.run.publish("A", "w", 1, topic="retried")
+        self.second_try = self.run.publish("B", "w", 1, topic="retried")
+
+    def expect(self, code: str, where: str, count: int = 1) -> None:
+        self.expected[code, where] += count
+
+    def session(self, name: str, expression: str = WANTED, above: dict[str, int] | None = None) -> str:
+        """Subscribe; everything up to the end will have been handed over."""
+        self.run.subscribe(name, expression, NOTHING if above is None else above)
+        self.run.drain(name, EVERYTHING)
+        return name
+
+    def got(self, session: str, *missing: int, epoch: int = 1, proxy: str = "a") -> None:
+        """Let the session receive everything but those of `mine`."""
+        mine = [each for n, each in enumerate(self.mine) if n not in missing]
+        self.run.receive(session, *mine, *self.far, epoch=epoch, proxy=proxy)
+
+    # ---- what is lost
+
+    def losses(self) -> None:
+        run, mine = self.run, self.mine
+        run.own(self.session("lost"), "a", 1)
+        self.got("lost", 2, 5)
+        self.expect("L1", "lost", 2)
+        # A session nobody ever received anything for is owed to somebody all the same.
+        run.subscribe("nobody", WANTED, {A: mine[5].offset})
+        self.expect("L3", "nobody", 2)
+        # One receiver of two has all.
+        self.session("half")
+        self.got("half")
+        run.receive("half", *mine[1:], *self.far, receiver="r2")
+        run.drain("half", EVERYTHING, "r2")
+        self.expect("L1", "half")
+        # Undrained; and drained, but with a hole in what the receiver wrote.
+        run.subscribe("unseen", WANTED, NOTHING)
+        self.got("unseen", 7)
+        self.expect("L3", "unseen")
+        self.session("torn")
+        self.got("torn", 3)
+        del run.journals["torn/r"][1]
+        self.expect("A1", "torn/r")
+        self.expect("L3", "torn", 8)
+        run.subscribe("behind", WANTED, NOTHING)
+        self.got("behind", 1, 6)
+        run.drain("behind", {A: mine[3].offset, B: 10_000})
+        self.expect("L1", "behind")
+        self.expect("L3", "behind")
+
+    def losses_in_handovers(self) -> None:
+        run, mine = self.run, self.mine
+        for session, reason in (("moved", "handover"), ("failed over", "failover"), ("restarted", "restart")):
+            run.own(self.session(session), "a", 1)
+            run.receive(session, *mine[:3], *self.far)
+            run.own(session, "b", 2, reason)
+            run.receive(session, *mine[4:], epoch=2, proxy="b")
+            self.expect("L1" if reason == "restart" else "L2", session)
+        # Lost in the first epoch, and nothing to do with the later handover.
+        run.own(self.session("before"), "a", 1)
+        run.receive("before", mine[0], *mine[2:5], *self.far)
+        run.own("before", "b", 2, "handover")
+        run.receive("before", *mine[5:], epoch=2, proxy="b")
+        self.expect("L1", "before")
+        # Nothing came any more after the handover.
+        run.own(self.session("silent"), "a", 1)
+        run.receive("silent", *mine[:6], *self.far)
+        run.own("silent", "b", 2, "handover")
+        self.expect("L2", "silent", 2)
+
+    def excuses(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("expired")
+        self.got("expired", 1, 2)
+        run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], reason="ttl")
+        self.expect("L4", "expired")
+        self.expect("L1", "expired")
+        self.session("gap")
+        self.got("gap", 1, 2, 5)
+        run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], reason="retention")
+        self.expect("G1", "gap")
+        self.expect("L1", "gap")
+        # One receiver left for good, before it had everything.
+        self.session("left")
+        self.got("left")
+        run.attest("attached", "left", receiver="r2")
+        run.receive("left", *mine[:6], *self.far, receiver="r2")
+        run.attest("attached", "left", receiver="r2", reason="forgotten")
+        self.expect("L4", "left", 2)
+        # An id of two coordinates is lost once, and only if both are.
+        self.session("retried", "topic == 'retried'")
+        self.expect("L1", "retried")
+        self.session("retried and had", "topic == 'retried'")
+        run.receive("retried and had", self.second_try)
+
+    # ---- what came too often, wrongly, or in the wrong order
+
+    def repeats(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("again")
+        self.got("again")
+        run.receive("again", mine[1], mine[2])
+        self.expect("D1", "again", 2)
+        self.session("again elsewhere")
+        self.got("again elsewhere")
+        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        self.expect("D2", "again elsewhere")
+        self.expect("D1", "again elsewhere")
+        self.session("again by its other coordinate", "topic == 'retried'")
+        run.receive("again by its other coordinate", self.first_try, self.second_try)
+        self.expect("D1", "again by its other coordinate")
+
+    def inventions(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("phantom")
+        self.got("phantom")
+        run.receive("phantom", Coordinate(Origin(A), 5_000), Coordinate(Origin(B), 5_000))
+        self.expect("P1", "phantom", 2)
+        self.session("mismatch")
+        self.got("mismatch")
+        run.receive("mismatch", self.unwanted)
+        self.expect("P3", "mismatch")
+        run.subscribe("too early", WANTED, {A: mine[4].offset, B: 10_000}, epoch=3)
+        run.receive("too early", mine[4], epoch=2)
+        run.receive("too early", *mine[5:], epoch=3)
+        self.expect("P3", "too early")
+        self.session("out of life")
+        run.attest("unsubscribed", "out of life", subscription="s1", frontier={A: mine[2].offset})
+        run.receive("out of life", *mine[:5])
+        self.expect("P4", "out of life", 2)
+        self.session("altered")
+        self.got("altered", 0)
+        run.receive("altered", mine[0], digest=7, life="second")
+        self.expect("P5", "altered")
+        run.forward("A", self.far[0])
+        run.forward("A", self.far[1], b"\x80")
+        run.forward("A", Coordinate(Origin(B), 6_000))
+        self.expect("P5", "A")
+        self.expect("P1", "A")
+
+    def disorder(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("disorder")
+        run.receive("disorder", mine[0], mine[2], mine[1], *mine[3:], *self.far)
+        self.expect("O1", "disorder")
+        self.session("disorder over a handover")
+        run.receive("disorder over a handover", mine[0], mine[2])
+        run.receive("disorder over a handover", mine[1], *mine[3:], *self.far, epoch=2, proxy="b")
+        self.expect("O3", "disorder over a handover")
+        self.session("stale")
+        run.receive("stale", *mine[:2])
+        run.receive("stale", mine[2], epoch=2, proxy="b")
+        run.receive("stale", mine[3])
+        run.receive("stale", *mine[4:], *self.far, epoch=2, proxy="b")
+        self.expect("H1", "stale")
+        self.session("split")
+        self.got("split")
+        run.own("split", "a", 1)
+        run.own("split", "a", 1)
+        run.own("split", "b", 2)
+        run.own("split", "c", 2)
+        self.expect("H2", "split")
+
+    # ---- what the evidence itself lacks
+
+    def damage(self) -> None:
+        run = self.run
+        for n in range(6):
+            run.publish("C", topic="x", n=n)
+        self.session("over a hole", WANTED, {C: -1})
+        run.receive("over a hole", *(Coordinate(Origin(C), n) for n in range(6)))
+        del run.logs["C"][2], run.logs["C"][3]
+        self.expect("A1", "C")
+        run.publish("D", topic="x")
+        self.expect("A4", "D")
+        self.session("far", WANTED, {E: -1, D: -1})
+        run.receive("far", Coordinate(Origin(E), 4), Coordinate(Origin(D), 40))
+        self.expect("A4", "E")
+        self.expect("L3", "far")
+        run.append("B", b"\xc1")
+        run.append("B", Published("p", Incarnation("i"), 99, 0, b"\xc1"))
+        self.expect("A2", "B", 2)
+
+    def bad_facts(self) -> None:
+        run, journal = self.run, self.run.journals
+        first = run.fact("repeating", "opened")
+        run.fact("repeating", "opened")
+        journal["repeating"] += [first, Fact("repeating", 2, 5, "opened"), Fact("repeating", 3, 0, "closed")]
+        self.expect("D4", "repeating")
+        self.expect("A2", "repeating")
+        journal["unclosed"].append(Fact("unclosed", 1, 0, "opened"))
+        self.expect("A1", "unclosed")
+        text = encode_fact(Fact("half", 1, 0, "received"))
+        journal["half"] += [text[: len(text) // 2], b"[]", b'{"writer":"half"}', b""]
+        self.expect("A2", "", 3)
+        self.session("uneven")
+        self.got("uneven")
+        run.fact("uneven/r", "received", session="uneven", receiver="r", epoch=1, origin=A, digests=[1])
+        self.expect("A2", "uneven")
+        run.subscribe("unreadable", "topic ==", NOTHING)
+        run.receive("unreadable", self.mine[0])
+        self.expect("A2", "unreadable")
+        run.subscribe("undecided", WANTED, NOTHING)
+        run.attest("subscribed", "undecided", subscription="s1", expression="topic == 'y'")
+        self.expect("A2", "undecided")
+        run.attest("effective", "unasked", subscription="s1", frontier=NOTHING)
+        self.expect("A2", "unasked")
+
+    def acknowledgements(self) -> None:
+        there = [each.offset for each in self.mine]
+        self.run.fact("proxies", "acknowledged", origin=A, offsets=[*there, 7_000, 7_001])
+        self.expect("L1", "proxies", 2)
+        self.run.fact("asked twice", "acknowledged", origin=C, offsets=[0, 1, 2])
+        self.run.fact("asked twice", "acknowledged", origin=D, offsets=[0, 50])
+        self.expect("L3", "asked twice", 2)
+
+    def in_order(self) -> None:
+        for n in range(3):
+            self.got(self.session(f"in order {n}"))
+
+
+def planted() -> Planting:
+    planting = Planting()
+    planting.losses()
+    planting.losses_in_handovers()
+    planting.excuses()
+    planting.repeats()
+    planting.inventions()
+    planting.disorder()
+    planting.damage()
+    planting.acknowledgements()
+    planting.in_order()
+    planting.bad_facts()
+    # Written last, and so that nothing is written after them.
+    raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half")}
+    planting.run.end(but=("D",))
+    planting.run.journals.update(raw)
+    return planting
+
+
+@pytest.fixture(scope="module")
+def planting() -> Planting:
+    return planted()
+
+
+@pytest.fixture(scope="module")
+def verdict(spark: SparkSession, planting: Planting, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdict]:
+    yield judge(spark, locate(str(planting.run.write(tmp_path_factory.mktemp("planted")))))
+
+
+def where(finding: Finding) -> str:
+    return str(finding.get("session") or finding.get("writer") or finding.get("site") or "")
+
+
+def test_each_anomaly_is_found_where_it_was_planted_and_nothing_else(planting: Planting, verdict: Verdict) -> None:
+    found = Counter((finding["code"], where(finding)) for finding in verdict.examples)
+    assert found == planting.expected
+
+
+def test_the_counts_are_exact_and_the_run_is_violated(planting: Planting, verdict: Verdict) -> None:
+    expected: Counter[str] = Counter()
+    for (code, _), count in planting.expected.items():
+        expected[code] += count
+    assert verdict.counts == dict(expected)
+    assert verdict.verdict == "violated"
+    assert verdict.lost == expected["L1"] + expected["L2"]
+    assert verdict.duplicated == expected["D1"] + expected["D2"]
+
+
+def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: Planting, verdict: Verdict) -> None:
+    (moved,) = (each for each in verdict.examples if where(each) == "moved")
+    lost = planting.mine[3]
+    assert moved == {
+        "code": "L2",
+        "session": "moved",
+        "receiver": "r",
+        "producer": "p",
+        "incarnation": "life",
+        "sequence": 4,
+        "origin": lost.origin,
+        "offset": lost.offset,
+        "other_epoch": 1,
+        "other_proxy": "a",
+        "epoch": 2,
+        "proxy": "b",
+        "note": "epoch 2 went to b by handover",
+    }
+    (again,) = (each for each in verdict.examples if each["code"] == "D2")
+    assert (again["epoch"], again["proxy"], again["other_epoch"], again["other_proxy"]) == (2, "b", 1, "a")
+    assert (again["origin"], again["offset"]) == planting.mine[1]
+    (altered,) = (each for each in verdict.examples if where(each) == "altered")
+    assert (altered["writer"], altered["number"]) == ("altered/rsecond", 1)
+
+
+def test_an_open_horizon_makes_the_verdict_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run()
+    mine = [run.publish("A", topic="x", n=n) for n in range(4)]
+    run.subscribe("s", WANTED, {A: -1})
+    run.receive("s", *mine[:2])
+    for writer in list(run.journals):
+        run.fact(writer, "closed")
+    verdict = judge(spark, locate(str(run.write(tmp_path))))
+    assert verdict.verdict == "unknown"
+    assert verdict.counts == {"L3": 2, "A4": 1}
+    assert verdict.published == 4
+    assert Notification({"topic": "x"}).body  # the run was built by the service's own codec

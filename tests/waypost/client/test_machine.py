@@ -1,0 +1,209 @@
+"""The client's machine: what it says, what it drops, what it says again."""
+
+from __future__ import annotations
+
+import zlib
+
+from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Retry
+from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
+from waypost.limits import MAX_PUBLISH_BATCH
+from waypost.messages import (
+    Acknowledge,
+    Acknowledged,
+    Attach,
+    Attached,
+    Attested,
+    Deliver,
+    Delivery,
+    Hello,
+    Moved,
+    Problem,
+    Publish,
+    Subscribe,
+    Subscribed,
+    Wait,
+    Welcome,
+)
+
+A, B = Origin("A/0"), Origin("B/0")
+SUB = SubscriptionId("s")
+
+
+def entry(origin: Origin, offset: int, sequence: int | None = None, producer: str = "p") -> Delivery:
+    number = offset if sequence is None else sequence
+    return Delivery(origin, offset, producer, Incarnation("i"), number, 0, b"\x80")
+
+
+def deliver(epoch: int, through: int, *entries: Delivery) -> Deliver:
+    return Deliver(Epoch(epoch), through, [(SUB,)], [0] * len(entries), list(entries))
+
+
+def attached_machine(state: ReceiverState | None = None, epoch: int = 1) -> ClientMachine:
+    machine = ClientMachine("c", SessionId("s"), state=state)
+    connect(machine, epoch)
+    machine.take_messages()
+    machine.take_told()
+    return machine
+
+
+def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
+    machine.connected()
+    machine.message(Welcome(1, ProxyId(proxy), SiteId("A")))
+    machine.message(Attached(SessionId("s"), Epoch(epoch), ProxyId(proxy), SiteId("A"), {}, 0))
+
+
+def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
+    taken = []
+    while batch := machine.take():
+        taken += [(each.origin, each.offset) for each, _ in batch]
+    return taken
+
+
+def test_a_connection_begins_with_hello_and_the_frontier() -> None:
+    state = ReceiverState(frontier={A: 7})
+    machine = ClientMachine("c", SessionId("s"), state=state)
+    machine.connected()
+    hello, attach = machine.take_messages()
+    assert isinstance(hello, Hello)
+    assert isinstance(attach, Attach)
+    assert attach.frontier == {A: 7}
+
+
+def test_what_lies_at_or_below_the_frontier_is_dropped() -> None:
+    machine = attached_machine(ReceiverState(frontier={A: 5}))
+    machine.message(deliver(1, 3, entry(A, 4), entry(A, 5), entry(A, 6)))
+    assert given(machine) == [(A, 6)]
+    assert machine.duplicates_dropped == 2
+
+
+def test_a_retried_publish_with_another_coordinate_is_dropped_by_its_id() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 2, entry(A, 4, sequence=1), entry(B, 9, sequence=1)))
+    assert given(machine) == [(A, 4)]
+    assert machine.state.frontier == {A: 4, B: 9}
+
+
+def test_a_delivery_of_an_older_epoch_means_nothing() -> None:
+    machine = attached_machine(epoch=3)
+    machine.message(deliver(3, 1, entry(A, 1)))
+    machine.message(deliver(2, 9, entry(A, 2)))
+    assert given(machine) == [(A, 1)]
+    assert machine.state.frontier == {A: 1}
+
+
+def test_a_batch_is_acknowledged_when_the_application_asks_for_the_next_one() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 5, entry(A, 1)))
+    assert machine.take()
+    assert machine.take_messages() == []
+    machine.take()
+    (acknowledge,) = machine.take_messages()
+    assert isinstance(acknowledge, Acknowledge)
+    assert acknowledge.through == 5
+
+
+def test_a_batch_of_repeats_only_is_acknowledged_at_once() -> None:
+    machine = attached_machine(ReceiverState(frontier={A: 9}))
+    machine.message(deliver(1, 4, entry(A, 3)))
+    (acknowledge,) = machine.take_messages()
+    assert isinstance(acknowledge, Acknowledge)
+    assert acknowledge.through == 4
+
+
+def test_attestations_are_one_per_origin_with_digests_and_are_repeated_until_confirmed() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 3, entry(A, 1, 1), entry(B, 5, 2), entry(A, 2, 3)))
+    given(machine)
+    (acknowledge,) = machine.take_messages()
+    assert isinstance(acknowledge, Acknowledge)
+    said = [(each.number, each.origin, each.offsets) for each in acknowledge.attestations]
+    assert said == [(1, A, [1, 2]), (2, B, [5])]
+    assert acknowledge.attestations[0].digests == [zlib.crc32(b"\x80")] * 2
+    machine.message(Attested(1))
+    machine.disconnected()
+    connect(machine, epoch=2)
+    again = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
+    assert [[each.number for each in message.attestations] for message in again] == [[2]]
+
+
+def test_an_acknowledgement_never_goes_to_another_connection_than_its_delivery() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 7, entry(A, 1)))
+    assert machine.take()
+    machine.disconnected()
+    connect(machine, epoch=2)
+    machine.take_messages()
+    machine.take()
+    assert not [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.through]
+
+
+def test_unacknowledged_publishes_are_sent_again_in_order_on_the_next_connection() -> None:
+    machine = attached_machine()
+    for _ in range(2):
+        machine.publish(b"x")
+        machine.flush()
+    first = [each for each in machine.take_messages() if isinstance(each, Publish)]
+    machine.message(Acknowledged(0, A, [10]))
+    machine.disconnected()
+    connect(machine)
+    second = [each for each in machine.take_messages() if isinstance(each, Publish)]
+    assert [each.first for each in first] == [0, 1]
+    assert [each.first for each in second] == [1]
+    assert second[0].incarnation == first[0].incarnation
+
+
+def test_publishes_are_told_their_coordinates() -> None:
+    machine = attached_machine()
+    machine.publish(b"x")
+    machine.publish(b"y")
+    machine.flush()
+    machine.message(Acknowledged(0, A, [10, 11]))
+    told = [each for each in machine.take_told() if isinstance(each, Published)]
+    assert [(each.sequence, each.coordinate) for each in told] == [(0, Coordinate(A, 10)), (1, Coordinate(A, 11))]
+
+
+def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not() -> None:
+    machine = attached_machine()
+    machine.publish(b"x")
+    machine.flush()
+    machine.take_messages()
+    machine.message(Problem("LOG_UNAVAILABLE", "away", None, "0"))
+    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0]
+    machine.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", "0"))
+    (told,) = [each for each in machine.take_told() if isinstance(each, Published)]
+    assert told.error is not None
+    assert told.error.code == "BAD_NOTIFICATION"
+
+
+def test_frames_of_publishes_are_bounded() -> None:
+    machine = attached_machine()
+    for _ in range(MAX_PUBLISH_BATCH + 1):
+        machine.publish(b"x")
+    machine.flush()
+    sizes = [len(each.bodies) for each in machine.take_messages() if isinstance(each, Publish)]
+    assert sizes == [MAX_PUBLISH_BATCH, 1]
+
+
+def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() -> None:
+    machine = attached_machine()
+    machine.subscribe(SUB, "a == 1")
+    assert [type(each) for each in machine.take_messages()] == [Subscribe]
+    machine.message(Problem("NOT_SERVED", "moving", None, SUB))
+    machine.disconnected()
+    connect(machine, epoch=2)
+    assert Subscribe in [type(each) for each in machine.take_messages()]
+    machine.message(Subscribed(SUB))
+    assert Outcome(SUB, None) in machine.take_told()
+    machine.disconnected()
+    connect(machine, epoch=3)
+    assert Subscribe not in [type(each) for each in machine.take_messages()]
+
+
+def test_moved_and_wait_are_told_to_the_shell_and_end_the_attachment() -> None:
+    machine = attached_machine()
+    machine.message(Moved(SessionId("s"), ProxyId("b"), "ws://b"))
+    machine.message(deliver(1, 1, entry(A, 1)))
+    assert machine.take_told() == [Redirected(ProxyId("b"), "ws://b")]
+    assert given(machine) == []
+    machine.message(Wait("later", 250))
+    assert machine.take_told() == [Retry("later", 250)]
