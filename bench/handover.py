@@ -17,12 +17,14 @@ from pathlib import Path
 import waypost
 from bench.measured import Row, quantile
 from chaos.cluster import Cluster, Place, ProxyProcess
+from waypost.identity import Coordinate
 from waypost.notification import Notification
 
 TIMES = 30
 REPEATS = 3
 STORED = 1_000
-BODY = Notification({"kind": "bench", "text": "x" * 160})
+STORE_S = 30.0
+QUIET_S = 0.15
 FLAGS = {"no-discovery": ""}
 LINKS = [("A", "B")]
 
@@ -67,7 +69,7 @@ async def measure(cluster: Cluster, case: Case) -> list[Row]:
     here, there = (cluster.proxies[name] for name in case.pair)
     moves = [here, there] * (REPEATS * TIMES)
     async with waypost.produce("bench", proxy=here.url) as producer:
-        roamer = Roamer(f"bench/{int(case.far)}-{case.stored}")
+        roamer = Roamer(f"bench/{case.pair[1]}-{case.stored}")
         await roamer.begin(here, sorted({f"{here.site}/0", f"{there.site}/0"}))
         taken: list[float] = []
         for source, target in pairwise(moves[: REPEATS * TIMES + 1]):
@@ -84,25 +86,28 @@ async def measure(cluster: Cluster, case: Case) -> list[Row]:
 class Roamer:
     """A client that moves, and keeps its place."""
 
-    def __init__(self, session: str) -> None:
-        self._session = session
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._body = Notification({"kind": name, "text": "x" * 160})
         self._place = waypost.ReceiverState()
 
     async def begin(self, proxy: ProxyProcess, origins: list[str]) -> None:
-        async with waypost.attach(self._session, proxy=proxy.url, state=self._place) as session:
-            await session.until_effective(await session.subscribe('kind == "bench"'), origins)
+        async with waypost.attach(self._name, proxy=proxy.url, state=self._place) as session:
+            await session.until_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
 
     async def be_owed(self, producer: waypost.Session, owner: ProxyProcess, count: int) -> None:
-        """Publish while the client is away, and wait until the session has it all."""
-        await asyncio.gather(*[await producer.publish_soon(BODY) for _ in range(count)])
-        while await asyncio.to_thread(_stored, owner, self._session) != count:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        """Publish while the client is away, and wait until the session's owner has read it all."""
+        if count:
+            safe = await asyncio.gather(*[await producer.publish_soon(self._body) for _ in range(count)])
+            async with asyncio.timeout(STORE_S):
+                while not await asyncio.to_thread(_has_read, owner, safe[-1]):
+                    await asyncio.sleep(0.01)
+        await asyncio.sleep(QUIET_S)
 
     async def move(self, target: ProxyProcess, owed: int) -> float:
         """Return the milliseconds from attach to the first delivery; then take the rest and leave."""
         began = time.perf_counter()
-        async with waypost.attach(self._session, proxy=target.url, state=self._place) as session:
+        async with waypost.attach(self._name, proxy=target.url, state=self._place) as session:
             await session.until_attached()
             batches = session.batches()
             got = len(await anext(batches)) if owed else 0
@@ -112,6 +117,5 @@ class Roamer:
         return ms
 
 
-def _stored(proxy: ProxyProcess, session: str) -> int | None:
-    rows = proxy.ask("/v1/sessions")["sessions"]
-    return next((row["stored"] for row in rows if row["session"] == session), None)
+def _has_read(proxy: ProxyProcess, coordinate: Coordinate) -> bool:
+    return bool(proxy.ask("/v1/status")["frontier"].get(coordinate.origin, -1) >= coordinate.offset)

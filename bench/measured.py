@@ -39,8 +39,7 @@ def show(rows: Sequence[Row]) -> str:
     """Return the rows as a plain table."""
     cells = [("what", "median", "spread", "n", "unit", "goal", "note")]
     cells += [
-        (row.name, _number(row.median), row.spread, str(len(row.values)), row.unit, row.goal, row.note)
-        for row in rows
+        (row.name, _number(row.median), row.spread, str(len(row.values)), row.unit, row.goal, row.note) for row in rows
     ]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return "\n".join("  ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) for line in cells)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from time import monotonic
 
 import structlog
@@ -24,7 +26,7 @@ from node.peers import Peers
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import LINK_BATCH, LINK_WINDOW, LOG_BATCH
-from waypost.records import Asked
+from waypost.records import Asked, Record
 from waypost.subscription import parse
 
 log = structlog.get_logger("waypost")
@@ -175,6 +177,7 @@ class LinkOut:
         opening: LinkOpen,
         state: SiteState,
         start: Position,
+        position: Callable[[], int],
         log: SiteLog,
         peers: Peers,
         moved: Bell,
@@ -186,6 +189,8 @@ class LinkOut:
         self._number = 0
         self._spoke_at = 0.0
         self._sender = LinkSender(state, opening.site, opening.epoch, opening.frontier, opening.installations, start)
+        self._position = position
+        self._live: deque[tuple[int, Record]] = deque()
         self._log = log
         self._peers = peers
         self._moved = moved
@@ -196,13 +201,32 @@ class LinkOut:
         self._under_way -= count
         self._room.ring()
 
+    def feed(self, batch: Batch) -> None:
+        """Take what the node has just folded. Past the bound it goes, and is read from the log again."""
+        self._live.extend(batch)
+        if len(self._live) > LINK_WINDOW:
+            self._live.clear()
+
+    async def _next(self, offset: int) -> Batch:
+        """Return the next records from `offset` on: as they are folded, or from the log where we are behind."""
+        while self._live and self._live[0][0] < offset:
+            self._live.popleft()
+        if self._live and self._live[0][0] == offset:
+            batch = list(islice(self._live, LOG_BATCH))
+            for _ in batch:
+                self._live.popleft()
+            return batch
+        if not self._live and offset >= self._position():
+            return []
+        return await self._log.read(offset, LOG_BATCH)
+
     async def run(self) -> None:
         """Send until cancelled."""
         self._send(self._sender.hello())
         offset = self._sender.start
         while True:
             seen = self._moved.rung
-            batch = await self._log.read(offset, LOG_BATCH)
+            batch = await self._next(offset)
             if batch:
                 offset = batch[-1][0] + 1
                 await self._send_batch(batch)
@@ -293,8 +317,10 @@ class Links:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def folded(self) -> None:
-        """The log was folded further."""
+    def folded(self, batch: Batch) -> None:
+        """The log was folded further, by these records."""
+        for link, _ in self._out.values():
+            link.feed(batch)
         state = self._state()
         self.index.note(state.position, state.acceptance)
         self.moved.ring()
@@ -331,7 +357,9 @@ class Links:
             running[1].cancel()
         await self.wants(message)
         start = self.index.position_for(message.frontier) or await self._beginning()
-        link = LinkOut(peer, message, self._state(), start, self._log, self._peers, self.moved)
+        link = LinkOut(
+            peer, message, self._state(), start, lambda: self._state().position, self._log, self._peers, self.moved
+        )
         task = asyncio.create_task(self._run(link), name=f"link to {message.site}")
         self._out[message.site] = (link, task)
 

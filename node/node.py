@@ -208,7 +208,7 @@ class Node:
                 async for batch in self.parts.log.tail(engine.state.position):
                     self._there("log")
                     engine.log_batch(batch)
-                    self.links.folded()
+                    self.links.folded(batch)
                     self.drain()
             except Unreachable as error:
                 self._missing("log", error)

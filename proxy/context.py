@@ -28,7 +28,7 @@ class Settings:
     timing: Timing = field(default_factory=Timing)
     lease_margin_ms: int = 500
     """The proxy fences itself so long before its lease can end."""
-    flush_ms: int = 50
+    flush_ms: int = 200
     checkpoint_ms: int = 1_000
     sweep_ms: int = 2_000
     retry_ms: int = 250

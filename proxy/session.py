@@ -47,12 +47,14 @@ class Role(Enum):
 class Stored:
     """One notification, one copy, whatever number of sessions hold it; encoded as it is delivered."""
 
-    __slots__ = ("delivery", "offset", "origin")
+    __slots__ = ("delivery", "offset", "origin", "raw", "size")
 
     def __init__(self, origin: Origin, offset: int, delivery: bytes) -> None:
         self.origin = origin
         self.offset = offset
         self.delivery = delivery
+        self.raw = msgspec.Raw(delivery)
+        self.size = len(delivery)
 
     @classmethod
     def of(cls, origin: Origin, offset: int, record: Published | Forwarded) -> Stored:
@@ -150,9 +152,6 @@ class Receiver:
 
     def room(self) -> int:
         return self.window - (self.sent - self.acknowledged)
-
-    def has(self, stored: Stored) -> bool:
-        return stored.offset <= self.known.get(stored.origin, NOTHING)
 
     def acknowledge(self, through: int) -> None:
         while self.flights and self.flights[0].through <= through:
@@ -321,24 +320,26 @@ class Session:
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry]) -> DeliverEncoded | None:
         """Make the next delivery of these entries, which follow `receiver.sent`; None: the receiver has them all."""
-        chosen: list[tuple[Stored, Matched]] = []
-        size = 0
+        raws: list[msgspec.Raw] = []
+        which: list[int] = []
+        size, sent, known = 0, receiver.sent, receiver.known
         coordinates: dict[Origin, int] = {}
+        kinds: dict[Matched, int] = {}
         for number, stored, matched in entries:
-            if receiver.has(stored):
-                receiver.sent = number
-                continue
-            if chosen and size + len(stored.delivery) > DELIVERY_BATCH_BYTES:
-                break
-            chosen.append((stored, matched))
-            size += len(stored.delivery)
-            coordinates[stored.origin] = stored.offset
-            receiver.sent = number
-        if not chosen:
+            if stored.offset > known.get(stored.origin, NOTHING):
+                size += stored.size
+                if raws and size > DELIVERY_BATCH_BYTES:
+                    break
+                raws.append(stored.raw)
+                which.append(kinds.setdefault(matched, len(kinds)))
+                coordinates[stored.origin] = stored.offset
+            sent = number
+        receiver.sent = sent
+        if not raws:
             self._skip(receiver)
             return None
-        receiver.flights.append(Flight(receiver.sent, receiver.sent, coordinates))
-        return _delivery(self.epoch, receiver.sent, chosen)
+        receiver.flights.append(Flight(sent, sent, coordinates))
+        return DeliverEncoded(self.epoch, sent, list(kinds), which, raws)
 
     def _skip(self, receiver: Receiver) -> None:
         """The receiver has reported all up to `sent`: that is as good as an acknowledgement."""
@@ -409,10 +410,3 @@ class Session:
                 self.saved_number = entry[0] - 1
             self._entries.append(entry)
             self.next_number = entry[0] + 1
-
-
-def _delivery(epoch: Epoch, through: int, chosen: Sequence[tuple[Stored, Matched]]) -> DeliverEncoded:
-    matches: dict[Matched, int] = {}
-    matched = [matches.setdefault(match, len(matches)) for _, match in chosen]
-    entries = [msgspec.Raw(stored.delivery) for stored, _ in chosen]
-    return DeliverEncoded(epoch, through, list(matches), matched, entries)

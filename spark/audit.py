@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -18,7 +19,7 @@ from spark.classify import Evidence
 from spark.compile import UNUSABLE, Compiler, names_of
 from spark.report import write_report
 from spark.schemas import CLASSES, EXPRESSION, OK, UNKNOWN, VIOLATED
-from spark.source import Source, locate
+from spark.source import Source, Topics, locate
 from spark.verdict import MAX_EXAMPLES, Finding, Verdict
 from waypost.errors import LogUnavailable
 from waypost.subscription import Expression, parse
@@ -44,12 +45,21 @@ def judge(spark: SparkSession, source: Source) -> Verdict:
     try:
         with _keeping() as keep:
             return _judged(spark, source, keep)
-    except PySparkException as error:
-        if "UnknownTopicOrPartition" in str(error):
-            message = "Kafka does not hold the topics PREFIX.SITE.log and PREFIX.SITE.journal"
-            raise LogUnavailable(message) from error
+    except (PySparkException, Py4JJavaError) as error:
+        if isinstance(source, Topics) and "kafka" in str(error):
+            raise _kafka_error(str(error)) from error
         raise
 
+
+def _kafka_error(text: str) -> LogUnavailable:
+    if "UnknownTopicOrPartition" in text:
+        return LogUnavailable("Kafka does not hold the topics PREFIX.SITE.log and PREFIX.SITE.journal of every site")
+    causes = [line for line in text.splitlines() if "kafka" in line and "\tat " not in line]
+    return LogUnavailable(f"Kafka could not be read: {causes[-1].strip() if causes else 'no reason given'}")
+
+
+SMALL_BYTES, SMALL_ROWS = 16 * 1024 * 1024, 50_000
+"""A run below these is audited with less preparation."""
 
 Keep = Callable[[DataFrame], DataFrame]
 
@@ -71,11 +81,13 @@ def _keeping() -> Iterator[Keep]:
 
 
 def _judged(spark: SparkSession, source: Source, keep: Keep) -> Verdict:
-    facts = keep(reading.journals(spark, source))
-    numbered = keep(journals.numbered(facts))
-    compiler, tests, expressions = _programs(spark, journals.once(numbered))
-    records = keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
-    with sessions.tuned(spark, rows=numbered.count() + records.count()):
+    with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
+        facts = keep(reading.journals(spark, source))
+        numbered = keep(journals.numbered(facts))
+        compiler, tests, expressions = _programs(spark, journals.once(numbered))
+        records = keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
+        rows = numbered.count() + records.count()
+    with sessions.tuned(spark, small=rows < SMALL_ROWS):
         return _verdict(_evidence(facts, numbered, records, expressions, source.dense, keep), keep)
 
 

@@ -104,7 +104,7 @@ class Compiler:
         return self._staged[node]
 
     def _stage_of(self, node: Node) -> int:
-        if isinstance(node, Unary | Binary) or isinstance(node, Call) and node.function in _STRING_FUNCTIONS:
+        if isinstance(node, Unary | Binary) or (isinstance(node, Call) and node.function in _STRING_FUNCTIONS):
             return self._in_stages(node)[0]
         return 0
 

@@ -21,7 +21,8 @@ _WIDE_INTEGERS = ("sequence",)
 """As text in JSON: readers in JavaScript would round what lies above 2**53."""
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem }
+:root { color-scheme: light dark }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
 th, td { border-bottom: 1px solid #8886; padding: .2rem .7rem; text-align: left; vertical-align: top }
 .scroll { overflow-x: auto }

@@ -22,8 +22,7 @@ from waypost.errors import BadConfiguration
 LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS = 8
 CONNECTOR = "spark-sql-kafka-0-10"
-FEW_ROWS = 50_000
-_FOR_FEW_ROWS = {
+_FOR_A_SMALL_RUN = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -70,21 +69,24 @@ def _settings(is_local: bool) -> dict[str, str]:
 
 
 @contextmanager
-def tuned(session: SparkSession, rows: int) -> Iterator[None]:
-    """Set the session up for about so many rows of evidence, until the end of the block.
+def tuned(session: SparkSession, small: bool) -> Iterator[None]:
+    """Set the session up for a small run, if it is one, until the end of the block.
 
     A small run is all overhead: fifty shuffles of next to nothing, and a Java class to compile for each. Without
     those the audit of a demo takes seconds instead of a minute.
     """
-    wanted = _FOR_FEW_ROWS if rows < FEW_ROWS else {}
-    before = {key: session.conf.get(key) for key in wanted}
+    wanted = _FOR_A_SMALL_RUN if small else {}
+    before = {key: session.conf.get(key, None) for key in wanted}
     try:
         for key, value in wanted.items():
             session.conf.set(key, value)
         yield
     finally:
         for key, old in before.items():
-            session.conf.set(key, old or "")
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
 
 
 def connector_jars() -> list[str]:

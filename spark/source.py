@@ -31,6 +31,9 @@ class Folder:
     logs: dict[str, Path]
     journals: dict[str, list[Path]]
 
+    size_bytes: int
+    """Of all of them together."""
+
     dense = True
     """Offsets of an embedded log have no gap, so a gap is a loss."""
 
@@ -44,6 +47,8 @@ class Topics:
 
     dense = False
     """Kafka's own control records take offsets too, so a gap between two records proves nothing."""
+    size_bytes = None
+    """Not known beforehand."""
 
     def log_topic(self, site: str) -> str:
         return f"{self.prefix}.{site}.log"
@@ -75,7 +80,9 @@ def _folder(root: Path) -> Folder:
     journals = {site.name: sorted((site / "journal").glob("*.jsonl")) for site in sites}
     if not any(journals.values()):
         raise BadInput(f"{root} holds no journal: there is no {root / 'sites'}/SITE/journal/*.jsonl")
-    return Folder(logs, {site: paths for site, paths in journals.items() if paths})
+    files = [*logs.values(), *(path for paths in journals.values() for path in paths)]
+    size_bytes = sum(path.stat().st_size for path in files)
+    return Folder(logs, {site: paths for site, paths in journals.items() if paths}, size_bytes)
 
 
 def _topics(text: str) -> Topics:

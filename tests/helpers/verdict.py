@@ -22,7 +22,7 @@ def heal(world: World, for_ms: int = 15_000) -> None:
     for link in world.links:
         link.cut = False
     for node in world.nodes.values():
-        node.deaf_until = 0
+        node.deaf_until, node.full = 0, False
         if node.engine is None:
             node.start()
     for client in world.clients.values():

@@ -121,6 +121,12 @@ class World:
     def hash(self) -> str:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
+    def repeat(self, kind: str) -> None:
+        """Let every proxy's last handover message of this kind come once more."""
+        for node in self.nodes.values():
+            if kind in node.sent:
+                self.later(1, node.sent[kind])
+
     # ------------------------------------------------------------ shared happenings
 
     def chances(self, probability: float) -> bool:
@@ -172,8 +178,12 @@ class Node:
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}
         self.ready = False
+        self.full = False
+        """The disk takes nothing."""
         self.deaf_until = 0
         """Until then nothing passes between this proxy and the registry."""
+        self.sent: dict[str, Callable[[], None]] = {}
+        """What was last said of every kind of handover message, to be said again."""
         self._lives = 0
         self._heard_at = 0
         self._append_at = 0
@@ -314,13 +324,14 @@ class Node:
 
     def _send_peer(self, effect: effects.SendPeer) -> None:
         world, kind = self.world, type(effect.message).__name__
+        data = msgspec.msgpack.encode(effect.message)
+        self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
         faults = world.faults
         if world.lose_next[kind] or world.chances(faults.loss):
             world.lose_next[kind] -= bool(world.lose_next[kind])
             world.note(f"  lost {kind}", tell=True)
             return
-        data = msgspec.msgpack.encode(effect.message)
         for _ in range(1 + world.chances(faults.double)):
             wait = world.delay() + (world.chance.randint(0, faults.slow_ms) if faults.slow_ms else 0)
             world.later(wait, lambda: self._reach(effect.proxy, data))
@@ -388,7 +399,8 @@ class Node:
         world.later(self._append_at - now, act)
 
     def _use_store(self, effect: effects.Save | effects.LoadEntries) -> None:
-        failed = isinstance(effect, effects.Save) and self.world.chances(self.world.faults.writes)
+        saving = isinstance(effect, effects.Save)
+        failed = saving and (self.full or self.world.chances(self.world.faults.writes))
 
         def act(engine: Engine) -> None:
             if failed:

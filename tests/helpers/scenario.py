@@ -1,0 +1,183 @@
+"""Runs a scenario file: directives, and what came of them beside each, in the manner of etcd raft's testdata.
+
+A file is a list of blocks, parted by blank lines: one or more directives, a line ``----``, the lines that the world told
+meanwhile. Lines that begin with # are for the reader. With REWRITE_SCENARIOS=1 in the environment what really comes
+out is written into the file; read the difference before you keep it.
+
+================================  ==================================================================================
+sites A: a1 a2 / B: b1            make the world; a line of its own before everything else
+client NAME SESSION at P          a client attaches; ``window=1`` for a small one
+subscribe NAME ID EXPRESSION      ask for a subscription
+unsubscribe NAME ID
+publish N N ... at P              a producer at P publishes these numbers
+move NAME P, leave NAME           the client goes to P; goes away
+pause NAME, resume NAME           it does not look at what comes; it does again
+lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P
+stall P MS                        the next claim of P is so long under way
+again WHAT                        what was last sent of this kind of handover message comes once more
+crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
+deaf P MS                         so long nothing passes between P and the registry
+cut, heal                         the links between the sites
+fill P, empty P                   the store of P takes nothing; takes again
+run MS                            let time pass
+until TEXT                        let time pass until a line with this text is told, for 10 s at most
+quiet                             tell nothing more; for stories in which only the end matters
+check                             end all faults, let time pass, and say what is wrong
+================================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.helpers.verdict import heal, verdict
+from tests.helpers.world import World
+
+
+class Scenario:
+    """One run of a file."""
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        self._quiet = False
+        self._told = 0
+        self._directives: dict[str, Callable[[str, list[str]], list[str] | None]] = {
+            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
+        }
+
+    @property
+    def world(self) -> World:
+        assert self._world is not None, "the first directive is `sites`"
+        return self._world
+
+    def run(self, text: str) -> str:
+        """Return the file as it should be."""
+        return "\n\n".join(self._block(block) for block in text.strip().split("\n\n")) + "\n"
+
+    def _block(self, block: str) -> str:
+        given = block.partition("\n----")[0]
+        told: list[str] = []
+        for line in given.splitlines():
+            if not line.startswith("#"):
+                name, _, rest = line.partition(" ")
+                told += self._directives[name](rest, rest.split()) or []
+                told = self._new_lines() + told if name != "check" else told
+        if not [line for line in given.splitlines() if not line.startswith("#")]:
+            return given
+        return "\n".join([given, "----", *told])
+
+    def _new_lines(self) -> list[str]:
+        new = self.world.story[self._told :]
+        self._told = len(self.world.story)
+        return [] if self._quiet else new
+
+    # ------------------------------------------------------------ the world
+
+    def do_sites(self, rest: str, words: list[str]) -> None:
+        sites = {}
+        for part in rest.split("/"):
+            name, _, proxies = part.partition(":")
+            sites[name.strip()] = proxies.split()
+        self._world = World(sites)
+        self.world.run(400)
+        self._told = len(self.world.story)
+        for proxy in self.world.nodes:
+            self.world.client(f"producer-{proxy}", None, proxy)
+
+    def do_run(self, rest: str, words: list[str]) -> None:
+        self.world.run(int(rest))
+
+    def do_until(self, rest: str, words: list[str]) -> list[str] | None:
+        start = len(self.world.story)
+        came = self.world.run(10_000, lambda: any(rest in line for line in self.world.story[start:]))
+        return None if came else [f"it did not come to this: {rest}"]
+
+    def do_quiet(self, rest: str, words: list[str]) -> None:
+        self._quiet = True
+
+    def do_check(self, rest: str, words: list[str]) -> list[str]:
+        heal(self.world)
+        told = self._new_lines()
+        for client in self.world.clients.values():
+            if client.session is not None:
+                told.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.given)}".rstrip())
+        return told + (verdict(self.world) or ["all is well"])
+
+    # ------------------------------------------------------------ clients
+
+    def do_client(self, rest: str, words: list[str]) -> None:
+        name, session, _, proxy, *more = words
+        window = int(more[0].removeprefix("window=")) if more else 4000
+        self.world.client(name, session, proxy, window)
+        self.world.run(100)
+
+    def do_subscribe(self, rest: str, words: list[str]) -> None:
+        self.world.clients[words[0]].subscribe(words[1], rest.split(maxsplit=2)[2])
+
+    def do_unsubscribe(self, rest: str, words: list[str]) -> None:
+        self.world.clients[words[0]].unsubscribe(words[1])
+
+    def do_publish(self, rest: str, words: list[str]) -> None:
+        for number in words[:-2]:
+            self.world.clients[f"producer-{words[-1]}"].publish(int(number))
+
+    def do_move(self, rest: str, words: list[str]) -> None:
+        self.world.clients[words[0]].go(words[1])
+
+    def do_leave(self, rest: str, words: list[str]) -> None:
+        self.world.clients[words[0]].leave()
+
+    def do_pause(self, rest: str, words: list[str]) -> None:
+        self.world.clients[words[0]].paused = True
+
+    def do_resume(self, rest: str, words: list[str]) -> None:
+        self.world.clients[words[0]].paused = False
+        self.world.clients[words[0]].take()
+
+    # ------------------------------------------------------------ faults
+
+    def do_lose(self, rest: str, words: list[str]) -> None:
+        times = int(words.pop()) if words[-1].isdigit() else 1
+        self.world.lose_next[" ".join(words)] += times
+
+    def do_again(self, rest: str, words: list[str]) -> None:
+        self.world.repeat(rest)
+
+    def do_stall(self, rest: str, words: list[str]) -> None:
+        self.world.stall_next[words[0]] = int(words[1])
+
+    def do_crash(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[rest].crash()
+
+    def do_wipe(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[rest].crash(disk_lost=True)
+
+    def do_start(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[rest].start()
+
+    def do_deaf(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
+
+    def do_cut(self, rest: str, words: list[str]) -> None:
+        for link in self.world.links:
+            link.cut = True
+
+    def do_heal(self, rest: str, words: list[str]) -> None:
+        for link in self.world.links:
+            link.cut = False
+
+    def do_fill(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[rest].full = True
+
+    def do_empty(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[rest].full = False
+
+
+def run_file(path: Path, *, rewrite: bool) -> tuple[str, str]:
+    """Return what the file says, and what it should say."""
+    expected = path.read_text()
+    found = Scenario().run(expected)
+    if rewrite:
+        path.write_text(found)
+    return expected, found

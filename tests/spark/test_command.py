@@ -1,0 +1,81 @@
+"""`waypost audit` as people and scripts meet it, and the report it leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from spark.command import audit
+from spark.report import document, page, write_report
+from spark.verdict import Verdict
+from tests.spark.test_reading import small_run
+from waypost.errors import WaypostError
+
+app = typer.Typer(rich_markup_mode=None)
+app.command()(audit)
+
+
+def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    folder = small_run().write(tmp_path / "run")
+    done = CliRunner().invoke(app, [str(folder), "--json", "--report", str(tmp_path / "report")])
+    assert done.exit_code == 1, done.output
+    told = json.loads(done.stdout)
+    assert told["v"] == 1
+    assert told["verdict"] == "violated"
+    assert told["totals"] == {"published": 4, "owed": 3, "delivered": 2, "lost": 1, "duplicated": 0}
+    assert [(each["code"], each["count"]) for each in told["classes"]] == [("L1", 1)]
+    assert told["findings"][0]["sequence"] == "4"
+    assert json.loads((tmp_path / "report" / "audit.json").read_text()) == told
+    assert "violated" in (tmp_path / "report" / "audit.html").read_text()
+
+
+def test_people_get_a_line_a_table_and_examples(spark: SparkSession, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
+    assert done.exit_code == 1
+    assert "violated" in done.stdout
+    assert "4 published, 3 owed, 2 delivered, 1 lost, 0 duplicated" in done.stdout
+    assert "session=s receiver=r producer=p" in done.stdout
+
+
+def test_wrong_input_is_told_without_waiting_for_spark(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, [str(tmp_path / "nowhere")])
+    assert isinstance(done.exception, WaypostError)
+    assert done.exception.exit_status == 2
+    script = "import spark.command, spark.source, sys; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
+
+
+class Visible(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+
+def test_the_page_escapes_what_clients_chose() -> None:
+    evil = "<script>alert(1)</script>"
+    finding = {"code": "L1", "session": evil, "producer": '"><img src=x>', "sequence": 2**60}
+    verdict = Verdict("violated", {"L1": 1234}, 1, 1, 0, 1234, 0, [finding])
+    text = page(verdict, evil)
+    reader = Visible()
+    reader.feed(text)
+    assert not {"script", "img", "link", "iframe"} & set(reader.tags)
+    assert "and 1,233 more" in text
+    assert document(verdict, evil)["findings"][0]["sequence"] == str(2**60)
+
+
+@pytest.mark.parametrize("verdict", ["ok", "unknown"])
+def test_a_report_is_written_where_there_was_no_folder(verdict: str, tmp_path: Path) -> None:
+    write_report(Verdict(verdict, {}, 1, 1, 1, 0, 0), "run", tmp_path / "a" / "b")
+    assert json.loads((tmp_path / "a" / "b" / "audit.json").read_text())["verdict"] == verdict
+    assert "<p>None.</p>" in (tmp_path / "a" / "b" / "audit.html").read_text()
