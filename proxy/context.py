@@ -131,17 +131,16 @@ class Context:
 
     def attest(self, kind: str, session: Session | None = None, **fields: object) -> None:
         """Note a fact of our own; facts of one step go to the journal together."""
+        fields = {"proxy": self.proxy, "site": self.settings.site} | fields
         if session is not None:
             fields = {"session": session.id, "epoch": session.epoch} | fields
         self._fact_number += 1
         self._facts.append(
             Fact(
-                writer=f"proxy/{self.proxy}/{self.incarnation}",
+                writer=writer_of(self.proxy, self.incarnation),
                 number=self._fact_number,
                 at_ms=self.clock.unix_ms(),
                 kind=kind,
-                proxy=self.proxy,
-                site=self.settings.site,
                 **fields,  # type: ignore[arg-type]
             )
         )
@@ -162,6 +161,11 @@ class Context:
 
     def frontier(self, session: Session) -> dict[Origin, int]:
         return session.frontier(self.state.frontier)
+
+
+def writer_of(proxy: ProxyId, life: Incarnation) -> str:
+    """Return the name under which that life of a proxy writes facts and closing markers."""
+    return f"proxy/{proxy}/{life}"
 
 
 def _forget(_: object) -> None:

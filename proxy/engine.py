@@ -23,7 +23,7 @@ from federation.ports import (
 from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
 from handover.gate import Gate
 from handover.messages import Aborted, ChunkStored, Prepare, Ready, ToSource, ToTarget
-from proxy.context import Context, Settings
+from proxy.context import Context, Settings, writer_of
 from proxy.coverage import Coverage
 from proxy.door import Door
 from proxy.effects import Effect
@@ -187,7 +187,7 @@ class Engine:
     def close_log(self) -> None:
         """Append a closing marker: what this proxy has read of the site log is complete up to here."""
         context = self.context
-        writer = f"proxy/{context.proxy}/{context.incarnation}"
+        writer = writer_of(context.proxy, context.incarnation)
         context.append(Closed(writer, context.clock.unix_ms(), dict(self.state.frontier)))
 
     def leave(self) -> None:
@@ -276,6 +276,8 @@ class Engine:
 
     def _proxy_down(self, event: ProxyDown) -> None:
         context = self.context
+        if event.incarnation != context.incarnation:
+            context.attest("ended", proxy=writer_of(event.proxy, event.incarnation))
         row = context.proxies.get(event.proxy)
         if row is not None and row.incarnation == event.incarnation:
             del context.proxies[event.proxy]

@@ -16,7 +16,8 @@ from spark.schemas import FACT
 
 def numbered(facts: DataFrame) -> DataFrame:
     """Return the usable facts with `copy`, from 1 on for each (writer, number), and `differs` from the first."""
-    contents = [name for name in FACT.fieldNames() if name != "frontier"]
+    # A receiver's fact is dated by the proxy that relays it: relayed by two, it is still the same fact.
+    contents = [name for name in FACT.fieldNames() if name not in ("at_ms", "frontier")]
     fingerprint = F.xxhash64(*contents, F.map_entries("frontier"))
     usable = facts.where(F.col("unusable").isNull()).repartition("writer").withColumn("print", fingerprint)
     copies = Window.partitionBy("writer", "number").orderBy("at_ms", "print")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from waypost.errors import BadConfiguration
@@ -42,9 +43,26 @@ def build(master: str | None = None) -> SparkSession:
     builder = builder.master(master)
     for key, value in _settings(is_local=master.startswith("local")).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        with _java_silenced():
+            session = builder.getOrCreate()
+    except PySparkException as error:
+        raise BadConfiguration("Spark did not start; it needs Java 17", hint=str(error)) from error
     session.sparkContext.setLogLevel("OFF")
     return _checked(session)
+
+
+@contextmanager
+def _java_silenced() -> Iterator[None]:
+    """Let what is started in the block write its errors nowhere: Java greets people with three lines of warnings."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _settings(is_local: bool) -> dict[str, str]:

@@ -124,6 +124,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     ================  ==================================================================================
     opened, closed    the writer's life; `number` of closed is the last one
     acknowledged      `origin`, `offsets`: the producer was told that these are safe
+    ended             the lease of the writer that `proxy` names has ended; it will say `closed` no more
     attached          `receiver` attached with `frontier`; with `reason` forgotten it left for good
     drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
     subscribed        `subscription`, `expression`: asked for, accepted and durable

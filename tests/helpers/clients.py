@@ -10,6 +10,7 @@ import msgspec
 from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
 from waypost.identity import Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
 from waypost.messages import (
+    Attached,
     BecameEffective,
     decode_client_message,
     decode_proxy_message,
@@ -67,16 +68,18 @@ class Client:
         self.paused = False
         """It is connected, and does not look at what comes."""
         self.machine = ClientMachine(
-            name, self.session, state=ReceiverState(incarnation=Incarnation(f"{name}#1")), window=window
+            name, self.session, name, state=ReceiverState(incarnation=Incarnation(f"{name}#1")), window=window
         )
         self.wire: Wire | None = None
         self.given: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}
         """What was acknowledged to this producer: coordinate -> the notification's number."""
         self.numbers: dict[int, int] = {}
-        self.asked: dict[str, str] = {}
-        """Subscription -> expression, of all that were ever asked for."""
-        self.ended: set[str] = set()
+        self.asked = world.asked.setdefault(session or name, {})
+        """Subscription -> expression, of all that were ever asked for in this session."""
+        self.ended = world.ended.setdefault(session or name, set())
+        self.joined: dict[Origin, int] | None = None
+        """Where the logs ended when it was first let in: a receiver is owed nothing of what was before."""
         self.open: set[str] = set()
         """Subscriptions whose change has not been answered."""
         self.promised: dict[str, dict[Origin, int]] = {}
@@ -142,6 +145,8 @@ class Client:
     def _react(self, wire: Wire) -> None:
         for told in self.machine.take_told():
             match told:
+                case Attached() if self.joined is None:
+                    self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
                 case Retry():
                     self.world.later(told.after_ms, lambda: self._attach(wire))
                 case Redirected():

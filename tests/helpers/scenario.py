@@ -12,8 +12,9 @@ unsubscribe NAME ID
 publish N N ... at P              a producer at P publishes these numbers
 move NAME P, leave NAME           the client goes to P; goes away
 pause NAME, resume NAME           it does not look at what comes; it does again
-lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P
-stall P MS                        the next claim of P is so long under way
+lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P;
+                                  ``lose put P``: what P writes to the changelog
+stall P MS                        so long every claim of P is under way
 again WHAT                        what was last sent of this kind of handover message comes once more
 crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
 deaf P MS                         so long nothing passes between P and the registry
@@ -61,8 +62,8 @@ class Scenario:
         for line in given.splitlines():
             if not line.startswith("#"):
                 name, _, rest = line.partition(" ")
-                told += self._directives[name](rest, rest.split()) or []
-                told = self._new_lines() + told if name != "check" else told
+                answer = self._directives[name](rest, rest.split()) or []
+                told += self._new_lines() + answer
         if not [line for line in given.splitlines() if not line.startswith("#")]:
             return given
         return "\n".join([given, "----", *told])
@@ -145,7 +146,7 @@ class Scenario:
         self.world.repeat(rest)
 
     def do_stall(self, rest: str, words: list[str]) -> None:
-        self.world.stall_next[words[0]] = int(words[1])
+        self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
 
     def do_crash(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].crash()

@@ -86,6 +86,8 @@ def _owed(world: World, client: Client) -> list[str]:
                 record = dict(world.logs_by_origin[coordinate.origin].read(coordinate.offset, coordinate.offset + 1))
                 published = record[coordinate.offset]
                 identity = (published.producer, published.incarnation, published.sequence)  # type: ignore[union-attr]
+                if client.joined is None or coordinate.offset < client.joined[coordinate.origin]:
+                    continue
                 if coordinate.origin not in promise or coordinate.offset <= promise[coordinate.origin]:
                     continue
                 if not expression.matches(Notification({"n": number})) or identity in ids:

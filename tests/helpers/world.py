@@ -65,11 +65,13 @@ class World:
         self.trace: list[str] = []
         self.story: list[str] = []
         self.wrongs: list[str] = []
+        self.asked: dict[str, dict[str, str]] = {}
+        self.ended: dict[str, set[str]] = {}
         self.deliverers: dict[tuple[str, int], Engine] = {}
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
-        self.stall_next: dict[str, int] = {}
-        """Proxy -> how long its next claim is under way."""
+        self.stalled: dict[str, int] = {}
+        """Proxy -> until when its claims are under way."""
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._scheduled = 0
         self._connections = 0
@@ -131,6 +133,12 @@ class World:
 
     def chances(self, probability: float) -> bool:
         return probability > 0 and self.chance.random() < probability
+
+    def loses(self, what: str) -> bool:
+        """Tell whether this one was to get lost."""
+        lost = self.lose_next[what] > 0
+        self.lose_next[what] -= lost
+        return lost
 
     def appended(self, site: SiteId, records: list[Any]) -> list[int]:
         offsets = self.logs[site].append(records)
@@ -199,7 +207,9 @@ class Node:
         life = Incarnation(f"{self.proxy}#{self._lives}")
         self.engine = Engine(self.settings, world.clock, chance, life, restored)
         self._heard_at = self._append_at = world.clock.now_ms()
+        world.registry.expire(world.clock.now_ms())
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
+        world.registry_changed()
         self.read()
         self._live(len(world.logs[self.site]), life)
         world.note(f"{self.proxy} starts", tell=True)
@@ -328,8 +338,7 @@ class Node:
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
         faults = world.faults
-        if world.lose_next[kind] or world.chances(faults.loss):
-            world.lose_next[kind] -= bool(world.lose_next[kind])
+        if world.loses(kind) or world.chances(faults.loss):
             world.note(f"  lost {kind}", tell=True)
             return
         for _ in range(1 + world.chances(faults.double)):
@@ -349,14 +358,12 @@ class Node:
     def _ask_registry(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> None:
         world, answering = self.world, f"answer {self.proxy}"
         writes = not isinstance(effect, effects.ReadRow)
-        stalled = world.stall_next.pop(self.proxy, 0) if writes else 0
+        stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.now_ms()) if writes else 0
         engine = self.engine
 
         def act() -> None:
             lost = world.chances(world.faults.answers)
-            if writes and world.lose_next[answering]:
-                world.lose_next[answering] -= 1
-                lost = True
+            lost = (writes and world.loses(answering)) or lost
             answer: object = None
             if world.clock.now_ms() < self.deaf_until or (lost and world.seed is not None and world.chances(0.5)):
                 lost = True
@@ -415,7 +422,9 @@ class Node:
 
     def _put(self, effect: effects.PutCheckpoint) -> None:
         engine, world = self.engine, self.world
-        error: WaypostError | None = LogUnavailable("no answer") if world.chances(world.faults.writes) else None
+        error: WaypostError | None = None
+        if world.loses(f"put {self.proxy}") or world.chances(world.faults.writes):
+            error = LogUnavailable("no answer")
 
         def act() -> None:
             if error is None:

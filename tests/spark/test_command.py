@@ -37,12 +37,15 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
     assert "violated" in (tmp_path / "report" / "audit.html").read_text()
 
 
-def test_people_get_a_line_a_table_and_examples(spark: SparkSession, tmp_path: Path) -> None:
+def test_people_get_a_line_a_table_and_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    example = {"code": "L1", "session": "s", "receiver": "r", "producer": "[bold]p", "site": ""}
+    verdict = Verdict("violated", {"L1": 1}, 4, 3, 2, 1, 0, [example])
+    monkeypatch.setattr("spark.audit.run", lambda *_: verdict)
     done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
     assert done.exit_code == 1
     assert "violated" in done.stdout
     assert "4 published, 3 owed, 2 delivered, 1 lost, 0 duplicated" in done.stdout
-    assert "session=s receiver=r producer=p" in done.stdout
+    assert "L1  session=s receiver=r producer=[bold]p" in done.stdout
 
 
 def test_wrong_input_is_told_without_waiting_for_spark(tmp_path: Path) -> None:

@@ -221,8 +221,14 @@ class Planting:
         run, journal = self.run, self.run.journals
         first = run.fact("repeating", "opened")
         run.fact("repeating", "opened")
-        journal["repeating"] += [first, Fact("repeating", 2, 5, "opened"), Fact("repeating", 3, 0, "closed")]
-        self.expect("D4", "repeating")
+        relayed_later = Fact("repeating", 1, 5, "opened")
+        journal["repeating"] += [
+            first,
+            relayed_later,
+            Fact("repeating", 2, 5, "owned"),
+            Fact("repeating", 3, 0, "closed"),
+        ]
+        self.expect("D4", "repeating", 2)
         self.expect("A2", "repeating")
         journal["unclosed"].append(Fact("unclosed", 1, 0, "opened"))
         self.expect("A1", "unclosed")

@@ -1,0 +1,1 @@
+"""Workloads: setup, start, check. A workload is not told which fault hits it."""

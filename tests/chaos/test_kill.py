@@ -1,0 +1,39 @@
+"""kill -9 of a proxy, embedded parts: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+from chaos.cluster import Cluster, Place
+from chaos.faults.kill import Kill
+from chaos.workloads.roaming import Roaming
+
+SEED = 21
+FLAGS = {"no-discovery": ""}
+PLACES = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS), Place("b1", "B", FLAGS)]
+
+
+async def test_clients_roam_while_proxies_are_killed(tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    cluster = Cluster(PLACES, [("A", "B")], tmp_path)
+    await asyncio.to_thread(cluster.__enter__)
+    try:
+        sites = {site: [proxy.url for proxy in cluster.of_site(site)] for site in ("A", "B")}
+        work = Roaming(sites, SEED)
+        await work.setup()
+        work.start()
+        for victim in random.Random(SEED).sample(list(cluster.proxies.values()), 2):
+            await asyncio.sleep(2)
+            kill = Kill(victim)
+            await kill.inject()
+            await asyncio.sleep(1)
+            await kill.heal()
+        await asyncio.sleep(2)
+        tally = await work.check()
+    finally:
+        await asyncio.to_thread(cluster.__exit__, None, None, None)
+    assert tally.clean, (tally.lost[:5], tally.duplicated[:5], tally.phantom[:5])
+    assert tally.owed > 200
+    assert work.moves > 10

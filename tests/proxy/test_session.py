@@ -1,0 +1,156 @@
+"""A session's numbers, against a list that forgets nothing; and its cursors."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.session import Role, Session, Stored, Subscription
+from waypost.identity import Epoch, Incarnation, Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.subscription import parse
+
+A, B = Origin("A/0"), Origin("B/0")
+X = SubscriptionId("x")
+
+
+def session(role: Role = Role.SERVING) -> Session:
+    made = Session(SessionId("s"), Epoch(1), role)
+    made.subscriptions[X] = Subscription(X, parse("n > 0"), {}, {})
+    return made
+
+
+def stored(offset: int, origin: Origin = A) -> Stored:
+    return Stored(origin, offset, b"\x90")
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.just(("accept", 0)),
+        st.tuples(st.just("save"), st.integers(0, 12)),
+        st.tuples(st.just("acknowledge"), st.integers(0, 12)),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(STEPS, st.integers(0, 14), st.integers(1, 5))
+def test_numbers_agree_with_a_list_that_forgets_nothing(
+    steps: list[tuple[str, int]], after: int, limit: int
+) -> None:
+    import proxy.session as module
+
+    bound, module.QUEUE_IN_MEMORY = module.QUEUE_IN_MEMORY, 3
+    try:
+        real, model, saved = session(), [0], 0
+        receiver = real.receiver(ReceiverId("r"))
+        for what, number in steps:
+            if what == "accept":
+                real.accept(stored(len(model)), (X,))
+                model.append(len(model))
+            elif what == "save":
+                saved = max(saved, min(number, len(model) - 1))
+                real.saved(saved)
+            else:
+                receiver.acknowledged = max(receiver.acknowledged, min(number, len(model) - 1))
+                real.remove_acknowledged()
+            assert real.last_number == len(model) - 1
+            assert real.stored_count == len(model) - 1 - receiver.acknowledged
+            assert [each[0] for each in real.unsaved()] == model[max(saved, receiver.acknowledged) + 1 :]
+        begin = max(after, receiver.acknowledged)
+        found = real.entries_after(after, limit)
+        if found is None:
+            assert begin < saved, "only what is in the store may have left memory"
+        else:
+            assert [each[0] for each in found] == model[begin + 1 : begin + 1 + limit]
+    finally:
+        module.QUEUE_IN_MEMORY = bound
+
+
+def test_an_entry_goes_when_all_receivers_have_it() -> None:
+    made = session()
+    one, two = made.receiver(ReceiverId("1")), made.receiver(ReceiverId("2"))
+    made.accept(stored(0), (X,))
+    one.acknowledged = 1
+    made.remove_acknowledged()
+    assert made.stored_count == 1
+    two.acknowledged = 1
+    made.remove_acknowledged()
+    assert made.stored_count == 0
+
+
+def test_without_receivers_everything_is_kept() -> None:
+    made = session()
+    made.accept(stored(0), (X,))
+    made.remove_acknowledged()
+    assert made.stored_count == 1
+
+
+def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> None:
+    made = session()
+    receiver = made.receiver(ReceiverId("r"))
+    for offset in range(3):
+        made.accept(stored(offset), (X,))
+    receiver.connect(1, Incarnation("i"), {A: 2}, 10)
+    entries = made.entries_after(receiver.sent, 10)
+    assert entries is not None and made.next_delivery(receiver, entries) is None
+    assert receiver.acknowledged == 3
+    assert made.stored_count == 0
+
+
+def test_a_window_bounds_what_is_under_way() -> None:
+    made = session()
+    receiver = made.receiver(ReceiverId("r"))
+    made.accept(stored(0), (X,))
+    made.accept(stored(1), (X,))
+    receiver.connect(1, Incarnation("i"), {}, 1)
+    entries = made.entries_after(0, made.batch_limit(receiver))
+    assert entries is not None
+    made.next_delivery(receiver, entries)
+    assert made.batch_limit(receiver) == 0
+    receiver.acknowledge(1)
+    assert made.batch_limit(receiver) == 1
+    assert receiver.frontier == {A: 0}
+
+
+def test_a_frozen_session_keeps_an_origin_it_never_saw_behind_a_gate() -> None:
+    made = session()
+    made.freeze({A: 3})
+    made.arrive(stored(9, B), (X,))
+    assert made.last_number == 0
+    assert set(made.gates) == {A, B}
+
+
+def test_the_frontier_of_a_gated_origin_is_what_was_seen_of_it() -> None:
+    made = session()
+    made.gate(A, 4)
+    assert made.frontier({A: 9, B: 2}) == {A: 4, B: 2}
+
+
+def test_a_merge_takes_the_numbers_of_the_source() -> None:
+    shadow = session(Role.SHADOW)
+    shadow.close_gates({A: 5}, seen=None)
+    shadow.take_entries([(n, stored(n), (X,)) for n in (4, 5, 6)])
+    shadow.arrive(stored(7), (X,))
+    shadow.merge({A: 6}, {A: 7}, oldest=5, following=7)
+    assert [each[0] for each in shadow.unsaved()] == [5, 6]
+    shadow.open_gate(A)
+    assert [(each[0], each[1].offset) for each in shadow.unsaved()] == [(5, 5), (6, 6), (7, 7)]
+
+
+def test_a_subscription_is_an_interval_of_every_origin() -> None:
+    interest = Subscription(X, parse("n > 0"), {A: 3}, {})
+    assert not interest.wants(A, 3) and interest.wants(A, 4) and interest.wants(B, 0)
+    interest.end = {A: 5}
+    assert interest.wants(A, 5) and not interest.wants(A, 6) and not interest.wants(B, 0)
+
+
+def test_what_every_receiver_has_names_what_was_promised_though_one_never_heard_of_it() -> None:
+    """Else a failover opens that origin's gate at the live stream, and what lies below is lost."""
+    made = session()
+    made.base = {A: 0}
+    receiver = made.receiver(ReceiverId("r"))
+    made.subscriptions[X].promised = {A: 0, B: 4}
+    made.accept(stored(5, B), (X,))
+    assert receiver.acknowledged < made.last_number
+    assert made.acknowledged_frontier({A: 0, B: 5}).get(B) is not None
