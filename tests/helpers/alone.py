@@ -1,0 +1,134 @@
+"""One engine alone, its effects in a list, answered by hand."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, TypeVar
+
+import msgspec
+
+from federation.ports import Claimed, ProxyRow, Reloaded
+from proxy import effects
+from proxy.context import Settings
+from proxy.engine import Engine
+from proxy.ports import Restored
+from waypost.clock import ManualClock
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.messages import Attach, ClientMessage, Hello
+from waypost.records import Record
+
+Kind = TypeVar("Kind")
+ME, SESSION = ProxyId("me"), SessionId("s")
+
+
+def owner(proxy: str, epoch: int) -> Ownership:
+    return Ownership(ProxyId(proxy), Epoch(epoch))
+
+
+def row(proxy: str, site: str = "A") -> ProxyRow:
+    return ProxyRow(
+        proxy=ProxyId(proxy), incarnation=Incarnation(f"{proxy}#1"), site=SiteId(site), url=proxy, changelog=site
+    )
+
+
+class Alone:
+    """The engine of proxy `me` at site A, with a lease for ever unless it is said otherwise."""
+
+    def __init__(self, restored: Restored | None = None, *, lease: bool = True, watch: bool = True) -> None:
+        self.clock = ManualClock(1_000)
+        settings = Settings(ME, SiteId("A"))
+        self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
+        self.waiting: list[effects.Effect] = []
+        self.sent: list[tuple[int, msgspec.Struct]] = []
+        self.log: list[Record] = []
+        if watch:
+            self.reload()
+        if lease:
+            self.lease()
+
+    def lease(self) -> None:
+        self.engine.lease_granted(Incarnation("me#1"), 1 << 40)
+        self.settle()
+
+    def reload(self, owners: dict[SessionId, Ownership] | None = None, *others: str) -> None:
+        proxies = {row(name).proxy: row(name) for name in ("me", *others)}
+        self.engine.registry_event(Reloaded(owners or {}, proxies, {}))
+        self.settle()
+
+    def settle(self) -> None:
+        """Take what came out; the log and the journal answer at once."""
+        while wanted := self.engine.take_effects():
+            for effect in wanted:
+                match effect:
+                    case effects.Send():
+                        self.sent.append((effect.connection, effect.message))
+                    case effects.Append():
+                        offsets = [*range(len(self.log), len(self.log) + len(effect.records))]
+                        self.log += effect.records
+                        effect.then(offsets)
+                    case effects.Attest():
+                        effect.then(None)
+                    case _:
+                        self.waiting.append(effect)
+
+    def next(self, kind: type[Kind]) -> Kind:
+        """Take the first effect of this kind out of those that wait."""
+        for effect in self.waiting:
+            if isinstance(effect, kind):
+                self.waiting.remove(effect)
+                return effect
+        raise AssertionError(f"no {kind.__name__} among {[type(each).__name__ for each in self.waiting]}")
+
+    def answer(self, kind: type[Any], answer: object) -> None:
+        """Answer the first effect of this kind that waits."""
+        self.next(kind).then(answer)
+        self.settle()
+
+    def answer_all(self, kind: type[Any], answer: object) -> None:
+        for effect in [each for each in self.waiting if isinstance(each, kind)]:
+            self.waiting.remove(effect)
+            effect.then(answer)
+        self.settle()
+
+    def read_log(self) -> None:
+        """Let the engine read its log up to the end."""
+        start = self.engine.state.position
+        self.engine.log_batch(list(enumerate(self.log))[start:])
+        self.settle()
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+        self.engine.tick()
+        self.settle()
+
+    # ------------------------------------------------------------ clients
+
+    def says(self, connection: int, message: ClientMessage) -> None:
+        if connection not in self.engine.door.connections:
+            self.engine.client_connected(connection)
+            self.engine.client_message(connection, Hello(1, f"client {connection}"))
+        self.engine.client_message(connection, message)
+        self.settle()
+
+    def heard(self, connection: int = 1) -> list[msgspec.Struct]:
+        """Return what the connection was told since the last time."""
+        mine = [message for each, message in self.sent if each == connection]
+        self.sent = [each for each in self.sent if each[0] != connection]
+        return mine
+
+    def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
+        self.says(connection, Attach(SESSION, receiver, "i", frontier or {}))
+
+    def serve(self) -> None:
+        """Create the session and let receiver r of connection 1 in."""
+        self.attach()
+        self.answer(effects.ReadRow, None)
+        self.answer(effects.CreateRow, Claimed(True, owner("me", 1)))
+        self.keep()
+        self.heard()
+
+    def keep(self) -> None:
+        """The store and the changelog take what they were given."""
+        while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in self.waiting):
+            self.answer_all(effects.Save, None)
+            self.answer_all(effects.PutCheckpoint, None)

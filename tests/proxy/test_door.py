@@ -1,0 +1,228 @@
+"""What is wrong is answered by name, and the connection goes on; nothing is acknowledged before it is safe."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from proxy import effects
+from tests.helpers.alone import SESSION, Alone
+from waypost.errors import LogUnavailable, StoreFailed
+from waypost.messages import (
+    Acknowledge,
+    Acknowledged,
+    Attach,
+    BecameEffective,
+    ClientMessage,
+    Deliver,
+    DeliverEncoded,
+    Detach,
+    Hello,
+    Problem,
+    Publish,
+    Subscribe,
+    Subscribed,
+    SubscriptionChanged,
+    Unsubscribe,
+    Unsubscribed,
+    Wait,
+    Welcome,
+    decode_proxy_message,
+    encode_message,
+)
+from waypost.notification import Notification
+
+
+def body(number: int) -> bytes:
+    return Notification({"n": number}).body
+
+
+def serving(*expressions: str) -> Alone:
+    """Serve one receiver, subscribed to these."""
+    alone = Alone()
+    alone.serve()
+    for number, expression in enumerate(expressions):
+        alone.says(1, Subscribe(f"x{number}", expression))
+        alone.keep()
+        alone.read_log()
+    alone.heard()
+    return alone
+
+
+def kinds(messages: list[msgspec.Struct]) -> list[type]:
+    return [type(message) for message in messages]
+
+
+def delivered(messages: list[msgspec.Struct]) -> list[object]:
+    found = [decode_proxy_message(encode_message(each)) for each in messages if isinstance(each, DeliverEncoded)]
+    return [
+        Notification.from_body(entry.body)["n"] for each in found if isinstance(each, Deliver) for entry in each.entries
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "field"),
+    [
+        (Hello(99, "c"), "BAD_MESSAGE", "version"),
+        (Subscribe("y", "n >"), "PARSE_ERROR", None),
+        (Subscribe("x0", "n > 1"), "REFUSED", "subscription"),
+        (Publish("p", "i", 0, [b"\xc1"]), "BAD_NOTIFICATION", "bodies[0]"),
+        (Publish("p", "i", 0, [body(1), Notification({}).body[:0]]), "BAD_NOTIFICATION", "bodies[1]"),
+        (Acknowledge(7), "BAD_MESSAGE", "through"),
+    ],
+)
+def test_bad_input_is_refused_by_name_and_the_connection_goes_on(
+    message: ClientMessage, code: str, field: str | None
+) -> None:
+    alone = serving("n > 0")
+    alone.says(1, message)
+    (problem,) = alone.heard()
+    assert isinstance(problem, Problem)
+    assert (problem.code, problem.field) == (code, field) or code == "PARSE_ERROR"
+    alone.says(1, Publish("p", "i", 0, [body(1)]))
+    assert kinds(alone.heard()) == [Acknowledged]
+
+
+def test_hello_comes_first() -> None:
+    alone = Alone()
+    alone.engine.client_connected(1)
+    alone.engine.client_message(1, Subscribe("x", "n > 0"))
+    alone.settle()
+    assert [each.code for each in alone.heard() if isinstance(each, Problem)] == ["BAD_MESSAGE"]
+    alone.engine.client_message(1, Hello(1, "c"))
+    alone.settle()
+    assert kinds(alone.heard()) == [Welcome]
+
+
+def test_a_subscription_without_a_session_is_refused() -> None:
+    alone = Alone()
+    alone.says(1, Subscribe("x", "n > 0"))
+    assert [each.code for each in alone.heard() if isinstance(each, Problem)] == ["NOT_SERVED"]
+
+
+def test_a_publish_that_the_log_did_not_take_says_which() -> None:
+    alone = Alone()
+    alone.engine.client_connected(1)
+    alone.engine.client_message(1, Hello(1, "c"))
+    alone.engine.client_message(1, Publish("p", "i", 5, [body(1)]))
+    (append,) = [each for each in alone.engine.take_effects() if isinstance(each, effects.Append)]
+    append.then(LogUnavailable("gone"))
+    alone.settle()
+    problems = [each for each in alone.heard() if isinstance(each, Problem)]
+    assert [(each.code, each.about) for each in problems] == [("LOG_UNAVAILABLE", "5")]
+
+
+def test_nothing_is_subscribed_before_store_and_changelog_have_it() -> None:
+    alone = serving()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.answer_all(effects.PutCheckpoint, None)
+    assert alone.heard() == []
+    alone.keep()
+    assert kinds(alone.heard()) == [Subscribed]
+
+
+@pytest.mark.parametrize("store_first", [True, False])
+@pytest.mark.parametrize("failing", [effects.Save, effects.PutCheckpoint])
+def test_a_write_that_failed_is_no_yes_and_no_silence(store_first: bool, failing: type) -> None:
+    alone = serving()
+    alone.says(1, Subscribe("x", "n > 0"))
+    order = [effects.Save, effects.PutCheckpoint] if store_first else [effects.PutCheckpoint, effects.Save]
+    for kind in order:
+        alone.answer_all(kind, StoreFailed("full") if kind is failing else None)
+    assert Subscribed not in kinds(alone.heard())
+    for _ in range(20):
+        alone.pass_time(500)
+        alone.keep()
+    assert {Subscribed, Problem, Wait} & set(kinds(alone.heard()))
+
+
+def test_a_promise_is_made_once_the_hold_is_read() -> None:
+    alone = serving()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    assert BecameEffective not in kinds(alone.heard())
+    alone.read_log()
+    assert kinds(alone.heard()) == [BecameEffective]
+
+
+def test_a_subscription_said_twice_is_one() -> None:
+    alone = serving("n > 0")
+    alone.says(1, Subscribe("x0", "n > 0"))
+    alone.keep()
+    assert kinds(alone.heard()) == [Subscribed, BecameEffective]
+
+
+def test_an_unknown_subscription_is_unsubscribed_already() -> None:
+    alone = serving()
+    alone.says(1, Unsubscribe("never"))
+    alone.keep()
+    assert kinds(alone.heard()) == [Unsubscribed]
+
+
+def test_a_thousand_times_on_and_off_is_not_too_many_subscriptions() -> None:
+    alone = serving()
+    for number in range(1_001):
+        alone.says(1, Subscribe(f"x{number}", "n > 0"))
+        alone.says(1, Unsubscribe(f"x{number}"))
+        alone.keep()
+        alone.read_log()
+    assert [each for each in alone.heard() if isinstance(each, Problem)] == []
+
+
+def test_the_other_receivers_are_told_of_a_change() -> None:
+    alone = serving()
+    alone.attach(2, "other")
+    alone.heard(2)
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    assert alone.heard(2) == [SubscriptionChanged("x", "n > 0")]  # type: ignore[arg-type]
+
+
+def test_what_is_published_is_delivered_to_every_receiver_until_acknowledged() -> None:
+    alone = serving("n > 0")
+    alone.attach(2, "other")
+    alone.heard(2)
+    alone.says(1, Publish("p", "i", 0, [body(1), body(-1), body(2)]))
+    alone.read_log()
+    assert delivered(alone.heard(1)) == [1, 2]
+    assert delivered(alone.heard(2)) == [1, 2]
+    alone.says(1, Acknowledge(2))
+    alone.attach(1)
+    alone.attach(2, "other")
+    assert delivered(alone.heard(1)) == []
+    assert delivered(alone.heard(2)) == [1, 2]
+
+
+def test_a_receiver_that_attaches_again_elsewhere_takes_its_own_place() -> None:
+    alone = serving("n > 0")
+    alone.attach(2, "r")
+    assert [each.code for each in alone.heard(1) if isinstance(each, Problem)] == ["RECEIVER_TAKEN"]
+    alone.says(1, Publish("p", "i", 0, [body(1)]))
+    alone.read_log()
+    assert delivered(alone.heard(1)) == []
+    assert delivered(alone.heard(2)) == [1]
+
+
+def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
+    alone = serving("n > 0")
+    alone.attach(2, "other")
+    alone.says(1, Publish("p", "i", 0, [body(1)]))
+    alone.read_log()
+    alone.says(1, Acknowledge(1))
+    alone.says(2, Detach(forget=True))
+    assert alone.engine.context.sessions[SESSION].stored_count == 0
+
+
+def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> None:
+    alone = Alone()
+    alone.says(1, Attach(SESSION, "r", "i", {}, create=False))
+    alone.answer(effects.ReadRow, None)
+    assert [each.code for each in alone.heard() if isinstance(each, Problem)] == ["NOT_FOUND"]
+
+
+def test_a_proxy_that_loses_its_lease_delivers_no_more_and_says_so() -> None:
+    alone = serving("n > 0")
+    alone.engine.lease_lost()
+    alone.says(1, Publish("p", "i", 0, [body(1)]))
+    alone.read_log()
+    assert kinds(alone.heard()) == [Wait, Acknowledged]

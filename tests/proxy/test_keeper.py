@@ -1,0 +1,100 @@
+"""What is written, when, and what happens when it is not taken."""
+
+from __future__ import annotations
+
+from proxy import effects
+from tests.helpers.alone import SESSION, Alone
+from waypost.errors import StoreFailed
+from waypost.messages import Acknowledge, Publish, Subscribe
+from waypost.notification import Notification
+
+
+def publish(alone: Alone, *numbers: int) -> None:
+    bodies = [Notification({"n": number}).body for number in numbers]
+    alone.says(1, Publish("p", "i", 0, bodies))
+    alone.read_log()
+
+
+def serving() -> Alone:
+    alone = Alone()
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.read_log()
+    alone.pass_time(2_000)
+    alone.keep()
+    return alone
+
+
+def test_one_write_at_a_time_and_the_next_one_has_all_that_came_meanwhile() -> None:
+    alone = serving()
+    publish(alone, 1)
+    alone.pass_time(1_000)
+    first = alone.next(effects.Save)
+    publish(alone, 2, 3)
+    alone.pass_time(1_000)
+    assert not [each for each in alone.waiting if isinstance(each, effects.Save)]
+    first.then(None)
+    alone.settle()
+    alone.pass_time(1_000)
+    (change,) = alone.next(effects.Save).batch.changes
+    assert [number for number, _, _ in change.entries] == [2, 3]
+
+
+def test_a_position_and_what_was_taken_up_to_it_are_one_batch() -> None:
+    alone = serving()
+    publish(alone, 1)
+    alone.pass_time(1_000)
+    batch = alone.next(effects.Save).batch
+    assert batch.position == len(alone.log)
+    assert [number for number, _, _ in batch.changes[0].entries] == [1]
+
+
+def test_what_everybody_acknowledged_meanwhile_is_never_written() -> None:
+    alone = serving()
+    publish(alone, 1, 2)
+    alone.says(1, Acknowledge(2))
+    alone.pass_time(1_000)
+    (change,) = alone.next(effects.Save).batch.changes
+    assert list(change.entries) == []
+    assert change.saved.first_number == 3
+
+
+def test_what_was_not_taken_is_written_again() -> None:
+    alone = serving()
+    publish(alone, 1)
+    alone.pass_time(1_000)
+    alone.answer(effects.Save, StoreFailed("full"))
+    alone.pass_time(1_000)
+    (change,) = alone.next(effects.Save).batch.changes
+    assert [number for number, _, _ in change.entries] == [1]
+
+
+def test_a_checkpoint_follows_the_acknowledgements() -> None:
+    alone = serving()
+    publish(alone, 1)
+    alone.says(1, Acknowledge(1))
+    alone.pass_time(2_000)
+    checkpoint = alone.next(effects.PutCheckpoint).checkpoint
+    assert checkpoint.session == SESSION
+    assert checkpoint.acknowledged == {"A/0": len(alone.log) - 1}
+
+
+def test_a_checkpoint_never_says_more_than_what_every_receiver_has() -> None:
+    alone = serving()
+    published_at = len(alone.log)
+    publish(alone, 1)
+    alone.pass_time(2_000)
+    saved = [each.checkpoint for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert all(each.acknowledged.get("A/0", -1) < published_at for each in saved)  # type: ignore[call-overload]
+
+
+def test_nothing_that_is_on_its_way_to_the_disk_changes_any_more() -> None:
+    """The write happens later, on another thread: it must not see what came after its position."""
+    alone = serving()
+    publish(alone, 1)
+    alone.pass_time(1_000)
+    saved = alone.next(effects.Save).batch.changes[0].saved
+    before = str(saved.descriptor)
+    alone.says(1, Acknowledge(1))
+    assert str(saved.descriptor) == before

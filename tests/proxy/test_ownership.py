@@ -1,0 +1,163 @@
+"""How a proxy comes to own a session, and how it learns that it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.ports import Claimed, OwnerChanged
+from federation.site_state import SiteState
+from handover.messages import Prepare
+from proxy import effects
+from proxy.ports import Restored, SavedSession
+from proxy.session import Role
+from tests.helpers.alone import SESSION, Alone, owner
+from waypost.errors import RegistryUnavailable
+from waypost.identity import ProxyId, SiteId
+from waypost.messages import Attached, BecameEffective, Moved, Wait
+from waypost.records import Checkpoint
+
+
+def disk(role: Role, epoch: int) -> Restored:
+    """A disk with one session."""
+    state = SiteState(SiteId("A"))
+    descriptor = {"v": 1, "base": {}, "subscriptions": {}, "receivers": {}}
+    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, descriptor, 1, 1, {})
+    return Restored(0, state.acceptance.snapshot(), state.snapshot(), [saved])
+
+
+def role(alone: Alone) -> Role | None:
+    session = alone.engine.context.sessions.get(SESSION)
+    return session.role if session else None
+
+
+def epoch(alone: Alone) -> int:
+    return alone.engine.context.sessions[SESSION].epoch
+
+
+def test_a_restart_takes_the_next_epoch_and_serves_only_then() -> None:
+    alone = Alone(disk(Role.SERVING, 4))
+    assert role(alone) is Role.DORMANT
+    claim = alone.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner("me", 4), owner("me", 5))
+    claim.then(Claimed(True, claim.new))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 5)
+
+
+def test_a_restart_that_finds_another_owner_lets_go() -> None:
+    alone = Alone(disk(Role.SERVING, 4))
+    alone.answer(effects.ClaimRow, Claimed(False, owner("you", 5)))
+    assert role(alone) is None
+
+
+def test_a_restart_that_finds_itself_one_epoch_ahead_takes_another_one() -> None:
+    """The disk may be older than what an earlier life served: that epoch is used up (rule 1)."""
+    alone = Alone(disk(Role.SERVING, 4), watch=False)
+    alone.answer(effects.ClaimRow, Claimed(False, owner("me", 5)))
+    assert role(alone) is Role.DORMANT
+
+
+def test_a_dormant_session_that_got_no_answer_is_tried_again() -> None:
+    alone = Alone(disk(Role.SERVING, 4))
+    alone.answer(effects.ClaimRow, RegistryUnavailable("gone"))
+    alone.reload({SESSION: owner("me", 4)})
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    assert role(alone) is Role.SERVING
+
+
+def test_a_staged_copy_of_the_very_epoch_is_ours() -> None:
+    alone = Alone(disk(Role.STAGED, 4))
+    assert role(alone) is Role.STAGED
+    alone.reload({SESSION: owner("me", 4)})
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    assert role(alone) is Role.SERVING
+
+
+def test_a_staged_copy_of_another_epoch_is_nothing() -> None:
+    alone = Alone(disk(Role.STAGED, 4))
+    alone.reload({SESSION: owner("you", 3)}, "you")
+    assert role(alone) is None
+
+
+def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
+    alone = Alone(disk(Role.STAGED, 4))
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    alone.heard()
+    alone.reload({SESSION: owner("you", 3)}, "you")
+    alone.pass_time(5_000)
+    assert role(alone) is None
+    assert [type(each) for each in alone.heard()] == [Wait]
+
+
+def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> None:
+    alone = Alone()
+    alone.reload({SESSION: owner("me", 4)})
+    alone.answer(effects.ReadRow, owner("me", 4))
+    descriptor = {"v": 1, "base": {}, "subscriptions": {}, "receivers": {}}
+    checkpoint = Checkpoint(SESSION, owner("me", 4).epoch, 1, descriptor, {})
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 5)
+
+
+def test_without_all_changelogs_nothing_is_rebuilt() -> None:
+    alone = Alone()
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("dead", 4))
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, False))
+    assert role(alone) is None
+    assert [type(each) for each in alone.heard()][-1] is Wait
+
+
+def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:
+    alone = Alone()
+    alone.attach()
+    alone.answer(effects.ReadRow, None)
+    alone.answer(effects.CreateRow, RegistryUnavailable("gone"))
+    assert [type(each) for each in alone.heard()][-1] is Wait
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("me", 1))
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    assert Attached in [type(each) for each in alone.heard()]
+
+
+def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
+    alone = Alone()
+    alone.reload({SESSION: owner("you", 3)}, "you")
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    sent = alone.next(effects.SendPeer)
+    assert sent.proxy == "you" and isinstance(sent.message, Prepare)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_whoever_is_attached_hears_where_the_session_went_or_at_least_that_it_went(known: bool) -> None:
+    alone = Alone()
+    alone.serve()
+    if known:
+        alone.reload({SESSION: owner("me", 1)}, "you")
+    alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
+    alone.settle()
+    assert [type(each) for each in alone.heard()] == [Moved if known else Wait]
+
+
+def test_old_news_of_an_earlier_owner_changes_nothing() -> None:
+    """The watch may be behind what was claimed and read: a row of an earlier epoch is no row of another owner."""
+    alone = Alone(disk(Role.SERVING, 4))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    alone.reload({SESSION: owner("me", 5)}, "you")
+    alone.engine.peer_message(ProxyId("you"), Prepare(SESSION, "t", owner("me", 5).epoch))
+    alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 3)))
+    assert role(alone) is Role.SERVING
+
+
+def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
+    """Rule 13: not before the receiver has reported. A frozen session is put out as a served one is."""
+    alone = Alone()
+    alone.serve()
+    session = alone.engine.context.sessions[SESSION]
+    session.freeze({})
+    alone.engine.lease_lost()
+    assert all(receiver.connection is None for receiver in session.receivers.values())
+    assert BecameEffective not in [type(each) for each in alone.heard()]
