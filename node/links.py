@@ -130,10 +130,11 @@ class LinkIn:
             message = await self._next(self._moved.rung)
             if message is None:
                 continue
-            if message.number != expected:
+            messages = [message, *self._queued()]
+            if [each.number for each in messages] != list(range(expected, expected + len(messages))):
                 return
-            expected, heard_at = expected + 1, monotonic()
-            await self._append(peer, epoch, message)
+            expected, heard_at = expected + len(messages), monotonic()
+            await self._append(peer, epoch, messages)
 
     def _say_wants(self, peer: ProxyRow, epoch: int, said: dict[str, int]) -> dict[str, int]:
         """Say what is wanted when that changed, and again while something wanted has had no answer."""
@@ -160,12 +161,17 @@ class LinkIn:
         get.cancel()
         return None
 
-    async def _append(self, peer: ProxyRow, epoch: int, message: LinkRecords) -> None:
-        records = [each for each in message.records if each.link == self._neighbour]
-        if records:
-            await self._log.append(records)
-            appended = LinkAppended(self._state().site, epoch, message.opening, len(message.records))
-            self._peers.send(peer.proxy, appended)
+    def _queued(self) -> list[LinkRecords]:
+        """Return what came meanwhile: one append for all of it, or the link is as slow as the log's round trip."""
+        return [self._records.get_nowait() for _ in range(self._records.qsize())]
+
+    async def _append(self, peer: ProxyRow, epoch: int, messages: list[LinkRecords]) -> None:
+        came = [record for message in messages for record in message.records]
+        if not came:
+            return
+        await self._log.append([record for record in came if record.link == self._neighbour])
+        appended = LinkAppended(self._state().site, epoch, messages[0].opening, len(came))
+        self._peers.send(peer.proxy, appended)
 
 
 class LinkOut:

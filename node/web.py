@@ -83,7 +83,8 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     number = node.connect(Connection(line.send, line.hang_up))
     writer = asyncio.create_task(line.write())
     try:
-        while not writer.done():
+        # Also when nothing can be written any more: what the client said before it left still counts.
+        while True:
             frame = await _frame(socket)
             try:
                 node.client_message(number, decode_client_message(frame))

@@ -44,6 +44,10 @@ class Role(Enum):
     """A source's, still at its cut; the registry decides what becomes of it."""
 
 
+# Looked up once: every notification of every session asks.
+SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
+
+
 class Stored:
     """One notification, one copy, whatever number of sessions hold it; encoded as it is delivered."""
 
@@ -217,8 +221,11 @@ class Session:
 
     def arrive(self, stored: Stored, matched: Matched) -> bool:
         """Take a live match; tell whether it can be delivered at once."""
+        if not self.gates and self.role is SERVING:
+            self.accept(stored, matched)
+            return True
         gate = self.gates.get(stored.origin)
-        if gate is None and self.role in (Role.SHADOW, Role.FROZEN):
+        if gate is None and self.role in (SHADOW, FROZEN):
             gate = self.gates[stored.origin] = Gate(None, NOTHING)
         if gate is None:
             self.accept(stored, matched)

@@ -95,13 +95,14 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
 
 def _add_entries(connection: sqlite3.Connection, session: SessionId, entries: Iterable[Entry]) -> None:
     listed = list(entries)
+    texts = {matched: json.dumps(matched) for matched in {matched for _, _, matched in listed}}
     connection.executemany(
         "INSERT OR IGNORE INTO notification (origin, offset, delivery) VALUES (?, ?, ?)",
         [(stored.origin, stored.offset, stored.delivery) for _, stored, _ in listed],
     )
     connection.executemany(
         """INSERT OR REPLACE INTO entry SELECT ?, ?, id, ? FROM notification WHERE origin = ? AND offset = ?""",
-        [(session, number, json.dumps(matched), stored.origin, stored.offset) for number, stored, matched in listed],
+        [(session, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed],
     )
 
 

@@ -1,0 +1,177 @@
+"""The sending side of a link: what goes over it, in which order, and what is said of what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federation.link import LinkSender, Position, PositionIndex
+from federation.messages import LinkRecord
+from federation.site_state import Acceptance, SiteState
+from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.limits import MAX_HOPS
+from waypost.notification import Notification
+from waypost.records import Asked, Effective, Forwarded, Held, Progress, Published, Record
+
+A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
+OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
+X = "n > 0"
+
+
+def published(number: int) -> Published:
+    return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
+
+
+def forwarded(offset: int, path: tuple[SiteId, ...] = (C,), origin: Origin = FROM_C, link: SiteId = C) -> Forwarded:
+    return Forwarded(link, 1, origin, offset, path, "p", Incarnation("i"), 0, 0, Notification({"n": 1}).body)
+
+
+class Link:
+    """A's log, and its link to B."""
+
+    def __init__(self, *records: Record) -> None:
+        self.records: list[Record] = []
+        self.state = SiteState(A, (B, C))
+        self.append(*records)
+
+    def append(self, *records: Record) -> None:
+        for record in records:
+            self.state.fold(len(self.records), record)
+            self.records.append(record)
+
+    def open(self, far: Mapping[Origin, int], wants: dict[str, int], *, at: int | None = None) -> LinkSender:
+        """Open the link as of position `at`, from the beginning of the log."""
+        state = SiteState(A, (B, C))
+        for offset, record in enumerate(self.records[:at]):
+            state.fold(offset, record)
+        return LinkSender(state, B, 7, far, wants, Position(0, Acceptance(OWN)))
+
+    def send(self, sender: LinkSender) -> list[LinkRecord]:
+        out: list[LinkRecord] = []
+        for offset, record in enumerate(self.records):
+            out += sender.step(offset, record)
+        return out
+
+
+def brief(records: list[LinkRecord]) -> list[tuple[str, str, int]]:
+    """Return kind, origin and number of each."""
+    out = []
+    for record in records:
+        match record:
+            case Forwarded():
+                out.append(("forwarded", record.origin, record.offset))
+            case Progress():
+                out.append(("progress", record.origin, record.upto))
+            case Effective():
+                out.append(("effective", record.origin, record.above))
+    return [(kind, str(origin), number) for kind, origin, number in out]
+
+
+def test_what_matches_goes_over_under_the_far_leaders_epoch_with_our_site_on_its_path() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), published(5))
+    (sent,) = [each for each in link.send(link.open({}, {X: 3}, at=1)) if isinstance(each, Forwarded)]
+    assert (sent.link, sent.link_epoch, sent.origin, sent.offset, sent.path) == (A, 7, OWN, 1, (A,))
+
+
+def test_what_does_not_match_is_spoken_of_in_a_pause() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
+    sender = link.open({}, {X: 3}, at=1)
+    assert brief(link.send(sender)) == [("forwarded", "A/0", 1)]
+    assert brief(sender.pause()) == [("progress", "A/0", 3)]
+    assert sender.pause() == []
+
+
+def test_progress_is_spoken_only_where_it_says_more_than_the_last_record() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), published(-1), published(5))
+    sender = link.open({}, {X: 3}, at=1)
+    link.send(sender)
+    assert sender.pause() == []
+
+
+def test_markers_alone_are_no_progress() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), published(5))
+    sender = link.open({}, {X: 3}, at=1)
+    link.send(sender)
+    sender.pause()
+    assert sender.step(2, Held(ProxyId("a1"), Incarnation("1"), SessionId("s"), (X,))) == []
+    assert sender.pause() == []
+
+
+def test_a_link_resumes_from_the_far_frontier() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), *(published(n) for n in (1, 2, -3, 4)))
+    sender = link.open({OWN: 2}, {X: 3})
+    assert brief(link.send(sender)) == [("forwarded", "A/0", 4)]
+    assert sender.pause() == []
+
+
+def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(-1))
+    sender = link.open({OWN: 2}, {X: 3})
+    assert link.send(sender) == sender.pause() == []
+
+
+def test_nothing_goes_back_where_it_came_from() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, (B,), FROM_B, B), Progress(B, 1, FROM_B, 9))
+    sender = link.open({}, {X: 3}, at=1)
+    assert link.send(sender) == sender.pause() == []
+
+
+def test_what_was_at_the_far_site_already_is_only_spoken_of() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, (C, B)))
+    sender = link.open({}, {X: 3}, at=1)
+    assert link.send(sender) == []
+    assert brief(sender.pause()) == [("progress", "C/0", 4)]
+
+
+def test_what_has_no_hops_left_is_only_spoken_of() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_HOPS))))
+    sender = link.open({}, {X: 3}, at=1)
+    assert link.send(sender) == []
+    assert brief(sender.pause()) == [("progress", "C/0", 4)]
+
+
+def test_the_progress_of_a_third_site_is_passed_on() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), Progress(C, 1, FROM_C, 9))
+    sender = link.open({}, {X: 3}, at=1)
+    link.send(sender)
+    assert brief(sender.pause()) == [("progress", "C/0", 9)]
+
+
+def test_a_repeat_in_our_log_goes_over_once() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4), forwarded(4))
+    assert brief(link.send(link.open({}, {X: 3}, at=1))) == [("forwarded", "C/0", 4)]
+
+
+def test_the_filter_in_force_is_that_of_the_records_own_place() -> None:
+    """And the announcement stands between the very records that it speaks of."""
+    link = Link(published(1), Asked(B, 7, 1, {X: 3}), published(2), Asked(B, 7, 2, {}), published(3))
+    sender = link.open({}, {X: 3}, at=0)
+    assert brief(link.send(sender)) == [("effective", "A/0", 0), ("forwarded", "A/0", 2)]
+    assert brief(sender.pause()) == [("progress", "A/0", 4)]
+
+
+def test_announcements_in_force_are_said_again_on_every_opening() -> None:
+    link = Link(published(1), Asked(B, 7, 1, {X: 3}))
+    sender = link.open({OWN: 0}, {X: 3})
+    (hello,) = sender.hello()
+    assert isinstance(hello, Effective)
+    assert (hello.link_epoch, hello.installation, hello.origin, hello.above) == (7, 3, OWN, 0)
+    assert link.open({OWN: 0}, {X: 99}).hello() == []
+
+
+def test_a_sender_folds_its_own_copy() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}))
+    sender = LinkSender(link.state, B, 7, {}, {X: 3}, Position(0, Acceptance(OWN)))
+    before = link.state.snapshot()
+    sender.step(1, published(1))
+    assert link.state.snapshot() == before
+
+
+def test_an_index_knows_where_to_begin_to_read_beyond_a_frontier() -> None:
+    index, acceptance = PositionIndex(every=2), Acceptance(OWN)
+    for offset in range(10):
+        acceptance.moves(offset, published(1))
+        index.note(offset + 1, acceptance)
+    found = index.position_for({OWN: 6})
+    assert found is not None and found.offset == 7
+    assert found.acceptance.frontier == {OWN: 6}
+    assert index.position_for({}) is None

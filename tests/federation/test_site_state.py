@@ -1,0 +1,268 @@
+"""What each record of a site log means, rule by rule."""
+
+from __future__ import annotations
+
+import random
+
+from federation.site_state import (
+    Advanced,
+    Announced,
+    Arrived,
+    Covered,
+    Event,
+    HoldsDropped,
+    SiteState,
+    WantsChanged,
+)
+from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.records import (
+    Asked,
+    Closed,
+    Dropped,
+    Effective,
+    Forwarded,
+    Held,
+    Progress,
+    Published,
+    Record,
+)
+
+A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
+OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
+X, Y = "n > 0", "n > 1"
+
+
+def published() -> Published:
+    return Published("p", Incarnation("i"), 0, 0, b"\x80")
+
+
+def forwarded(offset: int, epoch: int = 1, origin: Origin = FROM_B, link: SiteId = B) -> Forwarded:
+    return Forwarded(link, epoch, origin, offset, (B,), "p", Incarnation("i"), 0, 0, b"\x80")
+
+
+def held(*expressions: str, proxy: str = "a1", life: str = "1") -> Held:
+    return Held(ProxyId(proxy), Incarnation(life), SessionId("s"), expressions)
+
+
+class Log:
+    """A fold, and the offset that comes next."""
+
+    def __init__(self, *neighbours: SiteId) -> None:
+        self.state = SiteState(A, neighbours or (B,))
+
+    def take(self, *records: Record) -> list[Event]:
+        """Fold these; return what the last one brought."""
+        events: list[Event] = []
+        for record in records:
+            events = self.state.fold(self.state.position, record)
+        return events
+
+
+def test_what_is_published_here_moves_the_own_frontier_to_its_offset() -> None:
+    log = Log()
+    (arrived,) = log.take(Closed("w", 0, {}), published())
+    assert isinstance(arrived, Arrived) and (arrived.origin, arrived.offset) == (OWN, 1)
+    assert log.state.frontier == {OWN: 1}
+
+
+def test_markers_move_no_own_frontier() -> None:
+    log = Log()
+    log.take(published(), held(X), Closed("w", 0, {}), Asked(B, 1, 0, {}))
+    assert log.state.frontier == {OWN: 0}
+
+
+def test_a_repeat_is_passed_over() -> None:
+    log = Log()
+    assert len(log.take(forwarded(5))) == 1
+    assert log.take(forwarded(5)) == log.take(forwarded(4)) == log.take(Progress(B, 1, FROM_B, 5)) == []
+    assert log.state.frontier[FROM_B] == 5
+
+
+def test_progress_is_silence_spoken() -> None:
+    log = Log()
+    assert log.take(Progress(B, 1, FROM_B, 7)) == [Advanced(FROM_B, 7)]
+    assert log.take(forwarded(7)) == []
+
+
+def test_after_a_newer_leaders_record_an_older_one_means_nothing() -> None:
+    log = Log()
+    log.take(forwarded(1, epoch=2))
+    assert log.take(forwarded(2, epoch=1)) == log.take(Progress(B, 1, FROM_B, 9)) == []
+    assert len(log.take(forwarded(2, epoch=2))) == 1
+
+
+def test_a_repeat_of_a_newer_leader_ends_the_older_one_too() -> None:
+    log = Log()
+    log.take(forwarded(5, epoch=1), forwarded(5, epoch=2))
+    assert log.take(forwarded(6, epoch=1)) == []
+
+
+def test_an_origin_is_taken_from_the_link_over_which_it_first_came() -> None:
+    log = Log(B, C)
+    log.take(forwarded(1, origin=FROM_C, link=C))
+    assert log.take(forwarded(2, origin=FROM_C, link=B)) == []
+    assert len(log.take(forwarded(2, origin=FROM_C, link=C))) == 1
+
+
+def test_our_own_notifications_that_come_back_are_passed_over() -> None:
+    log = Log()
+    log.take(published())
+    assert log.take(forwarded(9, origin=OWN)) == []
+    assert log.state.frontier[OWN] == 0
+
+
+def test_a_first_need_turns_an_ask_on_and_the_last_one_off() -> None:
+    log = Log()
+    assert log.take(held(X)) == [WantsChanged(B)]
+    assert log.take(held(X, proxy="a2")) == []
+    assert log.take(held()) == []
+    assert log.take(held(proxy="a2")) == [WantsChanged(B)]
+    assert log.state.wants == {B: {}}
+
+
+def test_an_off_and_on_is_another_installation() -> None:
+    log = Log()
+    log.take(held(X))
+    first = log.state.wants[B][X]
+    log.take(held(), held(X))
+    assert log.state.wants[B][X] != first
+    assert log.take(Effective(B, 1, X, first, FROM_B, 3)) == []
+    assert log.state.covered_above(FROM_B, [X]) is None
+
+
+def test_an_off_forgets_from_where_on_it_was_effective() -> None:
+    log = Log()
+    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 3))
+    assert log.state.covered_above(FROM_B, [X]) == 3
+    log.take(held(), held(X))
+    assert log.state.covered_above(FROM_B, [X]) is None
+
+
+def test_holds_end_with_the_lease_of_that_very_life() -> None:
+    log = Log()
+    log.take(held(X, life="2"))
+    assert log.take(Dropped(ProxyId("a1"), Incarnation("1"))) == [HoldsDropped(ProxyId("a1"), Incarnation("1"))]
+    assert log.state.held == {X: 1}
+    assert WantsChanged(B) in log.take(Dropped(ProxyId("a1"), Incarnation("2")))
+    assert not log.state.held and not log.state.holds
+
+
+def test_coverage_is_never_below_what_the_frontier_was_when_it_was_told() -> None:
+    """X_ARRIVAL: a stale leader may have pushed the frontier past what only the new filter lets through."""
+    log = Log()
+    log.take(held(X), Progress(B, 1, FROM_B, 9))
+    assert log.take(Effective(B, 2, X, 0, FROM_B, 4)) == [Covered(X, FROM_B, 9)]
+
+
+def test_what_is_told_again_does_not_move_the_coverage() -> None:
+    log = Log()
+    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 4), forwarded(9))
+    assert log.take(Effective(B, 1, X, 0, FROM_B, 4)) == []
+    assert log.state.covered_above(FROM_B, [X]) == 4
+
+
+def test_an_announcement_alone_makes_an_origin_known() -> None:
+    log = Log()
+    log.take(held(X), Effective(B, 1, X, 0, FROM_B, NOTHING))
+    assert log.state.frontier == {OWN: NOTHING, FROM_B: NOTHING}
+
+
+def test_all_expressions_must_be_covered() -> None:
+    log = Log()
+    log.take(held(X, Y), Effective(B, 1, X, 0, FROM_B, 4))
+    assert log.state.covered_above(FROM_B, [X]) == 4
+    assert log.state.covered_above(FROM_B, [X, Y]) is None
+    assert log.state.covered_above(FROM_B, []) == NOTHING
+    assert log.state.covered_above(OWN, [X, Y]) == NOTHING
+
+
+def test_what_a_neighbour_asks_for_starts_here_and_now() -> None:
+    log = Log()
+    log.take(published())
+    (announced,) = log.take(Asked(B, 1, 1, {X: 8}))
+    assert announced == Announced(B, Effective(A, 0, X, 8, OWN, 0))
+
+
+def test_an_older_ask_of_a_neighbour_changes_nothing() -> None:
+    log = Log()
+    log.take(Asked(B, 2, 1, {X: 8}))
+    assert log.take(Asked(B, 1, 9, {})) == log.take(Asked(B, 2, 1, {})) == []
+    assert set(log.state.asks[B].filters) == {X}
+
+
+def test_what_one_neighbour_wants_is_asked_of_the_others_and_never_of_itself() -> None:
+    log = Log(B, C)
+    events = log.take(Asked(C, 1, 1, {X: 8}))
+    assert WantsChanged(B) in events and WantsChanged(C) not in events
+    assert (set(log.state.wants[B]), set(log.state.wants[C])) == ({X}, set())
+
+
+def test_what_is_passed_on_starts_no_earlier_than_the_own_coverage() -> None:
+    """X_HOP, at once: we have it from B already when C asks."""
+    log = Log(B, C)
+    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 4), forwarded(6))
+    assert Announced(C, Effective(A, 0, X, 8, FROM_B, 6)) in log.take(Asked(C, 1, 1, {X: 8}))
+
+
+def test_what_is_learnt_later_is_passed_on_from_where_the_neighbours_filter_stood() -> None:
+    """X_HOP, later: C asked first, B answers afterwards."""
+    log = Log(B, C)
+    log.take(Progress(B, 1, FROM_B, 6), Asked(C, 1, 1, {X: 8}))
+    installation = log.state.wants[B][X]
+    events = log.take(Effective(B, 1, X, installation, FROM_B, 3))
+    assert Announced(C, Effective(A, 0, X, 8, FROM_B, 6)) in events
+
+
+def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
+    log = Log(B, C)
+    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 4))
+    origins = [each.effective.origin for each in log.take(Asked(B, 1, 1, {X: 8})) if isinstance(each, Announced)]
+    assert origins == [OWN]
+
+
+def test_what_stands_is_said_again_for_the_installations_that_the_neighbour_still_knows() -> None:
+    log = Log()
+    log.take(Asked(B, 1, 1, {X: 8, Y: 9}))
+    assert [each.expression for each in log.state.standing(B, {X: 8, Y: 10})] == [X]
+    assert log.state.standing(C, {X: 8}) == []
+
+
+def some_records(chance: random.Random) -> list[Record]:
+    """Many records of every kind; offsets and epochs mostly plausible."""
+    sets: list[tuple[str, ...]] = [(), (X,), (Y,), (X, Y)]
+    makers = [
+        published,
+        lambda: forwarded(chance.randint(0, 60), chance.randint(1, 3)),
+        lambda: forwarded(chance.randint(0, 60), 1, FROM_C, chance.choice([B, C])),
+        lambda: Progress(B, chance.randint(1, 3), FROM_B, chance.randint(0, 60)),
+        lambda: held(*chance.choice(sets), proxy=chance.choice(["a1", "a2"]), life=chance.choice("12")),
+        lambda: Dropped(ProxyId(chance.choice(["a1", "a2"])), Incarnation(chance.choice("12"))),
+        lambda: Asked(C, 1, chance.randint(0, 60), dict.fromkeys(chance.choice(sets), chance.randint(0, 3))),
+        lambda: Effective(B, 3, chance.choice([X, Y]), chance.randint(0, 60), FROM_B, chance.randint(0, 60)),
+        lambda: Closed("w", 0, {}),
+    ]
+    return [chance.choice(makers)() for _ in range(60)]
+
+
+def test_a_snapshot_taken_anywhere_and_folded_on_is_the_same_as_folding_through() -> None:
+    for seed in range(60):
+        records = some_records(random.Random(seed))
+        through = SiteState(A, (B, C))
+        expected = [through.fold(offset, record) for offset, record in enumerate(records)]
+        for cut in range(0, len(records), 7):
+            first = SiteState(A, (B, C))
+            events = [first.fold(offset, record) for offset, record in enumerate(records[:cut])]
+            second = SiteState.restore(A, (B, C), first.snapshot())
+            events += [second.fold(offset, record) for offset, record in enumerate(records[cut:], cut)]
+            assert events == expected, f"seed {seed}, cut at {cut}"
+            assert second.snapshot() == through.snapshot(), f"seed {seed}, cut at {cut}"
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    log = Log()
+    log.take(held(X), Asked(B, 1, 1, {X: 8}))
+    before = log.state.snapshot()
+    copy = log.state.copy()
+    for offset, record in enumerate(some_records(random.Random(1)), 2):
+        copy.fold(offset, record)
+    assert log.state.snapshot() == before
