@@ -23,11 +23,12 @@ class TransferMessage(msgspec.Struct, frozen=True):
 class Prepare(TransferMessage, tag="prepare", frozen=True):
     """Will you hand me the session that you own at `epoch`? `reason`: attach, drain, rebalance.
 
-    `receiver` is the one that attached there, if that is the reason: it is here no more.
+    `receiver`, in its life `incarnation`, attached there, if that is the reason.
     """
 
     reason: str = "attach"
     receiver: str = ""
+    incarnation: str = ""
 
 
 class Prepared(TransferMessage, tag="prepared", frozen=True):

@@ -444,7 +444,7 @@ class Node:
         found = [await self.parts.changelog.latest(session)]
         complete = True
         own = changelog_locator(self.config)
-        for locator in self._engine.context.changelogs - {own}:
+        for locator in set(self._engine.context.changelogs.values()) - {own}:
             try:
                 changelog = self._foreign_changelogs.get(locator)
                 if changelog is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from federation.messages import CatchUp
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
@@ -15,8 +17,11 @@ from waypost.notification import read_body
 class Coverage:
     """Brings gated sessions level with the live stream, and says from where on subscriptions are effective."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self, context: Context, checkpoint: Callable[[Session, Callable[[WaypostError | None], None]], None]
+    ) -> None:
         self._context = context
+        self._checkpoint = checkpoint
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         self._request = 0
@@ -55,7 +60,7 @@ class Coverage:
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
-        ends = [sub.end.get(origin, NOTHING) for sub in session.subscriptions.values() if sub.end]
+        ends = [sub.end.get(origin, NOTHING) for sub in session.ended if sub.end]
         return max([covered, *ends])
 
     def _installed(self, session: Session) -> bool:
@@ -66,7 +71,7 @@ class Coverage:
         gate = session.gates[origin]
         covered = self.covered_from(session, origin)
         if covered is not None and gate.seen is None:
-            gate.fetched(covered)
+            self._begin_at(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
             self.ready.add(session.id)
@@ -76,21 +81,33 @@ class Coverage:
             gate.fetching = True
             self._fetch(session, origin, *missing)
 
+    def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
+        """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
+        session.gates[origin].fetched(covered)
+        for subscription in session.active():
+            if origin not in subscription.promised:
+                subscription.floor[origin] = max(covered, subscription.floor.get(origin, NOTHING))
+
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1
         wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
 
         def then(answer: History | WaypostError) -> None:
-            self._fetched(session, origin, after, upto, answer)
+            self._fetched(session, wanted, answer)
 
         self._context.emit(FetchHistory(site_of(origin), wanted, then))
 
-    def _fetched(self, session: Session, origin: Origin, after: int, upto: int, answer: History | WaypostError) -> None:
+    def _fetched(self, session: Session, wanted: CatchUp, answer: History | WaypostError) -> None:
+        origin, after, upto = wanted.origin, wanted.after, wanted.upto
         gate = session.gates.get(origin)
         if gate is None or self._context.sessions.get(session.id) is not session:
             return
         gate.fetching = False
         if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
+            return
+        if wanted.expressions != session.all_expressions():
+            # Asked for before the subscriptions changed: what the new ones want of it was not fetched.
+            self.advance(session)
             return
         if answer.first_kept > after + 1:
             self._report_gap(session, origin, after + 1, min(answer.first_kept - 1, upto))
@@ -146,12 +163,30 @@ class Coverage:
         fresh = {
             origin: self._start(session, subscription, origin, above)
             for origin, above in known.items()
-            if origin not in subscription.promised
+            if origin not in subscription.promised and self._begun(session, origin)
         }
         if not fresh:
             return
         subscription.promised |= fresh
         self._context.dirty.add(session.id)
+
+        def then(error: WaypostError | None) -> None:
+            if error is not None:
+                for origin in fresh:
+                    subscription.promised.pop(origin, None)
+            elif self._context.serving(session.id) is session:
+                self._tell(session, subscription, fresh)
+
+        # A failover must know of the promise before anybody else does.
+        self._checkpoint(session, then)
+
+    def _begun(self, session: Session, origin: Origin) -> bool:
+        """Tell whether it is settled where the session begins with this origin."""
+        gate = session.gates.get(origin)
+        return gate is None or gate.seen is not None
+
+    def _tell(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
+        """Put the promise on record, then tell the receivers."""
         self._context.attest("effective", session, subscription=subscription.id, frontier=fresh)
         connections = [r.connection for r in session.receivers.values() if r.connection is not None]
 

@@ -76,6 +76,8 @@ class Door:
         self._transfers = transfers
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
+        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe]]] = {}
+        """What was asked of a session while it stood still."""
 
     # ------------------------------------------------------------ connections
 
@@ -153,7 +155,7 @@ class Door:
             self._enter(connection, session)
             return
         self._waiting.setdefault(identity, []).append(connection)
-        self._claims.seek(identity, create=message.create, receiver=message.receiver)
+        self._claims.seek(identity, create=message.create, receiver=(message.receiver, message.incarnation))
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
@@ -163,7 +165,8 @@ class Door:
         connection.attach = None
         receiver = session.receiver(ReceiverId(message.receiver))
         if receiver.connection is not None and receiver.connection != connection.number:
-            self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+            if receiver.incarnation != message.incarnation:
+                self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
         connection.session, connection.receiver = session.id, receiver.id
@@ -190,10 +193,14 @@ class Door:
         for connection in self._waiting.pop(session.id, []):
             if connection.attach is not None and connection.attach.session == session.id:
                 self._enter(connection, session)
+        for connection, message in self._deferred.pop(session.id, []):
+            if connection.session == session.id:
+                self.message(connection.number, message)
         self.deliver(session)
 
     def unavailable(self, session: SessionId, reason: str) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
+        self._deferred.pop(session, None)
         for connection in self._waiting.pop(session, []):
             if connection.attach is None or connection.attach.session != session:
                 continue
@@ -224,23 +231,31 @@ class Door:
 
     # ------------------------------------------------------------ subscriptions
 
-    def _session_of(self, connection: Connection) -> Session:
+    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe) -> Session | None:
+        """Return the session; None: it stands still, and the message waits until the registry has decided."""
+        held = self._context.sessions.get(connection.session) if connection.session else None
+        if held is not None and held.role is Role.FROZEN:
+            self._deferred.setdefault(held.id, []).append((connection, message))
+            return None
         session = self._context.serving(connection.session) if connection.session else None
         if session is None:
             raise NotServed("no session is served on this connection at the moment; attach, then ask again")
         return session
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
-        session = self._session_of(connection)
         expression = parse(message.expression)
+        session = self._session_of(connection, message)
+        if session is None:
+            return
         identity = SubscriptionId(message.subscription)
         known = session.subscriptions.get(identity)
-        if known is not None and known.end is None:
+        if known is not None:
             if known.expression != expression:
                 raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
-            self._settled(connection, session, identity)
+            self._settled(connection, session, message)
             return
-        if len(session.subscriptions) >= MAX_SUBSCRIPTIONS_PER_SESSION:
+        session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
+        if len(session.subscriptions) + len(session.ended) >= MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
         start = self._start(session)
         session.subscriptions[identity] = Subscription(identity, expression, start, dict(start))
@@ -248,7 +263,7 @@ class Door:
             "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
         )
         self._changed(session)
-        self._settled(connection, session, identity)
+        self._settled(connection, session, message)
 
     def _start(self, session: Session) -> dict[Origin, int]:
         """Return L: above all that the session has seen, the live stream and every receiver included."""
@@ -259,14 +274,16 @@ class Door:
         return start
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
-        session = self._session_of(connection)
+        session = self._session_of(connection, message)
+        if session is None:
+            return
         identity = SubscriptionId(message.subscription)
-        subscription = session.subscriptions.get(identity)
-        if subscription is not None and subscription.end is None:
-            subscription.end = self._context.frontier(session)
-            self._context.attest("unsubscribed", session, subscription=identity, frontier=dict(subscription.end))
+        if identity in session.subscriptions:
+            end = self._context.frontier(session)
+            session.end_subscription(identity, end)
+            self._context.attest("unsubscribed", session, subscription=identity, frontier=end)
             self._changed(session)
-        self._settled(connection, session, identity)
+        self._settled(connection, session, message)
 
     def _changed(self, session: Session) -> None:
         self._context.matcher.put(session)
@@ -274,16 +291,25 @@ class Door:
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
 
-    def _settled(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
+    def _settled(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
         epoch = session.epoch
+        identity = SubscriptionId(message.subscription)
         waits = 2
+        failure: WaypostError | None = None
 
         def then(error: WaypostError | None) -> None:
-            nonlocal waits
+            nonlocal waits, failure
             waits -= 1
-            still = self._context.serving(session.id)
-            if error is not None or waits or still is not session or session.epoch != epoch:
+            failure = failure or error
+            if waits:
+                return
+            if failure is not None:
+                self._say(connection, Problem(failure.code, failure.message, None, identity))
+                return
+            if self._context.serving(session.id) is not session or session.epoch != epoch:
+                # Written by an owner that may not be one any more: ask again of who is now.
+                self.message(connection.number, message)
                 return
             self._tell_subscription(connection, session, identity)
             self._coverage.promise(session)
@@ -293,14 +319,13 @@ class Door:
 
     def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
         subscription = session.subscriptions.get(identity)
-        ended = subscription is None or subscription.end is not None
-        self._say(connection, Unsubscribed(identity) if ended else Subscribed(identity))
-        if not ended and subscription is not None and subscription.promised:
+        self._say(connection, Unsubscribed(identity) if subscription is None else Subscribed(identity))
+        if subscription is not None and subscription.promised:
             self._tell_effective(connection, subscription)
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
             if other is not None and other is not connection:
-                text = None if ended or subscription is None else subscription.expression.text
+                text = None if subscription is None else subscription.expression.text
                 self._say(other, SubscriptionChanged(identity, text))
 
     # ------------------------------------------------------------ publishing
@@ -382,11 +407,14 @@ class Door:
         if receiver is None or receiver.connection != connection.number or connection.session is None:
             return
         session = self._context.sessions[connection.session]
-        if session.role is not Role.SERVING:
+        if session.role not in (Role.SERVING, Role.FROZEN):
             return
         if message.through > receiver.sent:
             raise BadMessage(f"{message.through} was not delivered yet", field="through")
         receiver.acknowledge(message.through)
+        if session.role is Role.FROZEN:
+            # What is handed over must not change any more; it goes when the session thaws.
+            return
         session.remove_acknowledged()
         self._context.dirty.add(session.id)
         self._pump(session, receiver)

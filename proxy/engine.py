@@ -59,7 +59,7 @@ class Engine:
         self.context = Context(settings, clock, chance, state)
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
-        self.coverage = Coverage(self.context)
+        self.coverage = Coverage(self.context, self.keeper.checkpoint)
         self.transfers = Transfers(
             self.context,
             self.keeper,
@@ -148,10 +148,12 @@ class Engine:
                 self.keeper.pending += 1
 
     def _holds_dropped(self, event: HoldsDropped) -> None:
-        """Our holds were dropped with a lease of ours: what is not held by others has a hole from here on."""
+        """Our holds were dropped with a lease of ours: the log may have a hole from here on.
+
+        Also where another session still holds the same: it may let go before our next word is read.
+        """
         for session in list(self.context.sessions.values()):
-            expressions = session.held_expressions()
-            if not self.context.holds(session) and not set(expressions) <= self.state.held.keys():
+            if session.held_expressions() and not self.context.holds(session):
                 self.coverage.broken(session)
             self.context.unsay(session.id)
         if event.incarnation != self.context.incarnation:
@@ -252,7 +254,7 @@ class Engine:
                 self.claims.owner_changed(event.session, event.ownership)
             case ProxyUp():
                 context.proxies[event.row.proxy] = event.row
-                context.changelogs.add(event.row.changelog)
+                context.changelogs[event.row.proxy] = event.row.changelog
             case ProxyDown():
                 self._proxy_down(event)
             case LeaderChanged():
@@ -264,7 +266,7 @@ class Engine:
         gone = [row for proxy, row in context.proxies.items() if proxy not in event.proxies]
         context.owners = dict(event.owners)
         context.proxies = dict(event.proxies)
-        context.changelogs.update(row.changelog for row in event.proxies.values())
+        context.changelogs |= {proxy: row.changelog for proxy, row in event.proxies.items()}
         context.watching = True
         for row in gone:
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))

@@ -131,6 +131,7 @@ class Keeper:
             if session.role is not Role.SERVING or not self._context.may_serve():
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+            session.forget_ended(acknowledged)
             if acknowledged != self._checkpointed.get(session.id):
                 self.checkpoint(session, _forget)
 

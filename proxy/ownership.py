@@ -17,8 +17,12 @@ from proxy.keeper import Keeper
 from proxy.session import Role, Session
 from waypost.errors import WaypostError
 from waypost.identity import Epoch, Origin, Ownership, SessionId
-from waypost.messages import Moved, Problem
+from waypost.messages import Moved, Problem, Wait
 from waypost.records import Checkpoint
+
+Asker = tuple[str, str]
+"""The receiver that wants a session somewhere, and the name of its present life."""
+NOBODY: Asker = ("", "")
 
 
 class Claims:
@@ -36,7 +40,7 @@ class Claims:
         keeper: Keeper,
         coverage: Coverage,
         *,
-        fetch_from: Callable[[SessionId, Ownership, str], None],
+        fetch_from: Callable[[SessionId, Ownership, Asker], None],
         served: Callable[[Session], None],
         unavailable: Callable[[SessionId, str], None],
     ) -> None:
@@ -51,7 +55,7 @@ class Claims:
 
     # ------------------------------------------------------------ somebody wants a session
 
-    def seek(self, session: SessionId, *, create: bool, receiver: str = "") -> None:
+    def seek(self, session: SessionId, *, create: bool, receiver: Asker = NOBODY) -> None:
         """Come to serve the session, by whatever way the registry leaves."""
         if session in self._seeking:
             return
@@ -68,7 +72,7 @@ class Claims:
 
         self._context.emit(ReadRow(session, then))
 
-    def _decide(self, session: SessionId, current: Ownership, receiver: str) -> None:
+    def _decide(self, session: SessionId, current: Ownership, receiver: Asker) -> None:
         """Act on the row of a session that is wanted here and not served here."""
         held = self._context.sessions.get(session)
         if held is not None and held.role is not Role.SHADOW:
@@ -83,7 +87,7 @@ class Claims:
         else:
             self._rebuild(session, current)
 
-    def _create(self, session: SessionId, create: bool, receiver: str) -> None:
+    def _create(self, session: SessionId, create: bool, receiver: Asker) -> None:
         if not create:
             self._unavailable(session, "")
             return
@@ -119,8 +123,15 @@ class Claims:
         self._context.emit(FindCheckpoint(session, found))
 
     def _enough(self, found: FoundCheckpoint, current: Ownership) -> bool:
-        """Tell whether nothing newer can exist: all changelogs were read, or the owner's own epoch is there."""
-        return found.complete or (found.checkpoint is not None and found.checkpoint.epoch == current.epoch)
+        """Tell whether nothing newer can exist: the owner's own epoch is there, or all changelogs were read.
+
+        That all were read means something only if we know the owner's: one that was dead before we began we may
+        never have heard of (P5).
+        """
+        if found.checkpoint is not None and found.checkpoint.epoch == current.epoch:
+            return True
+        known = current.proxy == self._context.proxy or current.proxy in self._context.changelogs
+        return found.complete and known
 
     def _take_over(self, session: SessionId, current: Ownership, checkpoint: Checkpoint | None) -> None:
         if not self._context.may_serve() or session in self._context.sessions:
@@ -131,7 +142,8 @@ class Claims:
         def then(answer: Claimed | WaypostError) -> None:
             if isinstance(answer, WaypostError):
                 self._unavailable(session, "the registry does not answer")
-            elif answer.current != new:
+            elif not answer.won:
+                # Also if the row is as we wanted it: an earlier life of ours may have served at that epoch.
                 self._unavailable(session, "another proxy took the session over")
             elif session not in self._context.sessions:
                 self._raise(session, new.epoch, checkpoint)
@@ -167,6 +179,7 @@ class Claims:
         context = self._context
         session.epoch = epoch
         session.role = Role.SERVING
+        session.remove_acknowledged()
         context.sessions[session.id] = session
         context.owners[session.id] = Ownership(context.proxy, epoch)
         context.matcher.put(session)
@@ -193,29 +206,34 @@ class Claims:
                 return
             if isinstance(answer, WaypostError):
                 return
-            if answer.current == new:
+            if answer.won:
                 self.serve(session, new.epoch, "restart")
             elif answer.current is not None and answer.current.proxy == self._context.proxy:
+                # An earlier life of ours may have served at that epoch: take the one after it.
                 session.epoch = answer.current.epoch
+                self.wake(session)
             else:
                 self.release(session, answer.current)
 
         self._context.emit(ClaimRow(session.id, mine, new, then))
 
-    def release(self, session: Session, to: Ownership | None, taken_by: str = "") -> None:
+    def release(self, session: Session, to: Ownership | None, taken_by: Asker = NOBODY) -> None:
         """The registry names another owner: say where the session went, and delete it here.
 
-        The receiver `taken_by` attached there itself; whoever still uses its name here is told to stop.
+        The receiver `taken_by` attached there itself; whoever else uses its name here is told to stop.
         """
         self._context.attest("released", session, frontier=self._context.frontier(session))
         row = self._context.proxies.get(to.proxy) if to else None
         for receiver in session.receivers.values():
             if receiver.connection is None:
                 continue
-            if receiver.id == taken_by:
+            if receiver.id == taken_by[0] and receiver.incarnation != taken_by[1]:
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             elif row is not None:
                 self._context.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
+            else:
+                wait = Wait("the session has moved", self._context.settings.retry_ms)
+                self._context.emit(Send(receiver.connection, wait))
         self.drop(session)
         self._unavailable(session.id, "the session has moved")
 
@@ -233,10 +251,11 @@ class Claims:
     def fence(self) -> None:
         """Our lease may have ended: serve nothing until a new epoch is taken under a new one."""
         for session in self._context.sessions.values():
-            if session.role is Role.SERVING:
-                session.role = Role.DORMANT
+            if session.role in (Role.SERVING, Role.FROZEN):
                 for receiver in session.receivers.values():
                     receiver.disconnect()
+            if session.role is Role.SERVING:
+                session.role = Role.DORMANT
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """The registry's watch says who owns a session."""
@@ -292,6 +311,7 @@ class Claims:
             self.wake(session)
         elif current is not None:
             self.drop(session)
+            self._unavailable(session.id, "the session was not handed over")
 
     def next_deadline(self) -> int:
         return self._sweep_at

@@ -93,17 +93,18 @@ class Subscription:
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "id": self.id,
             "expression": self.expression.text,
-            "start": self.start,
-            "floor": self.floor,
-            "promised": self.promised,
-            "end": self.end,
+            "start": dict(self.start),
+            "floor": dict(self.floor),
+            "promised": dict(self.promised),
+            "end": None if self.end is None else dict(self.end),
         }
 
     @classmethod
-    def from_dict(cls, identity: str, kept: Mapping[str, Any]) -> Subscription:
+    def from_dict(cls, kept: Mapping[str, Any]) -> Subscription:
         return cls(
-            SubscriptionId(identity),
+            SubscriptionId(kept["id"]),
             parse(kept["expression"]),
             dict(kept["start"]),
             dict(kept["floor"]),
@@ -172,6 +173,8 @@ class Session:
         self.epoch = epoch
         self.role = role
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.ended: list[Subscription] = []
+        """Ended ones, until all receivers have what they matched before their end."""
         self.receivers: dict[ReceiverId, Receiver] = {}
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
         self.base: dict[Origin, int] = {}
@@ -189,7 +192,21 @@ class Session:
     # ------------------------------------------------------------ subscriptions
 
     def active(self) -> list[Subscription]:
-        return [subscription for subscription in self.subscriptions.values() if subscription.end is None]
+        return list(self.subscriptions.values())
+
+    def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> None:
+        """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
+        subscription = self.subscriptions.pop(identity)
+        subscription.end = dict(at)
+        self.ended.append(subscription)
+
+    def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
+        """Forget the ended subscriptions of which every receiver has all."""
+        self.ended = [
+            sub
+            for sub in self.ended
+            if any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
+        ]
 
     def held_expressions(self) -> tuple[str, ...]:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
@@ -197,13 +214,13 @@ class Session:
 
     def all_expressions(self) -> tuple[str, ...]:
         """Return what a catch-up must fetch: ended subscriptions too."""
-        return tuple(sorted({sub.expression.canonical for sub in self.subscriptions.values()}))
+        return tuple(sorted({sub.expression.canonical for sub in [*self.active(), *self.ended]}))
 
     def match(self, origin: Origin, offset: int, attributes: Mapping[str, Value]) -> Matched:
         """Return the subscriptions that want this notification."""
         return tuple(
             sub.id
-            for sub in self.subscriptions.values()
+            for sub in [*self.active(), *self.ended]
             if sub.wants(origin, offset) and sub.expression.matches(attributes)
         )
 
@@ -368,19 +385,30 @@ class Session:
             join(dict(receiver.frontier), seen) if receiver.acknowledged >= self.last_number else receiver.frontier
             for receiver in self.receivers.values()
         ]
-        everywhere = set.intersection(*(set(cursor) for cursor in cursors))
-        return {origin: min(cursor[origin] for cursor in cursors) for origin in everywhere}
+        start = self._promised_from()
+        everywhere = set.intersection(*({*cursor, *start} for cursor in cursors))
+        return {
+            origin: min(cursor.get(origin, start.get(origin, NOTHING)) for cursor in cursors) for origin in everywhere
+        }
+
+    def _promised_from(self) -> dict[Origin, int]:
+        """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""
+        start: dict[Origin, int] = {}
+        for subscription in [*self.active(), *self.ended]:
+            for origin, above in subscription.promised.items():
+                start[origin] = min(above, start.get(origin, above))
+        return start
 
     # ------------------------------------------------------------ what travels
 
     def descriptor(self) -> dict[str, Any]:
-        """Return all that is not a stored notification."""
+        """Return all that is not a stored notification; a copy, which later changes do not reach."""
         return {
             "v": 1,
-            "base": self.base,
-            "subscriptions": {sub.id: sub.to_dict() for sub in self.subscriptions.values()},
+            "base": dict(self.base),
+            "subscriptions": [sub.to_dict() for sub in [*self.active(), *self.ended]],
             "receivers": {
-                receiver.id: {"acknowledged": receiver.acknowledged, "frontier": receiver.frontier}
+                receiver.id: {"acknowledged": receiver.acknowledged, "frontier": dict(receiver.frontier)}
                 for receiver in self.receivers.values()
             },
         }
@@ -388,10 +416,9 @@ class Session:
     def describe(self, descriptor: Mapping[str, Any]) -> None:
         """Become what the descriptor says."""
         self.base = dict(descriptor["base"])
-        self.subscriptions = {
-            SubscriptionId(identity): Subscription.from_dict(identity, kept)
-            for identity, kept in descriptor["subscriptions"].items()
-        }
+        listed = [Subscription.from_dict(kept) for kept in descriptor["subscriptions"]]
+        self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
+        self.ended = [sub for sub in listed if sub.end is not None]
         self.receivers = {
             ReceiverId(identity): Receiver(
                 ReceiverId(identity), kept["acknowledged"], dict(kept["frontier"]), sent=kept["acknowledged"]

@@ -31,11 +31,11 @@ from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.effects import ClaimRow, LoadEntries, ReadRow, SendPeer
 from proxy.keeper import Keeper
-from proxy.ownership import Claims
+from proxy.ownership import NOBODY, Asker, Claims
 from proxy.session import Entry, Role, Session, Stored
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import CHUNK_ENTRIES, CHUNK_WINDOW
+from waypost.limits import CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Outgoing:
     """A transfer from here: the machine, and how far the copy has come."""
 
     machine: SourceTransfer
-    receiver: str
+    receiver: Asker
     """Who attached at the target and made it ask."""
     start: int
     """Chunk 1 begins after this entry."""
@@ -61,7 +61,7 @@ class Incoming:
     """A transfer to here: the machine, the shadow, and how many chunks have come."""
 
     machine: TargetTransfer
-    receiver: str = ""
+    receiver: Asker = NOBODY
     """Who attached here and made us ask."""
     shadow: Session | None = None
     chunks: int = 0
@@ -92,6 +92,8 @@ class Transfers:
         self._unavailable = unavailable
         self.outgoing: dict[SessionId, Outgoing] = {}
         self.incoming: dict[SessionId, Incoming] = {}
+        self._over: dict[str, None] = {}
+        """Transfers from here that came to an end lately: a late question does not begin them again."""
         self.refused_inputs = 0
 
     # ------------------------------------------------------------ feeding the machines
@@ -159,11 +161,11 @@ class Transfers:
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         out, into = self.outgoing.get(session), self.incoming.get(session)
-        if out:
+        if out and not _older(current, out.machine.owned):
             given = machine.owner_input(current, out.machine.owned, out.machine.wanted)
             if not (isinstance(given, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING):
                 self._feed_source_owner(out, given, current)
-        if into:
+        if into and not _older(current, into.machine.owned):
             self._feed_target(into, machine.owner_input(current, into.machine.owned, into.machine.wanted))
 
     def _feed_source_owner(self, out: Outgoing, given: object, current: Ownership | None) -> None:
@@ -214,7 +216,7 @@ class Transfers:
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         session = self._context.sessions[message.session]
-        out = Outgoing(transfer, message.receiver, start=session.first_number - 1)
+        out = Outgoing(transfer, (message.receiver, message.incarnation), start=session.first_number - 1)
         self.outgoing[message.session] = out
         self._feed_source(out, message)
 
@@ -222,6 +224,8 @@ class Transfers:
         session = self._context.serving(message.session)
         if asker == self._context.proxy:
             return "target is the source"
+        if message.transfer in self._over:
+            return "that transfer is over"
         if session is None:
             held = self._context.sessions.get(message.session)
             return f"the session is {held.role.value} here" if held else "the session is not here"
@@ -290,6 +294,9 @@ class Transfers:
 
     def _end_source(self, out: Outgoing) -> Session:
         self.outgoing.pop(out.machine.session, None)
+        self._over[out.machine.transfer] = None
+        if len(self._over) > TRANSFERS_REMEMBERED:
+            del self._over[next(iter(self._over))]
         return self._context.sessions[out.machine.session]
 
     def _send_prepared(self, out: Outgoing) -> None:
@@ -406,7 +413,7 @@ class Transfers:
 
     # ------------------------------------------------------------ the target
 
-    def fetch(self, session: SessionId, owner: Ownership, receiver: str = "") -> None:
+    def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY) -> None:
         """Begin to take a session from its live owner."""
         if session in self.incoming or session in self._context.sessions:
             return
@@ -426,7 +433,7 @@ class Transfers:
             self._unknown_transfer(sender, message)
             return
         if isinstance(message, Frozen) and into.machine.state is TargetState.READY:
-            if message.chunks != into.chunks:
+            if message.chunks != into.chunks or not _whole(into.shadow, message):
                 self._acknowledge(into)
                 return
             into.frozen = message
@@ -466,7 +473,8 @@ class Transfers:
                             transfer.session,
                             transfer.transfer,
                             transfer.owned.epoch,
-                            receiver=into.receiver,
+                            receiver=into.receiver[0],
+                            incarnation=into.receiver[1],
                         ),
                     )
                 case target.Install():
@@ -531,11 +539,11 @@ class Transfers:
         """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
         shadow, frozen, context = into.shadow, into.frozen, self._context
         assert shadow is not None and frozen is not None
-        held = shadow.held_expressions()
+        before = _interests(shadow)
         shadow.describe(frozen.descriptor)
         shadow.merge(frozen.cut, context.state.frontier, frozen.oldest, frozen.next_number)
         shadow.epoch = into.machine.wanted.epoch
-        if shadow.held_expressions() != held:
+        if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():
                 gate.restart(context.state.frontier.get(origin, NOTHING))
             context.matcher.put(shadow)
@@ -584,6 +592,22 @@ class Transfers:
         if into.shadow is not None:
             self._claims().drop(into.shadow)
         self._unavailable(session, "the session could not be handed over yet")
+
+
+def _whole(shadow: Session | None, frozen: Frozen) -> bool:
+    """Tell whether the shadow has every entry that is left at the cut."""
+    if shadow is None:
+        return False
+    return frozen.oldest >= frozen.next_number or shadow.last_number == frozen.next_number - 1
+
+
+def _interests(session: Session) -> set[tuple[str, str]]:
+    return {(subscription.id, subscription.expression.canonical) for subscription in session.active()}
+
+
+def _older(current: Ownership | None, owned: Ownership) -> bool:
+    """Tell whether this is old news: the watch may be behind what was claimed and read."""
+    return current is None or current.epoch < owned.epoch
 
 
 def _next_range(out: Outgoing, session: Session) -> tuple[int, int]:

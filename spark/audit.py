@@ -82,31 +82,28 @@ def _keeping() -> Iterator[Keep]:
 
 def _judged(spark: SparkSession, source: Source, keep: Keep) -> Verdict:
     with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
-        facts = keep(reading.journals(spark, source))
-        numbered = keep(journals.numbered(facts))
-        compiler, tests, expressions = _programs(spark, journals.once(numbered))
+        facts = keep(journals.numbered(reading.journals(spark, source)))
+        compiler, tests, expressions = _programs(spark, journals.once(facts))
         records = keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
-        rows = numbered.count() + records.count()
+        rows = facts.count() + records.count()
     with sessions.tuned(spark, small=rows < SMALL_ROWS):
-        return _verdict(_evidence(facts, numbered, records, expressions, source.dense, keep), keep)
+        return _verdict(_evidence(facts, records, expressions, source.dense, keep), keep)
 
 
 def _evidence(
     facts: DataFrame,
-    numbered: DataFrame,
     records: DataFrame,
     expressions: DataFrame,
     dense: bool,
     keep: Keep,
 ) -> Evidence:
-    journal = journals.once(numbered)
+    journal = journals.once(facts)
     logs = keep(sitelogs.extents(records))
     asked = keep(owed.subscriptions(journal, expressions))
     wanted = owed.wants(asked, owed.receivers(journal))
     stood = owed.standing(sitelogs.published(records), wanted)
     return Evidence(
         facts=facts,
-        numbered=numbered,
         records=records,
         logs=logs,
         holes=keep(sitelogs.holes(records, logs, dense)),

@@ -20,9 +20,7 @@ class Evidence:
     """What all classes are judged by. Each frame is used several times, so the caller keeps them."""
 
     facts: DataFrame
-    """As parsed, the unusable among them."""
-    numbered: DataFrame
-    """The usable facts, repeats among them."""
+    """All of them, numbered, the repeats and the unusable among them."""
     records: DataFrame
     """The site logs, with `matched` instead of attributes."""
     logs: DataFrame
@@ -34,7 +32,7 @@ class Evidence:
     @property
     def journal(self) -> DataFrame:
         """Each fact once."""
-        return journals.once(self.numbered)
+        return journals.once(self.facts)
 
     @property
     def truth(self) -> DataFrame:
@@ -54,7 +52,7 @@ def all_findings(evidence: Evidence, has_lost: bool, has_strays: bool) -> DataFr
     if has_strays:
         parts.append(_of_strays(evidence))
     parts += _of_journal(evidence) + _of_logs(evidence)
-    return reduce(DataFrame.unionByName, parts)
+    return reduce(DataFrame.union, parts)
 
 
 def _of_journal(evidence: Evidence) -> list[DataFrame]:
@@ -63,7 +61,7 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
         losses.gaps(journal),
         stale_epochs(journal),
         split_ownership(journal),
-        journals.repeats(evidence.numbered),
+        journals.repeats(evidence.facts),
         journals.unusable(evidence.facts),
         journals.holes(journal),
         journals.not_closed(journal, sitelogs.dropped(evidence.records)),

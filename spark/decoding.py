@@ -70,16 +70,19 @@ def _other(site: str, position: int, record: Record) -> Row:
 
 
 def _columns(attributes: dict[str, Value], names: tuple[str, ...]) -> Row:
-    values = [attributes.get(name) for name in names]
-    return (
-        [_KINDS.get(type(value)) for value in values],
-        [_integer(value) for value in values],
-        [value if isinstance(value, float) else None for value in values],
-        [value if isinstance(value, str) else None for value in values],
-    )
-
-
-def _integer(value: Value | None) -> int | None:
-    if isinstance(value, bytes):
-        return len(value)
-    return int(value) if isinstance(value, int) else None
+    kinds: list[int | None] = [None] * len(names)
+    integers: list[int | None] = kinds.copy()
+    reals: list[float | None] = [None] * len(names)
+    texts: list[str | None] = [None] * len(names)
+    for place, name in enumerate(names):
+        value = attributes.get(name)
+        if value is None:
+            continue
+        kinds[place] = _KINDS[type(value)]
+        if isinstance(value, str):
+            texts[place] = value
+        elif isinstance(value, float):
+            reals[place] = value
+        else:
+            integers[place] = len(value) if isinstance(value, bytes) else int(value)
+    return kinds, integers, reals, texts

@@ -15,31 +15,36 @@ from spark.schemas import FACT
 
 
 def numbered(facts: DataFrame) -> DataFrame:
-    """Return the usable facts with `copy`, from 1 on for each (writer, number), and `differs` from the first."""
+    """Add `copy`, from 1 on for each (writer, number), and `differs`, if it says something else than the first."""
     # A receiver's fact is dated by the proxy that relays it: relayed by two, it is still the same fact.
     contents = [name for name in FACT.fieldNames() if name not in ("at_ms", "frontier")]
     fingerprint = F.xxhash64(*contents, F.map_entries("frontier"))
-    usable = facts.where(F.col("unusable").isNull()).repartition("writer").withColumn("print", fingerprint)
     copies = Window.partitionBy("writer", "number").orderBy("at_ms", "print")
     return (
-        usable.withColumn("copy", F.row_number().over(copies))
+        facts.repartition("writer")
+        .withColumn("print", fingerprint)
+        .withColumn("copy", F.row_number().over(copies))
         .withColumn("differs", F.col("print") != F.first("print").over(copies))
-        .select(*FACT.fieldNames(), "copy", "differs")
+        .drop("print")
     )
 
 
-def once(numbered_facts: DataFrame) -> DataFrame:
-    """Return each fact once."""
-    return numbered_facts.where(F.col("copy") == 1).select(*FACT.fieldNames())
+def once(facts: DataFrame) -> DataFrame:
+    """Return each usable fact once."""
+    return _usable(facts).where(F.col("copy") == 1).select(*FACT.fieldNames())
+
+
+def _usable(facts: DataFrame) -> DataFrame:
+    return facts.where(F.col("unusable").isNull())
 
 
 def of_kind(journal: DataFrame, kind: str) -> DataFrame:
     return journal.where(F.col("kind") == kind)
 
 
-def repeats(numbered_facts: DataFrame) -> DataFrame:
+def repeats(facts: DataFrame) -> DataFrame:
     """Find what was written under one number twice: the same (D4), or not even the same (A2)."""
-    again = numbered_facts.where(F.col("copy") > 1).drop("origin")
+    again = _usable(facts).where(F.col("copy") > 1).drop("origin")
     code = F.when(F.col("differs"), "A2").otherwise("D4")
     note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
     return findings(again, code, note)

@@ -41,9 +41,9 @@ def _with_repeats(rows: DataFrame) -> DataFrame:
     same = Window.partitionBy(*_IDENTITY)
     before = _before(same.orderBy(*_PLACE, *KEY[2:]))
     owner = F.when(F.col("is_delivery"), F.struct("epoch", "proxy"))
-    is_copied = (F.min("offset").over(same) != F.max("offset").over(same)) | (
-        F.min("origin").over(same) != F.max("origin").over(same)
-    )
+    # A number is compared sooner than a text.
+    coordinate = F.xxhash64("origin", "offset")
+    is_copied = F.min(coordinate).over(same) != F.max(coordinate).over(same)
     owed_before = F.coalesce(F.max("is_owed").over(before), F.lit(False))
     return rows.withColumns(
         {

@@ -47,6 +47,8 @@ LOG_BATCH = 1000
 """Records in one read or append of a site log."""
 
 # --- handover
+TRANSFERS_REMEMBERED = 10_000
+"""Ids of transfers that a source remembers after their end; the oldest go first."""
 CHUNK_ENTRIES = 500
 CHUNK_BYTES = 1024 * 1024
 CHUNK_WINDOW = 4

@@ -17,9 +17,7 @@ class EtcdServer(Server):
     name = "etcd"
     start_timeout_s = 30
 
-    def __init__(
-        self, data: Path | None = None, *, port: int | None = None, binary: Path | None = None
-    ) -> None:
+    def __init__(self, data: Path | None = None, *, port: int | None = None, binary: Path | None = None) -> None:
         super().__init__(data)
         self.host = LOOPBACK
         self.port = port or free_port()

@@ -130,9 +130,7 @@ class KafkaServer(Server):
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S)
         if done.returncode != 0:
-            raise Unreachable(
-                "kafka's store could not be formatted", hint=(done.stdout + done.stderr)[-2000:]
-            )
+            raise Unreachable("kafka's store could not be formatted", hint=(done.stdout + done.stderr)[-2000:])
 
 
 def _java(*options: str) -> list[str]:

@@ -144,9 +144,7 @@ def _run(*command: str, cwd: Path = HERE, env: Mapping[str, str] | None = None) 
             timeout=STEP_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        raise Unreachable(
-            f"{command[0]} was not done after {STEP_TIMEOUT_S} s", hint=" ".join(command)
-        ) from None
+        raise Unreachable(f"{command[0]} was not done after {STEP_TIMEOUT_S} s", hint=" ".join(command)) from None
     if done.returncode != 0:
         output = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
         raise Unreachable(f"{command[0]} ended with status {done.returncode}", hint=output)

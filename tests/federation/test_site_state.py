@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from federation.site_state import (
     Advanced,
@@ -230,7 +231,7 @@ def test_what_stands_is_said_again_for_the_installations_that_the_neighbour_stil
 def some_records(chance: random.Random) -> list[Record]:
     """Many records of every kind; offsets and epochs mostly plausible."""
     sets: list[tuple[str, ...]] = [(), (X,), (Y,), (X, Y)]
-    makers = [
+    makers: list[Callable[[], Record]] = [
         published,
         lambda: forwarded(chance.randint(0, 60), chance.randint(1, 3)),
         lambda: forwarded(chance.randint(0, 60), 1, FROM_C, chance.choice([B, C])),

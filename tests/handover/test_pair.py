@@ -55,10 +55,10 @@ class Pair:
             self.now += 5
 
     def send(self, message: object) -> None:
+        to_source = isinstance(message, Prepare | ChunkStored | Ready | Aborted)
+        arrive = self._to_source if to_source else self._to_target
         for _ in range(self.chance.choice([1, 1, 2])):
             if self.chance.random() >= self.loss:
-                to_source = isinstance(message, Prepare | ChunkStored | Ready | Aborted)
-                arrive = self._to_source if to_source else self._to_target
                 self.later(self.chance.randint(1, self.slow_ms), lambda: arrive(message))
 
     def _to_source(self, message: object) -> None:
@@ -100,10 +100,12 @@ class Pair:
                 case target.Adopt():
                     self.adopted = self.target.wanted
                 case target.Merge():
-                    failed = self.chance.random() < 0.1
-                    self.later(5, lambda: self.feed(self.target, STORED[failed]))
+                    self.later(5, self._store)
                 case _ if type(effect) in SAID:
                     self.send(SAID[type(effect)])
+
+    def _store(self) -> None:
+        self.feed(self.target, target.StoreFailed() if self.chance.random() < 0.1 else target.Staged())
 
     def _ask(self, which: SourceTransfer | TargetTransfer, effect: machine.Claim | machine.ReadOwner) -> None:
         def act() -> None:
@@ -128,7 +130,6 @@ class Pair:
             self.feed(which, given)
 
 
-STORED = {False: target.Staged(), True: target.StoreFailed()}
 SAID: dict[type, object] = {
     source.SendPrepared: Prepared(*NAMED, {}, 0),
     source.SendChunks: Chunk(*NAMED, 1, [], 0),

@@ -117,7 +117,7 @@ class Alone:
         return mine
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
-        self.says(connection, Attach(SESSION, receiver, "i", frontier or {}))
+        self.says(connection, Attach(SESSION, receiver, f"i{connection}", frontier or {}))
 
     def serve(self) -> None:
         """Create the session and let receiver r of connection 1 in."""

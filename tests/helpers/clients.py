@@ -159,6 +159,8 @@ class Client:
                     for origin, above in told.above.items():
                         promised = self.promised.setdefault(told.subscription, {})
                         promised[origin] = min(above, promised.get(origin, above))
+                case Outcome() if told.error is not None and told.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
+                    self._ask_again(told.subscription)
                 case Outcome():
                     self.open.discard(told.subscription)
                     if told.error is not None:
@@ -209,6 +211,15 @@ class Client:
         self.open.add(subscription)
         self.machine.unsubscribe(SubscriptionId(subscription))
         self._speak()
+
+    def _ask_again(self, subscription: SubscriptionId) -> None:
+        """What could not be written is answered; whoever asked asks again, as a person would."""
+        again = self.unsubscribe if subscription in self.ended else self._subscribe
+        self.world.later(200, lambda: again(subscription))
+
+    def _subscribe(self, subscription: str) -> None:
+        if subscription not in self.ended:
+            self.subscribe(subscription, self.asked[subscription])
 
     def publish(self, number: int) -> None:
         sequence = self.machine.publish(Notification({"n": number}).body)

@@ -154,7 +154,8 @@ def history(world: World, effect: FetchHistory) -> History:
     """Serve a catch-up from the origin's own log, a few records at a time."""
     wanted = effect.wanted
     expressions = [parse(each) for each in wanted.expressions]
-    found, through = [], wanted.after
+    found: list[Forwarded] = []
+    through = wanted.after
     for offset, record in world.logs[effect.site].read(wanted.after + 1, wanted.upto + 1):
         if len(found) >= 3:
             break

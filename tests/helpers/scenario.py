@@ -1,6 +1,6 @@
 """Runs a scenario file: directives, and what came of them beside each, in the manner of etcd raft's testdata.
 
-A file is a list of blocks, parted by blank lines: one or more directives, a line ``----``, the lines that the world told
+A file is a list of blocks, parted by blank lines: one or more directives, a line ``----``, what the world told
 meanwhile. Lines that begin with # are for the reader. With REWRITE_SCENARIOS=1 in the environment what really comes
 out is written into the file; read the difference before you keep it.
 

@@ -411,7 +411,7 @@ class Node:
 
         def act(engine: Engine) -> None:
             if failed:
-                effect.then(StoreFailed("the disk is full"))  # type: ignore[arg-type]
+                effect.then(StoreFailed("the disk is full"))
             elif isinstance(effect, effects.Save):
                 self.store.apply(effect.batch)
                 effect.then(None)
@@ -443,7 +443,7 @@ class Node:
                 answer: Any = history(world, effect) if up else RegistryUnavailable("nobody there")
                 self._afterwards(world.delay(), lambda engine: effect.then(answer))
             else:
-                known = sorted({self.site, *engine.context.changelogs})
+                known = sorted({self.site, *engine.context.changelogs.values()})
                 found = [world.changelogs[site].latest(effect.session) for site in known]
                 best = max((each for each in found if each), key=lambda each: each.rank, default=None)
                 self._afterwards(world.delay(), lambda engine: effect.then(effects.FoundCheckpoint(best, True)))

@@ -85,11 +85,7 @@ def ref_unary(operator: str, operand: Tagged | None) -> Tagged | None:
         return ref_binary("*", operand, ("int32", -1))
     if operator == "+":
         return operand
-    return (
-        ref_binary("-", ref_binary("*", operand, ("int32", -1)), ("int32", 1))
-        if operand[0] != "real64"
-        else None
-    )
+    return ref_binary("-", ref_binary("*", operand, ("int32", -1)), ("int32", 1)) if operand[0] != "real64" else None
 
 
 def ref_binary(operator: str, left: Tagged | None, right: Tagged | None) -> Tagged | None:
@@ -242,9 +238,7 @@ operands: st.SearchStrategy[Node] = st.recursive(
     name_nodes | literals | sizes | string_functions,
     lambda inner: (
         st.builds(Unary, st.sampled_from("-+~"), inner)
-        | st.builds(
-            Binary, st.sampled_from(["+", "-", "*", "/", "%", "|", "^", "&", "<<", ">>", ">>>"]), inner, inner
-        )
+        | st.builds(Binary, st.sampled_from(["+", "-", "*", "/", "%", "|", "^", "&", "<<", ">>", ">>>"]), inner, inner)
     ),
     max_leaves=6,
 )
@@ -282,8 +276,7 @@ leaves = (
 tests: st.SearchStrategy[Node] = st.recursive(
     leaves,
     lambda inner: (
-        inner.map(Not)
-        | st.builds(join, st.sampled_from(["&&", "||", "^^"]), st.lists(inner, min_size=2, max_size=4))
+        inner.map(Not) | st.builds(join, st.sampled_from(["&&", "||", "^^"]), st.lists(inner, min_size=2, max_size=4))
     ),
     max_leaves=8,
 )

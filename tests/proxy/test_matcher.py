@@ -47,7 +47,7 @@ def test_nothing_is_wanted_below_the_start() -> None:
 def test_what_was_put_again_is_as_it_is_now() -> None:
     matcher, made = Matcher(), session("s", x="n > 0", y="n > 1")
     matcher.put(made)
-    made.subscriptions[SubscriptionId("x")].end = {}
+    made.end_subscription(SubscriptionId("x"), {})
     matcher.put(made)
     assert matched(matcher, 1) == {}
     assert matched(matcher, 2) == {"s": ("y",)}

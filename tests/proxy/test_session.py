@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,13 +36,9 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS, st.integers(0, 14), st.integers(1, 5))
-def test_numbers_agree_with_a_list_that_forgets_nothing(
-    steps: list[tuple[str, int]], after: int, limit: int
-) -> None:
-    import proxy.session as module
-
-    bound, module.QUEUE_IN_MEMORY = module.QUEUE_IN_MEMORY, 3
-    try:
+def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, int]], after: int, limit: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxy.session.QUEUE_IN_MEMORY", 3)
         real, model, saved = session(), [0], 0
         receiver = real.receiver(ReceiverId("r"))
         for what, number in steps:
@@ -63,8 +60,6 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(
             assert begin < saved, "only what is in the store may have left memory"
         else:
             assert [each[0] for each in found] == model[begin + 1 : begin + 1 + limit]
-    finally:
-        module.QUEUE_IN_MEMORY = bound
 
 
 def test_an_entry_goes_when_all_receivers_have_it() -> None:

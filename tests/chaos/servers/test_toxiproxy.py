@@ -15,9 +15,7 @@ from tests.chaos.servers.test_kafka import create, produce
 from tests.servers import FaultyPath
 
 
-async def test_clients_go_on_after_a_cut(
-    kafka: KafkaServer, faulty_kafka: FaultyPath, topic_prefix: str
-) -> None:
+async def test_clients_go_on_after_a_cut(kafka: KafkaServer, faulty_kafka: FaultyPath, topic_prefix: str) -> None:
     topic = f"{topic_prefix}cut"
     await create(kafka.bootstrap, topic)
     bootstrap = faulty_kafka.bootstrap

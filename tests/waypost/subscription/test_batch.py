@@ -111,9 +111,7 @@ def test_a_notification_is_an_object(notification: object) -> None:
 
 
 def test_values_keep_their_types() -> None:
-    notification = notification_from_json(
-        {"a": {"int64": 1}, "b": 1, "c": 1.5, "d": "x", "e": {"opaque": "00"}}
-    )
+    notification = notification_from_json({"a": {"int64": 1}, "b": 1, "c": 1.5, "d": "x", "e": {"opaque": "00"}})
     types = {name: type_name(value) for name, value in notification.items()}
     assert types == {"a": "int64", "b": "int32", "c": "real64", "d": "string", "e": "opaque"}
     assert notification["a"] == Int64(1)
