@@ -52,9 +52,15 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Chunk(TransferMessage, tag="chunk", frozen=True):
-    """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ..."""
+    """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ...
+
+    A chunk spans the entries above `after`, where the one before it ended, up to `upto`; those that all receivers have
+    are left out. A chunk that does not join on to the one before it is no part of the same copy.
+    """
 
     number: int
+    after: int | None
+    upto: int
     entries: list[StoredEntry]
     checksum: int
 

@@ -51,6 +51,7 @@ class Claims:
         self._served = served
         self._unavailable = unavailable
         self._seeking: set[SessionId] = set()
+        """Sessions that we are about to come to: from the question to the registry until the last answer."""
         self._sweep_at = 0
 
     # ------------------------------------------------------------ somebody wants a session
@@ -62,9 +63,8 @@ class Claims:
         self._seeking.add(session)
 
         def then(answer: Ownership | WaypostError | None) -> None:
-            self._seeking.discard(session)
             if isinstance(answer, WaypostError):
-                self._unavailable(session, "the registry does not answer")
+                self._give_up(session, "the registry does not answer")
             elif answer is None:
                 self._create(session, create, receiver)
             else:
@@ -72,27 +72,31 @@ class Claims:
 
         self._context.emit(ReadRow(session, then))
 
+    def _give_up(self, session: SessionId, reason: str) -> None:
+        self._seeking.discard(session)
+        self._unavailable(session, reason)
+
     def _decide(self, session: SessionId, current: Ownership, receiver: Asker) -> None:
         """Act on the row of a session that is wanted here and not served here."""
         held = self._context.sessions.get(session)
-        if held is not None and held.role is not Role.SHADOW:
+        if held is not None:
+            self._seeking.discard(session)
             if held.role is Role.DORMANT:
                 self._settle(held, current)
-        elif held is not None:
-            return
         elif current.proxy != self._context.proxy and self._context.alive(current.proxy):
+            self._seeking.discard(session)
             self._fetch_from(session, current, receiver)
         elif not self._context.may_serve() or not self._context.watching:
-            self._unavailable(session, "this proxy has no lease at the moment")
+            self._give_up(session, "this proxy has no lease at the moment")
         else:
             self._rebuild(session, current)
 
     def _create(self, session: SessionId, create: bool, receiver: Asker) -> None:
         if not create:
-            self._unavailable(session, "")
+            self._give_up(session, "")
             return
         if not self._context.may_serve():
-            self._unavailable(session, "this proxy has no lease at the moment")
+            self._give_up(session, "this proxy has no lease at the moment")
             return
         first = Ownership(self._context.proxy, Epoch(1))
 
@@ -105,7 +109,7 @@ class Claims:
             elif isinstance(answer, Claimed) and answer.current is not None:
                 self._decide(session, answer.current, receiver)
             else:
-                self._unavailable(session, "the registry does not answer")
+                self._give_up(session, "the registry does not answer")
 
         self._context.emit(CreateRow(session, first, then))
 
@@ -116,7 +120,7 @@ class Claims:
 
         def found(answer: FoundCheckpoint | WaypostError) -> None:
             if isinstance(answer, WaypostError) or not self._enough(answer, current):
-                self._unavailable(session, "the session's last checkpoint cannot be read yet")
+                self._give_up(session, "the session's last checkpoint cannot be read yet")
             else:
                 self._take_over(session, current, answer.checkpoint)
 
@@ -135,17 +139,17 @@ class Claims:
 
     def _take_over(self, session: SessionId, current: Ownership, checkpoint: Checkpoint | None) -> None:
         if not self._context.may_serve() or session in self._context.sessions:
-            self._unavailable(session, "this proxy has no lease at the moment")
+            self._give_up(session, "this proxy has no lease at the moment")
             return
         new = current.next(self._context.proxy)
 
         def then(answer: Claimed | WaypostError) -> None:
             if isinstance(answer, WaypostError):
-                self._unavailable(session, "the registry does not answer")
+                self._give_up(session, "the registry does not answer")
             elif not answer.won:
                 # Also if the row is as we wanted it: an earlier life of ours may have served at that epoch.
-                self._unavailable(session, "another proxy took the session over")
-            elif session not in self._context.sessions:
+                self._give_up(session, "another proxy took the session over")
+            else:
                 self._raise(session, new.epoch, checkpoint)
 
         self._context.emit(ClaimRow(session, current, new, then))
@@ -180,6 +184,7 @@ class Claims:
         session.epoch = epoch
         session.role = Role.SERVING
         session.remove_acknowledged()
+        self._seeking.discard(session.id)
         context.sessions[session.id] = session
         context.owners[session.id] = Ownership(context.proxy, epoch)
         context.matcher.put(session)

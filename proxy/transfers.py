@@ -65,6 +65,8 @@ class Incoming:
     """Who attached here and made us ask."""
     shadow: Session | None = None
     chunks: int = 0
+    upto: int | None = None
+    """The last number that the chunks so far span."""
     stored: int = 0
     progress_ms: int = 0
     """When the shadow was installed, or the last chunk came."""
@@ -93,7 +95,7 @@ class Transfers:
         self.outgoing: dict[SessionId, Outgoing] = {}
         self.incoming: dict[SessionId, Incoming] = {}
         self._over: dict[str, None] = {}
-        """Transfers from here that came to an end lately: a late question does not begin them again."""
+        """Transfers from here that ended or were superseded lately: a late question does not begin them again."""
         self.refused_inputs = 0
 
     # ------------------------------------------------------------ feeding the machines
@@ -211,6 +213,8 @@ class Transfers:
             refusal = Refused(message.session, message.transfer, message.epoch, reason)
             self._context.emit(SendPeer(asker, refusal))
             return
+        if running:
+            self._remember(running)
         owned = Ownership(self._context.proxy, message.epoch)
         now = self._context.clock.now_ms()
         timing = self._context.settings.timing
@@ -294,10 +298,13 @@ class Transfers:
 
     def _end_source(self, out: Outgoing) -> Session:
         self.outgoing.pop(out.machine.session, None)
+        self._remember(out)
+        return self._context.sessions[out.machine.session]
+
+    def _remember(self, out: Outgoing) -> None:
         self._over[out.machine.transfer] = None
         if len(self._over) > TRANSFERS_REMEMBERED:
             del self._over[next(iter(self._over))]
-        return self._context.sessions[out.machine.session]
 
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]
@@ -364,7 +371,16 @@ class Transfers:
         if out.sent == len(out.bounds):
             out.bounds.append(stored[-1].number if stored else session.first_number - 1)
         out.sent += 1
-        chunk = Chunk(session.id, out.machine.transfer, out.machine.owned.epoch, out.sent, stored, _checksum(stored))
+        chunk = Chunk(
+            session.id,
+            out.machine.transfer,
+            out.machine.owned.epoch,
+            number=out.sent,
+            after=out.bounds[out.sent - 2] if out.sent > 1 else None,
+            upto=out.bounds[out.sent - 1],
+            entries=stored,
+            checksum=_checksum(stored),
+        )
         self._context.emit(SendPeer(out.machine.target, chunk))
 
     def _freeze(self, out: Outgoing) -> None:
@@ -441,7 +457,7 @@ class Transfers:
             into.shadow = Session(message.session, into.machine.owned.epoch, Role.SHADOW)
             into.shadow.describe(message.descriptor)
             into.stored = message.stored
-        if isinstance(message, Chunk) and message.number == into.chunks + 1:
+        if isinstance(message, Chunk) and message.number == into.chunks + 1 and message.after == into.upto:
             self._take_chunk(into, message)
         self._feed_target(into, message)
         self.moved()
@@ -516,7 +532,7 @@ class Transfers:
         shadow = into.shadow
         if shadow is None or chunk.checksum != _checksum(chunk.entries):
             return
-        into.chunks = chunk.number
+        into.chunks, into.upto = chunk.number, chunk.upto
         into.progress_ms = self._context.clock.now_ms()
         shadow.take_entries(
             (each.number, Stored(each.origin, each.offset, each.delivery), each.matched)  # type: ignore[misc]

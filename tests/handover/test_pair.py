@@ -132,7 +132,7 @@ class Pair:
 
 SAID: dict[type, object] = {
     source.SendPrepared: Prepared(*NAMED, {}, 0),
-    source.SendChunks: Chunk(*NAMED, 1, [], 0),
+    source.SendChunks: Chunk(*NAMED, 1, None, 0, [], 0),
     source.SendFrozen: Frozen(*NAMED, {}, {}, 1, 1, 1),
     target.SendPrepare: Prepare(*NAMED),
     target.TakeChunk: ChunkStored(*NAMED, 1),

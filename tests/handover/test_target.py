@@ -50,7 +50,7 @@ INPUTS: dict[type, object] = {
     type(each): each
     for each in (
         Prepared(*NAMED, {}, 0),
-        Chunk(*NAMED, 1, [], 0),
+        Chunk(*NAMED, 1, None, 0, [], 0),
         Frozen(*NAMED, {}, {}, 0, 1, 1),
         Refused(*NAMED, "no"),
         Complete(),
