@@ -23,7 +23,7 @@ START_S = 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One proxy of a federation. `flags` go to `waypost serve` as they are."""
+    """One proxy of a federation. `flags` go to `waypost serve` as they are; one without a value is a switch."""
 
     name: str
     site: str
@@ -39,8 +39,8 @@ class ProxyProcess:
         flags = {
             "name": place.name,
             "site": place.site,
-            "neighbours": ",".join(neighbours),
             "data": str(root),
+            **({"neighbours": ",".join(neighbours)} if neighbours else {}),
             **place.flags,
             "port": str(self.port),
         }

@@ -13,6 +13,9 @@ from proxy.store import SqliteSessionStore
 from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import Incarnation
 
+START_S = 4.0
+"""So long a part may take to start, before it is said that it is not there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -74,9 +77,9 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
             _start("registry", parts.registry),
             return_exceptions=True,
         )
-        for answer in answers:
-            if answer is not None:
-                raise answer
+        missing = [answer for answer in answers if answer is not None]
+        if missing:
+            raise missing[0]
     except BaseException:
         await parts.close()
         raise
@@ -85,10 +88,13 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
 
 async def _start(name: str, part: SiteLog | Changelog | Journal | Registry) -> None:
     try:
-        await part.start()
+        async with asyncio.timeout(START_S):
+            await part.start()
     except Unreachable as error:
         error.field = name
         raise
+    except TimeoutError:
+        raise Unreachable(f"no answer within {START_S:g} s", field=name) from None
 
 
 def _registry(config: NodeConfig) -> Registry:
