@@ -89,17 +89,63 @@ class Timing:
 
 
 class Machine:
-    """Base of source and target. `trace` is called with every transition that changes the state."""
+    """Base of source and target: a state, and two timers that every progress sets again."""
 
     table: Table
     ended: Enum
+    progress: type
+    """An input that sets the timers again though the state stays."""
 
-    def __init__(self, state: Enum) -> None:
+    def __init__(self, state: Enum, timing: Timing, now_ms: int) -> None:
         self.state = state
+        self.timing = timing
+        self._retry_at = 0
+        self._deadline_at = 0
+        self.rearm(now_ms)
 
     @property
     def over(self) -> bool:
         return self.state is self.ended
+
+    def patience_ms(self) -> int:
+        """Return how long the present state may last."""
+        return self.timing.prepare_ms
+
+    def rearm(self, now_ms: int) -> None:
+        self._retry_at = now_ms + self.timing.retry_ms
+        self._deadline_at = now_ms + self.patience_ms()
+
+    def step(self, given: object, now_ms: int) -> list[object]:
+        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
+        before = self.state
+        kinds = self.transition(given)
+        self.took(given)
+        if self.state is not before or isinstance(given, self.progress):
+            self.rearm(now_ms)
+        return [self.effect(kind, given) for kind in kinds]
+
+    def took(self, given: object) -> None:
+        """Remember what later effects need of an input that was taken."""
+
+    def effect(self, kind: type, given: object) -> object:
+        """Return the effect of this kind that answers the input."""
+        made: object = kind()
+        return made
+
+    def tick(self, now_ms: int) -> list[object]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        if self.over:
+            return []
+        if now_ms >= self._deadline_at:
+            self._deadline_at = now_ms + self.patience_ms()
+            return self.step(Deadline(), now_ms)
+        if now_ms >= self._retry_at:
+            self._retry_at = now_ms + self.timing.retry_ms
+            return self.step(Retry(), now_ms)
+        return []
+
+    def next_deadline(self) -> int | None:
+        return None if self.over else min(self._retry_at, self._deadline_at)
 
     def transition(self, given: object) -> tuple[type, ...]:
         """Change the state as the table says, and return the kinds of effects.

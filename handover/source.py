@@ -147,6 +147,7 @@ class SourceTransfer(Machine):
 
     table = TABLE
     ended = SourceState.ENDED
+    progress = ChunkStored
 
     def __init__(
         self,
@@ -157,56 +158,28 @@ class SourceTransfer(Machine):
         timing: Timing,
         now_ms: int,
     ) -> None:
-        super().__init__(SourceState.COPYING)
+        super().__init__(SourceState.COPYING, timing, now_ms)
         self.session = session
         self.owned = owned
         self.wanted = owned.next(owned.proxy)
         self.target = target
         self.transfer = transfer
         self.coverage: dict[Origin, int | None] = {}
-        self._timing = timing
-        self._retry_at = now_ms + timing.retry_ms
-        self._deadline_at = now_ms + timing.prepare_ms
 
-    def step(self, given: object, now_ms: int) -> list[object]:
-        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
-        before = self.state
-        kinds = self.transition(given)
-        if isinstance(given, Ready) and before is SourceState.COPYING:
+    def took(self, given: object) -> None:
+        if isinstance(given, Ready) and self.state is SourceState.WAITING and not self.coverage:
             self.coverage = given.coverage
-        if self.state is not before or isinstance(given, ChunkStored):
-            self._rearm(now_ms)
-        return [self._effect(kind, again=isinstance(given, Retry)) for kind in kinds]
 
-    def tick(self, now_ms: int) -> list[object]:
-        """Do what is due. Call at :meth:`next_deadline`."""
-        if self.over:
-            return []
-        if now_ms >= self._deadline_at:
-            self._deadline_at = now_ms + self._timing.frozen_ms
-            return self.step(Deadline(), now_ms)
-        if now_ms >= self._retry_at:
-            self._retry_at = now_ms + self._timing.retry_ms
-            return self.step(Retry(), now_ms)
-        return []
+    def patience_ms(self) -> int:
+        if self.state is SourceState.COPYING:
+            return self.timing.prepare_ms
+        return self.timing.passing_ms if self.state is SourceState.WAITING else self.timing.frozen_ms
 
-    def next_deadline(self) -> int | None:
-        return None if self.over else min(self._retry_at, self._deadline_at)
-
-    def _rearm(self, now_ms: int) -> None:
-        patience = {
-            SourceState.COPYING: self._timing.prepare_ms,
-            SourceState.WAITING: self._timing.passing_ms,
-        }.get(self.state, self._timing.frozen_ms)  # type: ignore[call-overload]
-        self._retry_at = now_ms + self._timing.retry_ms
-        self._deadline_at = now_ms + patience
-
-    def _effect(self, kind: type, *, again: bool) -> object:
+    def effect(self, kind: type, given: object) -> object:
         if kind is Claim:
             return Claim(self.owned, self.wanted)
         if kind is Thaw:
             return Thaw(self.wanted.epoch)
         if kind is SendChunks:
-            return SendChunks(again)
-        effect: object = kind()
-        return effect
+            return SendChunks(again=isinstance(given, Retry))
+        return super().effect(kind, given)

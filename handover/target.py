@@ -174,6 +174,7 @@ class TargetTransfer(Machine):
 
     table = TABLE
     ended = TargetState.ENDED
+    progress = Chunk
 
     def __init__(
         self,
@@ -184,45 +185,16 @@ class TargetTransfer(Machine):
         timing: Timing,
         now_ms: int,
     ) -> None:
-        super().__init__(TargetState.PREPARING)
+        super().__init__(TargetState.PREPARING, timing, now_ms)
         self.session = session
         self.owned = source
         self.wanted = source.next(proxy)
         self.transfer = transfer
-        self.began_ms = now_ms
-        self._timing = timing
-        self._retry_at = now_ms + timing.retry_ms
-        self._deadline_at = now_ms + timing.prepare_ms
 
     def begin(self) -> list[object]:
         return [SendPrepare()]
 
-    def step(self, given: object, now_ms: int) -> list[object]:
-        """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
-        before = self.state
-        kinds = self.transition(given)
-        if self.state is not before or isinstance(given, Chunk):
-            self._retry_at = now_ms + self._timing.retry_ms
-            self._deadline_at = now_ms + self._timing.prepare_ms
-        return [self._effect(kind) for kind in kinds]
-
-    def tick(self, now_ms: int) -> list[object]:
-        """Do what is due. Call at :meth:`next_deadline`."""
-        if self.over:
-            return []
-        if now_ms >= self._deadline_at:
-            self._deadline_at = now_ms + self._timing.prepare_ms
-            return self.step(Deadline(), now_ms)
-        if now_ms >= self._retry_at:
-            self._retry_at = now_ms + self._timing.retry_ms
-            return self.step(Retry(), now_ms)
-        return []
-
-    def next_deadline(self) -> int | None:
-        return None if self.over else min(self._retry_at, self._deadline_at)
-
-    def _effect(self, kind: type) -> object:
+    def effect(self, kind: type, given: object) -> object:
         if kind is Claim:
             return Claim(self.owned, self.wanted)
-        effect: object = kind()
-        return effect
+        return super().effect(kind, given)
