@@ -23,10 +23,11 @@ from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords,
 from federation.ports import Batch, Lease, ProxyRow, Registry, SiteLog
 from federation.site_state import Acceptance, SiteState
 from node.peers import Peers
+from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
-from waypost.limits import LINK_BATCH, LINK_WINDOW, LOG_BATCH
-from waypost.records import Asked, Record
+from waypost.limits import LINK_BATCH, LINK_BYTES, LINK_WINDOW, LOG_BATCH
+from waypost.records import Asked, Forwarded, Record
 from waypost.subscription import parse
 
 log = structlog.get_logger("waypost")
@@ -244,8 +245,8 @@ class LinkOut:
         out: list[LinkRecord] = []
         for offset, record in batch:
             out += self._sender.step(offset, record)
-        for begin in range(0, len(out), LINK_BATCH):
-            self._send(out[begin : begin + LINK_BATCH])
+        for records in batches(out, _size, most=LINK_BATCH, most_bytes=LINK_BYTES):
+            self._send(list(records))
             while self._under_way >= LINK_WINDOW:
                 await self._room.wait(self._room.rung, HEARTBEAT_S)
 
@@ -272,6 +273,10 @@ class LinkOut:
         self._number += 1
         message = LinkRecords(self._sender.site, self.epoch, self.opening, self._number, records)
         self._peers.send(self.peer, message)
+
+
+def _size(record: LinkRecord) -> int:
+    return len(record.body) if isinstance(record, Forwarded) else 0
 
 
 class Links:

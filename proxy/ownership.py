@@ -318,9 +318,6 @@ class Claims:
             self.drop(session)
             self._unavailable(session.id, "the session was not handed over")
 
-    def next_deadline(self) -> int:
-        return self._sweep_at
-
 
 def taken(session: SessionId, receiver: str) -> Problem:
     """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""

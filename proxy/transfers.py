@@ -33,9 +33,10 @@ from proxy.effects import ClaimRow, LoadEntries, ReadRow, SendPeer
 from proxy.keeper import Keeper
 from proxy.ownership import NOBODY, Asker, Claims
 from proxy.session import Entry, Role, Session, Stored
+from waypost.batches import batches
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
+from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -282,7 +283,7 @@ class Transfers:
                     self._freeze(out)
                 case source.SendFrozen():
                     out.sent = out.acknowledged
-                    self._send_rest(out)
+                    self._copy_on(out)
                 case machine.Claim() as claim:
                     self._claim_for_source(out, claim)
                 case machine.ReadOwner():
@@ -325,10 +326,6 @@ class Transfers:
             out.sent = out.acknowledged
         self._copy_on(out)
 
-    def _send_rest(self, out: Outgoing) -> None:
-        """Send the chunks that are left, then the cut."""
-        self._copy_on(out)
-
     def _copy_on(self, out: Outgoing) -> None:
         """Send the next chunks; a frozen session's all, and then its cut."""
         session = self._context.sessions.get(out.machine.session)
@@ -369,6 +366,7 @@ class Transfers:
             if number <= upto
         ]
         if out.sent == len(out.bounds):
+            stored = _first_chunk(stored)
             out.bounds.append(stored[-1].number if stored else session.first_number - 1)
         out.sent += 1
         chunk = Chunk(
@@ -624,6 +622,12 @@ def _interests(session: Session) -> set[tuple[str, str]]:
 def _older(current: Ownership | None, owned: Ownership) -> bool:
     """Tell whether this is old news: the watch may be behind what was claimed and read."""
     return current is None or current.epoch < owned.epoch
+
+
+def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
+    """Return as many of the entries as a chunk may hold; its bound is taken from them."""
+    cut = batches(stored, lambda entry: len(entry.delivery), most=CHUNK_ENTRIES, most_bytes=CHUNK_BYTES)
+    return list(next(cut, []))
 
 
 def _next_range(out: Outgoing, session: Session) -> tuple[int, int]:

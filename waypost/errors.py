@@ -70,13 +70,6 @@ class NotServed(Refused):
     code = "NOT_SERVED"
 
 
-class SessionMoved(Refused):
-    """The session is served elsewhere; `hint` names the proxy."""
-
-    code = "SESSION_MOVED"
-    exit_status = 5
-
-
 class UnexpectedInput(Refused):
     """A machine was given an input that its table does not list for its state. Nothing was changed."""
 

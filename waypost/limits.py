@@ -20,6 +20,8 @@ MAX_FRAME_BYTES = 8 * 1024 * 1024
 # --- clients
 MAX_PUBLISH_BATCH = 1000
 """Notifications in one publish frame; the client library splits larger ones."""
+PUBLISH_BYTES = 1024 * 1024
+"""Bytes of one publish frame of the client library; a larger notification goes alone."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
 DELIVERY_BATCH = 200
@@ -63,6 +65,7 @@ MAX_HOPS = 16
 """Sites that a notification passes; a link drops it there and speaks a progress marker instead."""
 LINK_BATCH = 500
 """Records in one message of a link."""
+LINK_BYTES = 1024 * 1024
 LINK_WINDOW = 5_000
 """Records sent over a link ahead of their acknowledgement; the sender waits there."""
 CATCH_UP_BATCH = 500

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.frontier import RecentIds
 from waypost.identity import (
@@ -37,7 +38,7 @@ from waypost.identity import (
     SubscriptionId,
     new_incarnation,
 )
-from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_WINDOW, RECEIVER_WINDOW
+from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
     Acknowledge,
@@ -415,10 +416,11 @@ class ClientMachine:
         if not self._connection:
             return
         first = self._next_sequence - len(self._unsent)
-        for begin in range(0, len(self._unsent), MAX_PUBLISH_BATCH):
-            bodies = self._unsent[begin : begin + MAX_PUBLISH_BATCH]
-            self._in_flight.append((first + begin, bodies))
-            self._out.append(Publish(self._producer, self._producer_life, first + begin, bodies))
+        for batch in batches(self._unsent, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
+            bodies = list(batch)
+            self._in_flight.append((first, bodies))
+            self._out.append(Publish(self._producer, self._producer_life, first, bodies))
+            first += len(bodies)
         self._unsent = []
 
     def _acknowledged(self, message: Acknowledged) -> None:
