@@ -7,6 +7,7 @@ Frozen, Refused.
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import msgspec
@@ -49,6 +50,11 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     origin: Origin
     offset: int
     delivery: bytes
+
+
+def checksum(entries: list[StoredEntry]) -> int:
+    """Return the CRC-32 of a chunk's entries as they are encoded."""
+    return zlib.crc32(msgspec.msgpack.encode(entries))
 
 
 class Chunk(TransferMessage, tag="chunk", frozen=True):

@@ -22,7 +22,7 @@ from federation.ports import (
 )
 from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
 from handover.gate import Gate
-from handover.messages import Aborted, ChunkStored, Prepare, Ready, ToSource, ToTarget
+from handover.messages import ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
 from proxy.coverage import Coverage
 from proxy.door import Door
@@ -65,7 +65,7 @@ class Engine:
             self.keeper,
             self.coverage,
             lambda: self.claims,
-            thawed=self._served,
+            kept=self._served,
             unavailable=self._unavailable,
         )
         self.claims = Claims(
@@ -212,10 +212,7 @@ class Engine:
 
     def peer_message(self, peer: ProxyId, message: ToSource | ToTarget) -> None:
         """Take a handover message of a proxy whose identity was proven."""
-        if isinstance(message, Prepare | ChunkStored | Ready | Aborted):
-            self.transfers.to_source(peer, message)
-        else:
-            self.transfers.to_target(peer, message)
+        self.transfers.peer_message(peer, message)
         self._after()
 
     # ------------------------------------------------------------ the registry

@@ -1,0 +1,266 @@
+"""Handovers to here: the target's machine of `handover/target.py`, joined to the shadow, the store and the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from handover import machine, target
+from handover.messages import (
+    Aborted,
+    Chunk,
+    ChunkStored,
+    Frozen,
+    Prepare,
+    Prepared,
+    Ready,
+    ToSource,
+    ToTarget,
+    checksum,
+)
+from handover.target import TargetState, TargetTransfer
+from proxy.context import Context
+from proxy.coverage import Coverage
+from proxy.effects import SendPeer
+from proxy.keeper import Keeper
+from proxy.ownership import NOBODY, Asker, Claims
+from proxy.session import Role, Session, Stored
+from proxy.side import Side, older
+from waypost.errors import WaypostError
+from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A transfer to here: the machine, the shadow, and how many chunks have come."""
+
+    machine: TargetTransfer
+    receiver: Asker = NOBODY
+    """Who attached here and made us ask."""
+    shadow: Session | None = None
+    chunks: int = 0
+    upto: int | None = None
+    """The last number that the chunks so far span."""
+    stored: int = 0
+    progress_ms: int = 0
+    """When the shadow was installed, or the last chunk came."""
+    frozen: Frozen | None = None
+
+
+class Targets(Side[Incoming]):
+    """All transfers of which this proxy is the target.
+
+    Args:
+        unavailable: called when a session cannot be had now.
+    """
+
+    role = "target"
+
+    def __init__(
+        self,
+        context: Context,
+        keeper: Keeper,
+        coverage: Coverage,
+        claims: Callable[[], Claims],
+        unavailable: Callable[[SessionId, str], None],
+    ) -> None:
+        super().__init__(context)
+        self._keeper = keeper
+        self._coverage = coverage
+        self._claims = claims
+        self._unavailable = unavailable
+
+    def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY) -> None:
+        """Begin to take a session from its live owner."""
+        if session in self.running or session in self._context.sessions:
+            return
+        if not self._context.may_serve():
+            self._unavailable(session, "this proxy has no lease at the moment")
+            return
+        now = self._context.clock.now_ms()
+        name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
+        transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
+        into = self.running[session] = Incoming(transfer, receiver)
+        self.perform(into, transfer.state, transfer.begin())
+
+    def message(self, sender: ProxyId, message: ToTarget) -> None:
+        """A source says something to us as the target."""
+        into = self.running.get(message.session)
+        if into is None or into.machine.transfer != message.transfer or into.machine.owned.proxy != sender:
+            self._unknown_transfer(sender, message)
+            return
+        if isinstance(message, Frozen) and into.machine.state is TargetState.READY:
+            if message.chunks != into.chunks or not _whole(into.shadow, message):
+                self._acknowledge(into)
+                return
+            into.frozen = message
+        if isinstance(message, Prepared) and into.shadow is None:
+            into.shadow = Session(message.session, into.machine.owned.epoch, Role.SHADOW)
+            into.shadow.describe(message.descriptor)
+            into.stored = message.stored
+        if isinstance(message, Chunk) and message.number == into.chunks + 1 and message.after == into.upto:
+            self._take_chunk(into, message)
+        self.feed(into, message)
+
+    def _unknown_transfer(self, sender: ProxyId, message: ToTarget) -> None:
+        """A frozen source must know that nobody will take the session (handover rule 5)."""
+        row = self._context.owners.get(message.session)
+        if isinstance(message, Frozen) and (row is None or row.proxy != self._context.proxy):
+            gone = Aborted(message.session, message.transfer, message.epoch, "no such transfer")
+            self._context.emit(SendPeer(sender, gone))
+
+    def moved(self) -> None:
+        """The log moved, or time went on: a shadow may have learnt from where on it is covered."""
+        for into in list(self.running.values()):
+            if into.machine.state is TargetState.SHADOWING and self._complete(into):
+                self.feed(into, target.Complete())
+
+    def next_deadline(self) -> int | None:
+        patience = self._context.settings.timing.coverage_ms
+        shadowing = [each for each in self.running.values() if each.machine.state is TargetState.SHADOWING]
+        deadlines = [super().next_deadline(), *(each.progress_ms + patience for each in shadowing)]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
+        into = self.running.get(session)
+        if into is not None and not older(current, into.machine.owned):
+            self.answered(into, current)
+
+    def proxy_down(self, proxy: ProxyId) -> None:
+        for into in list(self.running.values()):
+            if into.machine.owned.proxy == proxy:
+                self.feed(into, machine.PeerGone())
+
+    def fence(self) -> None:
+        """Our lease may have ended: no transfer goes on; what is staged is settled by the registry later."""
+        for identity, into in list(self.running.items()):
+            del self.running[identity]
+            if into.shadow is None:
+                continue
+            if into.shadow.role is Role.STAGED:
+                into.shadow.orphan = True
+            else:
+                self._claims().drop(into.shadow)
+
+    def act(self, one: Incoming, effect: object) -> None:
+        transfer = one.machine
+        match effect:
+            case target.SendPrepare():
+                receiver, incarnation = one.receiver
+                prepare = Prepare(
+                    transfer.session,
+                    transfer.transfer,
+                    transfer.owned.epoch,
+                    receiver=receiver,
+                    incarnation=incarnation,
+                )
+                self._say(one, prepare)
+            case target.Install():
+                self._install(one)
+            case target.TakeChunk() | target.AcknowledgeChunks():
+                self._acknowledge(one)
+            case target.SendReady():
+                self._send_ready(one)
+            case target.Merge():
+                self._merge(one)
+            case target.Adopt():
+                self._adopt(one)
+            case target.SendAborted():
+                self._say(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
+            case target.Discard():
+                self._discard(one)
+            case target.FailOver():
+                self._claims().seek(transfer.session, create=False)
+
+    def _complete(self, into: Incoming) -> bool:
+        shadow = into.shadow
+        if shadow is None:
+            return False
+        copied = shadow.last_number >= into.stored
+        known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
+        waited = self._context.clock.now_ms() - into.progress_ms
+        return (copied and known) or waited >= self._context.settings.timing.coverage_ms
+
+    def _say(self, into: Incoming, message: ToSource) -> None:
+        self._context.emit(SendPeer(into.machine.owned.proxy, message))
+
+    def _install(self, into: Incoming) -> None:
+        shadow, context = into.shadow, self._context
+        assert shadow is not None
+        into.progress_ms = context.clock.now_ms()
+        shadow.close_gates(context.state.frontier, seen=None)
+        context.sessions[shadow.id] = shadow
+        context.matcher.put(shadow)
+        context.hold(shadow.id, shadow.held_expressions())
+        self._keeper.renew(shadow.id)
+
+    def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
+        """Take the next chunk; one that is damaged is as good as lost, and will be sent again."""
+        shadow = into.shadow
+        if shadow is None or chunk.checksum != checksum(chunk.entries):
+            return
+        into.chunks, into.upto = chunk.number, chunk.upto
+        into.progress_ms = self._context.clock.now_ms()
+        shadow.take_entries(
+            (each.number, Stored(each.origin, each.offset, each.delivery), each.matched)  # type: ignore[misc]
+            for each in chunk.entries
+        )
+        self._context.dirty.add(shadow.id)
+        self._keeper.pending += len(chunk.entries)
+
+    def _acknowledge(self, into: Incoming) -> None:
+        transfer = into.machine
+        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.chunks))
+
+    def _send_ready(self, into: Incoming) -> None:
+        assert into.shadow is not None
+        coverage = {origin: self._coverage.covered_from(into.shadow, origin) for origin in into.shadow.gates}
+        transfer = into.machine
+        self._say(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
+
+    def _merge(self, into: Incoming) -> None:
+        """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
+        shadow, frozen, context = into.shadow, into.frozen, self._context
+        assert shadow is not None and frozen is not None
+        before = _interests(shadow)
+        shadow.describe(frozen.descriptor)
+        shadow.merge(frozen.cut, context.state.frontier, frozen.oldest, frozen.next_number)
+        shadow.epoch = into.machine.wanted.epoch
+        if _interests(shadow) != before:
+            for origin, gate in shadow.gates.items():
+                gate.restart(context.state.frontier.get(origin, NOTHING))
+            context.matcher.put(shadow)
+            context.hold(shadow.id, shadow.held_expressions())
+        self._claims().lift_floors(shadow, frozen.cut)
+        self._coverage.watch(shadow)
+        self._coverage.advance(shadow)
+
+        def then(error: WaypostError | None) -> None:
+            if self.running.get(shadow.id) is into:
+                self.feed(into, target.StoreFailed() if error else target.Staged())
+
+        self._keeper.saved(then)
+
+    def _adopt(self, into: Incoming) -> None:
+        shadow = into.shadow
+        assert shadow is not None
+        del self.running[shadow.id]
+        self._claims().serve(shadow, into.machine.wanted.epoch, "handover")
+
+    def _discard(self, into: Incoming) -> None:
+        session = into.machine.session
+        self.running.pop(session, None)
+        if into.shadow is not None:
+            self._claims().drop(into.shadow)
+        self._unavailable(session, "the session could not be handed over yet")
+
+
+def _whole(shadow: Session | None, frozen: Frozen) -> bool:
+    """Tell whether the shadow has every entry that is left at the cut."""
+    if shadow is None:
+        return False
+    return frozen.oldest >= frozen.next_number or shadow.last_number == frozen.next_number - 1
+
+
+def _interests(session: Session) -> set[tuple[str, str]]:
+    return {(subscription.id, subscription.expression.canonical) for subscription in session.active()}

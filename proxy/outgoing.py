@@ -1,0 +1,312 @@
+"""Handovers from here: the source's machine of `handover/source.py`, joined to the session, the store and the registry.
+
+The machine decides; what is here performs its effects and feeds it with what happened. Messages that belong to no
+transfer here are answered, because a refusal is an answer and silence is not (handover rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from handover import machine, source
+from handover.messages import (
+    Aborted,
+    Chunk,
+    ChunkStored,
+    Frozen,
+    Prepare,
+    Prepared,
+    Refused,
+    StoredEntry,
+    ToSource,
+    checksum,
+)
+from handover.source import SourceState, SourceTransfer
+from proxy.context import Context
+from proxy.effects import LoadEntries, SendPeer
+from proxy.ownership import Asker, Claims
+from proxy.session import Entry, Role, Session
+from proxy.side import Side, older
+from waypost.batches import batches
+from waypost.errors import WaypostError
+from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
+from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A transfer from here: the machine, and how far the copy has come."""
+
+    machine: SourceTransfer
+    receiver: Asker
+    """Who attached at the target and made it ask."""
+    start: int
+    """Chunk 1 begins after this entry."""
+    bounds: list[int] = field(default_factory=list)
+    """bounds[i]: the last entry of chunk i + 1. A chunk that is sent again has the same bounds as before."""
+    sent: int = 0
+    """Chunks sent, since the last time that they were sent again."""
+    acknowledged: int = 0
+    loading: bool = False
+    cut: dict[Origin, int] | None = None
+
+
+class Sources(Side[Outgoing]):
+    """All transfers of which this proxy is the source.
+
+    Args:
+        kept: called when a transfer came to nothing and the session is served on.
+    """
+
+    role = "source"
+
+    def __init__(self, context: Context, claims: Callable[[], Claims], kept: Callable[[Session], None]) -> None:
+        super().__init__(context)
+        self._claims = claims
+        self._kept = kept
+        self._over: dict[str, None] = {}
+        """Transfers that ended or were superseded lately: a late question does not begin them again."""
+
+    def prepare(self, asker: ProxyId, message: Prepare) -> None:
+        """A proxy asks for a session."""
+        running = self.running.get(message.session)
+        if running and running.machine.transfer == message.transfer:
+            self.feed(running, message)
+            return
+        reason = self._why_not(asker, message, running)
+        if reason:
+            refusal = Refused(message.session, message.transfer, message.epoch, reason)
+            self._context.emit(SendPeer(asker, refusal))
+            return
+        if running:
+            self._remember(running)
+        owned = Ownership(self._context.proxy, message.epoch)
+        now = self._context.clock.now_ms()
+        timing = self._context.settings.timing
+        transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
+        session = self._context.sessions[message.session]
+        out = Outgoing(transfer, (message.receiver, message.incarnation), start=session.first_number - 1)
+        self.running[message.session] = out
+        self.feed(out, message)
+
+    def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> str:
+        session = self._context.serving(message.session)
+        if asker == self._context.proxy:
+            return "target is the source"
+        if message.transfer in self._over:
+            return "that transfer is over"
+        if session is None:
+            held = self._context.sessions.get(message.session)
+            return f"the session is {held.role.value} here" if held else "the session is not here"
+        if session.epoch != message.epoch:
+            return f"the epoch here is {session.epoch}"
+        if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
+            return "another transfer is under way"
+        return ""
+
+    def message(self, sender: ProxyId, message: ToSource) -> None:
+        """A target says something to us as the source."""
+        if isinstance(message, Prepare):
+            self.prepare(sender, message)
+            return
+        out = self.running.get(message.session)
+        if out is None or out.machine.transfer != message.transfer or out.machine.target != sender:
+            if not isinstance(message, Aborted):
+                refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
+                self._context.emit(SendPeer(sender, refusal))
+            return
+        if isinstance(message, ChunkStored):
+            out.acknowledged = max(out.acknowledged, min(message.number, len(out.bounds)))
+        self.feed(out, message)
+
+    def cancel(self, session: SessionId) -> None:
+        """A receiver is back here before the freeze: the session stays (failures, F25)."""
+        out = self.running.get(session)
+        if out and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
+            transfer = out.machine
+            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, "a receiver came back here")
+            self._context.emit(SendPeer(transfer.target, refusal))
+            self.feed(out, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
+
+    def moved(self) -> None:
+        """The log moved: a session may have passed what its transfer waited for."""
+        for out in list(self.running.values()):
+            if out.machine.state is SourceState.WAITING and self._passed(out):
+                self.feed(out, source.Passed())
+
+    def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
+        out = self.running.get(session)
+        if out is None or current is None or older(current, out.machine.owned):
+            return
+        given = machine.owner_input(current, out.machine.owned, out.machine.wanted)
+        if isinstance(given, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
+            return
+        if isinstance(given, machine.OwnedByOther):
+            self._context.owners[session] = current
+        if not isinstance(given, machine.OwnerUnchanged):
+            self.feed(out, given)
+
+    def proxy_down(self, proxy: ProxyId) -> None:
+        for out in list(self.running.values()):
+            if out.machine.target == proxy:
+                self.feed(out, machine.PeerGone())
+
+    def fence(self) -> None:
+        """Our lease may have ended: no transfer goes on; the registry says later what became of it."""
+        for identity in list(self.running):
+            del self.running[identity]
+            session = self._context.sessions.get(identity)
+            if session and session.role is Role.FROZEN:
+                session.role = Role.DORMANT
+
+    def _passed(self, out: Outgoing) -> bool:
+        session = self._context.sessions[out.machine.session]
+        seen = self._context.frontier(session)
+        return all(
+            above is None or seen.get(origin, NOTHING) >= above for origin, above in out.machine.coverage.items()
+        )
+
+    def act(self, one: Outgoing, effect: object) -> None:
+        match effect:
+            case source.SendPrepared():
+                self._send_prepared(one)
+            case source.SendChunks(again=again):
+                self._send_chunks(one, again=again)
+            case source.Freeze():
+                self._freeze(one)
+            case source.SendFrozen():
+                one.sent = one.acknowledged
+                self._copy_on(one)
+            case source.Thaw(epoch=epoch):
+                session = self._end(one)
+                self._claims().serve(session, epoch, "thaw")
+            case source.Release():
+                session = self._end(one)
+                self._claims().release(session, self._context.owners.get(session.id), one.receiver)
+            case source.Forget():
+                self._kept(self._end(one))
+
+    def answered(self, one: Outgoing, current: Ownership | None) -> None:
+        if current is not None:
+            self._context.owners[one.machine.session] = current
+        super().answered(one, current)
+
+    def _end(self, out: Outgoing) -> Session:
+        self.running.pop(out.machine.session, None)
+        self._remember(out)
+        return self._context.sessions[out.machine.session]
+
+    def _remember(self, out: Outgoing) -> None:
+        self._over[out.machine.transfer] = None
+        if len(self._over) > TRANSFERS_REMEMBERED:
+            del self._over[next(iter(self._over))]
+
+    def _send_prepared(self, out: Outgoing) -> None:
+        session = self._context.sessions[out.machine.session]
+        transfer = out.machine
+        prepared = Prepared(
+            session.id,
+            transfer.transfer,
+            session.epoch,
+            session.descriptor(),
+            session.last_number if session.stored_count else 0,
+        )
+        self._context.emit(SendPeer(transfer.target, prepared))
+        self._send_chunks(out, again=True)
+
+    def _send_chunks(self, out: Outgoing, *, again: bool) -> None:
+        """Send chunks as far as the window allows."""
+        if again:
+            out.sent = out.acknowledged
+        self._copy_on(out)
+
+    def _copy_on(self, out: Outgoing) -> None:
+        """Send the next chunks; a frozen session's all, and then its cut."""
+        session = self._context.sessions.get(out.machine.session)
+        frozen = out.machine.state is SourceState.FROZEN
+        if session is None or out.machine.over or out.loading:
+            return
+        while frozen or out.sent - out.acknowledged < CHUNK_WINDOW:
+            after, limit = _next_range(out, session)
+            if limit == 0:
+                if frozen:
+                    self._send_cut(out)
+                return
+            entries = session.entries_after(after, limit)
+            if entries is None:
+                self._load(out, session, after, limit)
+                return
+            self._send_chunk(out, session, after + limit, entries)
+
+    def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
+        out.loading = True
+        sent = out.sent
+
+        def then(answer: list[Entry] | WaypostError) -> None:
+            out.loading = False
+            if out.machine.over or isinstance(answer, WaypostError):
+                return
+            if out.sent == sent:
+                self._send_chunk(out, session, after + limit, answer)
+            self._copy_on(out)
+
+        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
+
+    def _send_chunk(self, out: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
+        """Send the next chunk; what all receivers got since it was bounded is left out."""
+        stored = [
+            StoredEntry(number, matched, each.origin, each.offset, each.delivery)
+            for number, each, matched in entries
+            if number <= upto
+        ]
+        if out.sent == len(out.bounds):
+            stored = _first_chunk(stored)
+            out.bounds.append(stored[-1].number if stored else session.first_number - 1)
+        out.sent += 1
+        chunk = Chunk(
+            session.id,
+            out.machine.transfer,
+            out.machine.owned.epoch,
+            number=out.sent,
+            after=out.bounds[out.sent - 2] if out.sent > 1 else None,
+            upto=out.bounds[out.sent - 1],
+            entries=stored,
+            checksum=checksum(stored),
+        )
+        self._context.emit(SendPeer(out.machine.target, chunk))
+
+    def _freeze(self, out: Outgoing) -> None:
+        session = self._context.sessions[out.machine.session]
+        out.cut = dict(session.freeze(self._context.state.frontier))
+        self._context.dirty.add(session.id)
+
+    def _send_cut(self, out: Outgoing) -> None:
+        session = self._context.sessions[out.machine.session]
+        assert out.cut is not None
+        frozen = Frozen(
+            session.id,
+            out.machine.transfer,
+            out.machine.owned.epoch,
+            session.descriptor(),
+            out.cut,
+            len(out.bounds),
+            session.first_number,
+            session.next_number,
+        )
+        self._context.emit(SendPeer(out.machine.target, frozen))
+
+
+def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
+    """Return as many of the entries as a chunk may hold; its bound is taken from them."""
+    cut = batches(stored, lambda entry: len(entry.delivery), most=CHUNK_ENTRIES, most_bytes=CHUNK_BYTES)
+    return list(next(cut, []))
+
+
+def _next_range(out: Outgoing, session: Session) -> tuple[int, int]:
+    """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
+    after = out.bounds[out.sent - 1] if out.sent else out.start
+    if out.sent < len(out.bounds):
+        return after, max(1, out.bounds[out.sent] - after)
+    after = max(after, session.first_number - 1)
+    return after, min(CHUNK_ENTRIES, session.last_number - after)
