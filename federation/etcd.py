@@ -5,6 +5,8 @@
                                             which the end of the older life's lease does not touch
     <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
                                             revision, and revisions of etcd only ever ascend
+    <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
+                                            which is the event that tells of it
 
 What happens when messages are lost: every call has a deadline, and raises RegistryUnavailable after it. A
 create or claim whose answer is lost has been applied or not; reading the row settles it. An election whose
@@ -39,7 +41,7 @@ from federation.ports import (
     Reloaded,
 )
 from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 
 DEADLINE_S = 2.0
 START_S = 4.5
@@ -49,7 +51,7 @@ BACKOFF_S = (0.05, 1.0)
 ROWS_IN_ONE_READ = 10_000
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
-OWNER, LIFE, LEADER = "owner/", "life/", "leader/"
+OWNER, LIFE, LEADER, SITE = "owner/", "life/", "leader/", "site/"
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
     # Is also how long one attempt to connect may take.
@@ -120,9 +122,10 @@ class EtcdRegistry:
         key = self._key(LIFE, f"{quote(row.proxy, safe='')}/{row.incarnation}")
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
-                client = await self._client()
-                granted = await client.lease(ttl_s)
-                await client.put(key, row.model_dump_json().encode(), lease=granted.id)
+                granted = await (await self._client()).lease(ttl_s)
+        put = aetcd.transactions.Put(key, row.model_dump_json().encode(), lease=granted.id)
+        site = aetcd.transactions.Put(self._key(SITE, row.site), row.changelog.encode())
+        await self._transact([], [put, site], [])
         return EtcdLease(self, int(granted.id), row, ttl_ms)
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
@@ -258,7 +261,8 @@ class EtcdRegistry:
             yield view.load(rows)
             async with aclosing(_stream(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
                 async for change in raw:
-                    yield view.event(change)
+                    if (event := view.event(change)) is not None:
+                        yield event
 
     async def _load(self, client: aetcd.Client) -> tuple[list[Any], int]:
         """Return all rows as they were at one revision, and that revision."""
@@ -297,9 +301,13 @@ class _View:
                     state.proxies[proxy_row.proxy] = proxy_row
                 case LeaderChanged(link, str() as proxy, epoch):
                     state.leaders[link] = (proxy, epoch)
+                case None:
+                    _, site = self._split(row)
+                    state.changelogs[SiteId(site)] = row.value.decode()
         return state
 
-    def event(self, change: Any) -> RegistryEvent:
+    def event(self, change: Any) -> RegistryEvent | None:
+        """Return what the change says; None: nothing that another change of its revision does not say."""
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
 
@@ -307,8 +315,10 @@ class _View:
         kind, _, name = row.key[self._prefix_length :].decode().partition("/")
         return f"{kind}/", name
 
-    def _put(self, row: Any) -> RegistryEvent:
+    def _put(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
+        if kind == SITE:
+            return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))
         if kind == LIFE:

@@ -35,7 +35,7 @@ from waypost.errors import (
     RegistryUnavailable,
     Unreachable,
 )
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_BATCH
 from waypost.records import Checkpoint, Fact, Record
 
@@ -174,6 +174,7 @@ class _Rows:
     """The order is that of the announcements: a later life of a proxy stands behind its earlier ones."""
     leaders: dict[str, _Leader] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
+    changelogs: dict[SiteId, str] = field(default_factory=dict)
     terms: dict[int, _Term] = field(default_factory=dict)
     leases_granted: int = 0
 
@@ -217,6 +218,7 @@ class MemoryRegistryStorage(Fallible):
             owners=dict(rows.owners),
             proxies={proxy: life.row for (proxy, _), life in rows.lives.items()},
             leaders={link: (leader.proxy, leader.epoch) for link, leader in rows.leaders.items()},
+            changelogs=dict(rows.changelogs),
         )
 
 
@@ -269,6 +271,7 @@ class MemoryRegistry:
         rows.terms[rows.leases_granted] = _Term(self._clock.now_ms() + ttl_ms)
         rows.lives.pop((row.proxy, row.incarnation), None)
         rows.lives[row.proxy, row.incarnation] = _Life(row, rows.leases_granted)
+        rows.changelogs[row.site] = row.changelog
         lease = MemoryLease(self._storage, self._clock, rows.leases_granted, ttl_ms)
         self._storage.changes.append(ProxyUp(row))
         self._storage.answer()

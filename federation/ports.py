@@ -7,7 +7,7 @@ one machine share), and real (Kafka, etcd).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -130,6 +130,8 @@ class Reloaded:
     owners: dict[SessionId, Ownership]
     proxies: dict[ProxyId, ProxyRow]
     leaders: dict[str, tuple[ProxyId, int]]
+    changelogs: dict[SiteId, str] = field(default_factory=dict)
+    """Where the checkpoints of every site are that ever had a proxy: known without any of its proxies alive."""
 
 
 RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged
@@ -175,7 +177,10 @@ class Registry(Protocol):
     async def owner(self, session: SessionId) -> Ownership | None: ...
 
     async def announce(self, row: ProxyRow, ttl_ms: int) -> Lease:
-        """Make a proxy known for as long as its lease lasts. A later incarnation replaces an earlier one."""
+        """Make a proxy known for as long as its lease lasts, and its site's changelog for ever.
+
+        A later incarnation replaces an earlier one.
+        """
         ...
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:

@@ -48,8 +48,8 @@ class Context:
         self.matcher = Matcher()
         self.proxies: dict[ProxyId, ProxyRow] = {}
         """The live proxies, as the registry's watch says."""
-        self.changelogs: dict[ProxyId, str] = {}
-        """Where the checkpoints are of every proxy that was ever seen here, by its site."""
+        self.changelogs: dict[SiteId, str] = {}
+        """Where the checkpoints of every site are that ever had a proxy."""
         self.owners: dict[SessionId, Ownership] = {}
         self.watching = False
         self.dirty: set[SessionId] = set()

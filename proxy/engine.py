@@ -251,7 +251,7 @@ class Engine:
                 self.claims.owner_changed(event.session, event.ownership)
             case ProxyUp():
                 context.proxies[event.row.proxy] = event.row
-                context.changelogs[event.row.proxy] = event.row.changelog
+                context.changelogs[event.row.site] = event.row.changelog
             case ProxyDown():
                 self._proxy_down(event)
             case LeaderChanged():
@@ -263,7 +263,7 @@ class Engine:
         gone = [row for proxy, row in context.proxies.items() if proxy not in event.proxies]
         context.owners = dict(event.owners)
         context.proxies = dict(event.proxies)
-        context.changelogs |= {proxy: row.changelog for proxy, row in event.proxies.items()}
+        context.changelogs = dict(event.changelogs)
         context.watching = True
         for row in gone:
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))

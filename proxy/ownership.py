@@ -127,15 +127,13 @@ class Claims:
         self._context.emit(FindCheckpoint(session, found))
 
     def _enough(self, found: FoundCheckpoint, current: Ownership) -> bool:
-        """Tell whether nothing newer can exist: the owner's own epoch is there, or all changelogs were read.
+        """Tell whether nothing newer can exist: the owner's own epoch is there, or all changelogs were read (P5).
 
-        That all were read means something only if we know the owner's: one that was dead before we began we may
-        never have heard of (P5).
+        The registry's watch has told of all: a site's changelog is written there before its first session is.
         """
         if found.checkpoint is not None and found.checkpoint.epoch == current.epoch:
             return True
-        known = current.proxy == self._context.proxy or current.proxy in self._context.changelogs
-        return found.complete and known
+        return found.complete
 
     def _take_over(self, session: SessionId, current: Ownership, checkpoint: Checkpoint | None) -> None:
         if not self._context.may_serve() or session in self._context.sessions:

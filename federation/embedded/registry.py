@@ -24,7 +24,7 @@ from federation.embedded import registry_rows as rows
 from federation.embedded.database import DatabaseThread, snapshot, write
 from federation.ports import Claimed, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
 from waypost.errors import Internal, RegistryUnavailable
-from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
 T = TypeVar("T")
 
@@ -204,4 +204,5 @@ def _load(connection: sqlite3.Connection) -> Reloaded:
         # In the order of announcement: of several lives of a proxy the last one stays.
         proxies={row.proxy: row for row in proxies},
         leaders={link: (leader.proxy, leader.epoch) for link, leader in leaders.items()},
+        changelogs={SiteId(key.removeprefix(rows.SITE)): value for key, value in rows.items(connection, rows.SITE)},
     )

@@ -4,6 +4,7 @@ owner/<session>                 OwnerRow, for ever
 life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
                                 that the end of the older life's lease does not touch it
 leader/<link>                   LeaderRow, as long as its lease
+site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SCHEMA = (
     # Outlives the leaders, so that epochs go on ascending.
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
-OWNER, LIFE, LEADER = "owner/", "life/", "leader/"
+OWNER, LIFE, LEADER, SITE = "owner/", "life/", "leader/", "site/"
 CHANGES_KEPT = 10_000
 PRUNE_EVERY = 1_000
 
@@ -169,6 +170,7 @@ def announce(connection: sqlite3.Connection, row: ProxyRow, now: Moment, ttl_ms:
     lease = connection.execute(
         "INSERT INTO leases (boot, deadline_ms) VALUES (?, ?)", (now.boot, now.ms + ttl_ms)
     ).lastrowid
+    connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (SITE + row.site, row.changelog))
     put(connection, life_key(row.proxy, row.incarnation), row.model_dump_json(), lease)
     return int(lease or 0)
 

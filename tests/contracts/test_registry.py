@@ -27,6 +27,7 @@ from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, 
 PATIENCE_S = 20
 SESSION = SessionId("team/ünï|1")
 P1, P2 = ProxyId("p/1"), ProxyId("p2")
+NORTH = SiteId("north")
 LONG_MS = 30_000
 
 
@@ -36,7 +37,7 @@ def owned(proxy: str, epoch: int) -> Ownership:
 
 def row(proxy: ProxyId = P1, life: str = "a" * 16) -> ProxyRow:
     url = f"ws://127.0.0.1:1/{life}"
-    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=SiteId("north"), url=url)
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=NORTH, url=url, changelog="file:north")
 
 
 @dataclass
@@ -317,8 +318,17 @@ async def test_a_watch_begins_with_all_that_is_there(registries: Registries) -> 
                 {SESSION: owned("p1", 1), SessionId("other"): owned("p2", 7)},
                 {P1: row()},
                 {"link": (P1, epoch)},
+                {NORTH: "file:north"},
             )
         ]
+
+
+async def test_where_a_sites_checkpoints_are_is_known_after_all_its_proxies_are_gone(registries: Registries) -> None:
+    registry = await registries.open()
+    lease = await registry.announce(row(), LONG_MS)
+    await lease.end()
+    async with watching(await registries.open()) as observer:
+        assert observer.events == [Reloaded({}, {}, {}, {NORTH: "file:north"})]
 
 
 async def test_a_watch_skips_nothing_and_keeps_the_order_under_concurrent_changes(

@@ -296,7 +296,8 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
     assert await lease.renew() and await other.renew()
     events: Any = registry.watch()
     async with asyncio.timeout(PATIENCE_S), aclosing(events):
-        assert await anext(events) == Reloaded({}, {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}, {})
+        reloaded = await anext(events)
+        assert reloaded.proxies == {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}
         await other.end()
         assert await anext(events) == ProxyDown(ProxyId("p/1"), Incarnation("1"))
         await registry.announce(slashed, 60_000)

@@ -102,7 +102,7 @@ async def test_everything_goes_on_after_etcd_was_killed(etcd: EtcdServer, key_pr
     lease = await registry.announce(row, 60_000)
     epoch = await registry.elect("link", row.proxy, lease)
     events: Any = registry.watch()
-    before = Reloaded({S: owned(1)}, {row.proxy: row}, {"link": (row.proxy, epoch)})  # type: ignore[dict-item]
+    before = Reloaded({S: owned(1)}, {row.proxy: row}, {"link": (row.proxy, epoch)}, {row.site: ""})  # type: ignore[dict-item]
     async with aclosing(events):
         await until(events, before)
         try:

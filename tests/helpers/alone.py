@@ -52,7 +52,8 @@ class Alone:
 
     def reload(self, owners: dict[SessionId, Ownership] | None = None, *others: str) -> None:
         proxies = {row(name).proxy: row(name) for name in ("me", *others)}
-        self.engine.registry_event(Reloaded(owners or {}, proxies, {}))
+        changelogs = {row.site: row.changelog for row in proxies.values()}
+        self.engine.registry_event(Reloaded(owners or {}, proxies, {}, changelogs))
         self.settle()
 
     def settle(self) -> None:

@@ -19,7 +19,7 @@ from federation.ports import (
 )
 from proxy.ports import Restored, SavedSession, StoreBatch
 from proxy.session import Entry
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Checkpoint, Record, decode_record, encode_record
 
 
@@ -47,6 +47,7 @@ class PlainRegistry:
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
         self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
+        self.changelogs: dict[SiteId, str] = {}
         self.events: list[RegistryEvent] = []
 
     def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
@@ -58,6 +59,7 @@ class PlainRegistry:
 
     def announce(self, row: ProxyRow, until_ms: int) -> None:
         self.lives[row.proxy, row.incarnation] = (row, until_ms)
+        self.changelogs[row.site] = row.changelog
         self.events.append(ProxyUp(row))
 
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
@@ -73,7 +75,8 @@ class PlainRegistry:
             self.events.append(ProxyDown(*life))
 
     def reloaded(self) -> Reloaded:
-        return Reloaded(dict(self.owners), {proxy: row for (proxy, _), (row, _) in self.lives.items()}, {})
+        proxies = {proxy: row for (proxy, _), (row, _) in self.lives.items()}
+        return Reloaded(dict(self.owners), proxies, {}, dict(self.changelogs))
 
 
 class PlainChangelog:
