@@ -29,6 +29,8 @@ class SiteLog(Protocol):
     async def append(self, records: Sequence[Record]) -> list[int]:
         """Append in this order and return the offsets, once the records survive a crash.
 
+        Nothing overtakes what failed: with it fails every append of this handle that was called before it failed.
+
         Raises:
             LogUnavailable: not known whether they were appended.
         """

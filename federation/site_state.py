@@ -346,7 +346,7 @@ class SiteState:
                 del known[origin]
             if not known:
                 self.effective.pop(expression, None)
-        for expression in needed - wants.keys():
+        for expression in sorted(needed - wants.keys()):
             wants[expression] = offset
 
     # ------------------------------------------------------------ questions

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from waypost.errors import BadConfiguration
-from waypost.limits import MAX_SESSION_ID_BYTES
+from waypost.limits import MAX_ID_LENGTH
 
 
 class NodeConfig(BaseSettings):
@@ -19,10 +19,10 @@ class NodeConfig(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="WAYPOST_", extra="forbid", frozen=True)
 
     name: str = Field(
-        "a", min_length=1, max_length=MAX_SESSION_ID_BYTES, description="name of this proxy, unique in the federation"
+        "a", min_length=1, max_length=MAX_ID_LENGTH, description="name of this proxy, unique in the federation"
     )
     site: str = Field(
-        "A", min_length=1, max_length=MAX_SESSION_ID_BYTES, description="the site whose log this proxy reads and writes"
+        "A", min_length=1, max_length=MAX_ID_LENGTH, description="the site whose log this proxy reads and writes"
     )
     neighbours: tuple[str, ...] = Field((), description="sites to exchange notifications with, by links")
     data: Path = Field(Path("run"), description="folder for everything embedded, and for this proxy's own store")

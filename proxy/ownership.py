@@ -15,9 +15,9 @@ from proxy.coverage import Coverage
 from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send
 from proxy.keeper import Keeper
 from proxy.session import Role, Session
-from waypost.errors import WaypostError
+from waypost.errors import ReceiverTaken, WaypostError
 from waypost.identity import Epoch, Origin, Ownership, SessionId
-from waypost.messages import Moved, Problem, Wait
+from waypost.messages import AboutSession, Moved, Problem, Wait
 from waypost.records import Checkpoint
 
 Asker = tuple[str, str]
@@ -319,9 +319,8 @@ class Claims:
 
 def taken(session: SessionId, receiver: str) -> Problem:
     """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
-    return Problem(
-        "RECEIVER_TAKEN", f"receiver {receiver} of session {session} attached somewhere else", "receiver", session
-    )
+    text = f"receiver {receiver} of session {session} attached somewhere else"
+    return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))
 
 
 def _forget(_: object) -> None:

@@ -140,10 +140,14 @@ class Receiver:
     flights: deque[Flight] = field(default_factory=deque)
     fetching: bool = False
 
+    def had(self, frontier: Mapping[Origin, int]) -> None:
+        """Its application was given all up to here, also in the middle of a delivery."""
+        join(self.frontier, frontier)
+
     def connect(self, connection: int, incarnation: Incarnation, known: Mapping[Origin, int], window: int) -> None:
         self.connection = connection
         self.incarnation = incarnation
-        self.known = dict(known)
+        self.known = join(dict(known), self.frontier)
         self.window = window
         self.sent = self.acknowledged
         self.flights.clear()

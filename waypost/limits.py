@@ -12,7 +12,7 @@ MAX_EXPRESSION_DEPTH = 100
 MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
-MAX_SESSION_ID_BYTES = 256
+MAX_ID_LENGTH = 256
 
 # --- frames: a larger frame ends its connection, because what follows it cannot be trusted
 MAX_FRAME_BYTES = 8 * 1024 * 1024

@@ -19,15 +19,15 @@ from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, Sit
 from waypost.limits import (
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,
+    MAX_ID_LENGTH,
     MAX_PUBLISH_BATCH,
-    MAX_SESSION_ID_BYTES,
     RECEIVER_WINDOW,
 )
 
 VERSION = 1
 _T = TypeVar("_T")
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_SESSION_ID_BYTES)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Serial = Annotated[int, Meta(ge=0)]
 
 
@@ -97,9 +97,13 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
 
 class Detach(_Message, tag="detach", frozen=True):
-    """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too."""
+    """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too.
+
+    `frontier`: what the application was given, in the middle of a delivery too.
+    """
 
     forget: bool = False
+    frontier: dict[Origin, int] = {}
 
 
 ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach
@@ -214,13 +218,25 @@ class Gap(_Message, tag="gap", frozen=True):
     reason: str
 
 
+class AboutSession(_Message, tag="session", frozen=True):
+    session: str
+
+
+class AboutSubscription(_Message, tag="subscription", frozen=True):
+    subscription: SubscriptionId
+
+
+class AboutPublish(_Message, tag="publish", frozen=True):
+    first: int
+
+
 class Problem(_Message, tag="problem", frozen=True):
-    """A refusal. `about` names what it answers: a subscription, or the first sequence of a publish."""
+    """A refusal. `about` names what it answers: an attach, a subscription, a publish; None: a frame that said none."""
 
     code: str
     message: str
     field: str | None = None
-    about: str | None = None
+    about: AboutSession | AboutSubscription | AboutPublish | None = None
 
 
 ProxyMessage = (

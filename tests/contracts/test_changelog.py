@@ -28,8 +28,11 @@ async def test_a_checkpoint_comes_back_as_it_was_at_any_handle(changelogs: Bench
     assert await reader.latest(SessionId("s|1/é")) == written
 
 
-async def test_nothing_to_put_is_nothing(changelogs: Bench[Changelog]) -> None:
-    await (await changelogs.open()).put([])
+async def test_nothing_to_put_changes_nothing(changelogs: Bench[Changelog]) -> None:
+    changelog = await changelogs.open()
+    await changelog.put([checkpoint("s", 1, 1)])
+    await changelog.put([])
+    assert await changelog.latest(SessionId("s")) == checkpoint("s", 1, 1)
 
 
 async def test_a_later_serial_wins(changelogs: Bench[Changelog]) -> None:
