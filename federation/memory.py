@@ -27,6 +27,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
+from waypost.checkpoint import Checkpoint
 from waypost.clock import Clock
 from waypost.errors import (
     HistoryTruncated,
@@ -37,7 +38,7 @@ from waypost.errors import (
 )
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_BATCH
-from waypost.records import Checkpoint, Fact, Record
+from waypost.records import Fact, Record
 
 
 class Fallible:

@@ -12,8 +12,9 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from waypost.checkpoint import Checkpoint
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Checkpoint, Fact, Record
+from waypost.records import Fact, Record
 
 Batch = list[tuple[int, Record]]
 """Records with their offsets, ascending."""

@@ -47,6 +47,7 @@ from waypost.records import (
     Progress,
     Published,
     Record,
+    Unreadable,
 )
 
 
@@ -245,7 +246,7 @@ class SiteState:
             case Asked():
                 self.version += 1
                 return self._asked(offset, record)
-            case Closed():
+            case Closed() | Unreadable():
                 return []
 
     def _effective(self, record: Effective) -> list[Event]:

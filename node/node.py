@@ -42,6 +42,7 @@ from waypost.limits import APPENDS_UNDER_WAY
 from waypost.messages import ClientMessage
 
 log = structlog.get_logger("waypost")
+MARK_S = 10.0
 
 
 class Connection:
@@ -317,6 +318,22 @@ class Node:
         except WaypostError as error:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
 
+    async def mark(self) -> int:
+        """Append a closing marker; return its offset once log and journal have it. Raises WaypostError."""
+        marked: asyncio.Future[int | WaypostError] = asyncio.get_running_loop().create_future()
+        self._engine.close_log(lambda answer: None if marked.done() else marked.set_result(answer))
+        self.drain()
+        async with asyncio.timeout(MARK_S):
+            answer = await marked
+        if isinstance(answer, WaypostError):
+            raise answer
+        return answer
+
+    @property
+    def unsettled(self) -> int:
+        """How much is not on record yet: sessions that do not have all below the last marker, facts to be written."""
+        return (self.engine.undrained if self.engine else 0) + len(self._facts)
+
     # ------------------------------------------------------------ who is there
 
     def _row(self, proxy: ProxyId) -> ProxyRow | None:
@@ -389,24 +406,28 @@ class Node:
             log.error("a task failed", exc_info=task.exception())
 
     async def _append(self, effect: effects.Append) -> None:
-        answer: list[int] | WaypostError
         try:
-            answer = await self.parts.log.append(effect.records)
-        except WaypostError as error:
-            answer = error
-        self._appends -= 1
-        self._append_room.set()
+            answer = await self._or_error(self.parts.log.append(effect.records))
+        finally:
+            self._appends -= 1
+            self._append_room.set()
         effect.then(answer)
         self.drain()
 
     async def _ask(self, effect: Any) -> None:
-        """Perform an effect that is answered; every failure is an answer."""
-        try:
-            answer = await self._answer(effect)
-        except WaypostError as error:
-            answer = error
-        effect.then(answer)
+        """Perform an effect that is answered."""
+        effect.then(await self._or_error(self._answer(effect)))
         self.drain()
+
+    async def _or_error(self, work: Awaitable[Any]) -> Any:
+        """Return what comes of it; every failure is an answer, for somebody waits for one."""
+        try:
+            return await work
+        except WaypostError as error:
+            return error
+        except Exception as fault:
+            log.exception("a part failed in a way that it must not")
+            return Internal(f"{type(fault).__name__}: {fault}")
 
     async def _answer(self, effect: effects.Effect) -> Any:
         registry = self.parts.registry

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from node.node import Connection, Node
 from node.peers import PeerHello, decode_peer_message
-from waypost.errors import BadMessage, Refused
+from waypost.errors import BadMessage, Refused, WaypostError
 from waypost.identity import ProxyId
 from waypost.limits import CONNECTION_QUEUE_BYTES, MAX_FRAME_BYTES
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
@@ -174,6 +174,7 @@ def _status(node: Node) -> dict[str, Any]:
         "frontier": engine.state.frontier if engine else {},
         "proxies": sorted(engine.context.proxies) if engine else [],
         "leading": node.leading,
+        "unsettled": node.unsettled,
         "sessions": len(engine.context.sessions) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
@@ -204,9 +205,10 @@ def make_app(node: Node) -> Starlette:
     async def marker(_: Request) -> Response:
         if node.engine is None:
             return JSONResponse({"v": 1, "error": "starting"}, 503)
-        node.engine.close_log()
-        node.drain()
-        return JSONResponse({"v": 1}, 202)
+        try:
+            return JSONResponse({"v": 1, "offset": await node.mark()})
+        except (WaypostError, TimeoutError) as error:
+            return JSONResponse({"v": 1, "error": str(error) or "no answer from log or journal"}, 503)
 
     return Starlette(
         routes=[

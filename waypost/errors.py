@@ -125,6 +125,12 @@ class HistoryTruncated(WaypostError):
         self.first = first
 
 
+class BadRecord(WaypostError):
+    """What was written down cannot be read: it is damaged, or of a version that is not known here."""
+
+    code = "BAD_RECORD"
+
+
 class Internal(WaypostError):
     code = "INTERNAL"
 

@@ -7,12 +7,13 @@ import random
 
 from federation.ports import Changelog
 from tests.contracts.benches import Bench
-from waypost.identity import Epoch, Origin, SessionId
-from waypost.records import Checkpoint
+from waypost.checkpoint import Checkpoint, Descriptor, SubscriptionRow
+from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
 
 def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
-    descriptor = {"subscriptions": [{"id": "s1", "expression": 'x == "ü"', "floor": {"north/0": serial}}]}
+    floor = {Origin("north/0"): serial}
+    descriptor = Descriptor({}, [SubscriptionRow(SubscriptionId("s1"), 'x == "ü"', {}, floor, {})])
     return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})
 
 
