@@ -38,7 +38,7 @@ from proxy.engine import Engine
 from waypost.clock import Clock, SystemClock, full_jitter_ms
 from waypost.errors import Internal, Unreachable, WaypostError
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
-from waypost.limits import APPENDS_UNDER_WAY
+from waypost.limits import APPENDS_UNDER_WAY, FACTS_WAITING
 from waypost.messages import ClientMessage
 
 log = structlog.get_logger("waypost")
@@ -94,7 +94,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._appends = 0
-        self._append_room = asyncio.Event()
+        self._room = asyncio.Event()
         self._foreign_changelogs: dict[str, Any] = {}
         self._facts: deque[effects.Attest] = deque()
         self._facts_due = asyncio.Event()
@@ -288,10 +288,10 @@ class Node:
         self.drain()
 
     async def room(self) -> None:
-        """Wait while too much is on its way to the log: back-pressure on producers."""
-        while self._appends >= APPENDS_UNDER_WAY:
-            self._append_room.clear()
-            await self._append_room.wait()
+        """Wait while too much is on its way to log or journal: back-pressure on whoever sends."""
+        while self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING:
+            self._room.clear()
+            await self._room.wait()
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -410,7 +410,7 @@ class Node:
             answer = await self._or_error(self.parts.log.append(effect.records))
         finally:
             self._appends -= 1
-            self._append_room.set()
+            self._room.set()
         effect.then(answer)
         self.drain()
 
@@ -496,4 +496,5 @@ class Node:
         for effect in taken:
             self._facts.popleft()
             effect.then(None)
+        self._room.set()
         self.drain()

@@ -113,7 +113,7 @@ class Context:
         self._said[session] = said
 
         def then(answer: list[int] | WaypostError) -> None:
-            if isinstance(answer, WaypostError):
+            if isinstance(answer, WaypostError) or (not expressions and self._said.get(session) is said):
                 self.unsay(session)
 
         self.append(said, then)

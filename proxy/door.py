@@ -260,7 +260,10 @@ class Door:
         """Return the session; None: it stands still, and the message waits until the registry has decided."""
         held = self._context.sessions.get(connection.session) if connection.session else None
         if held is not None and held.role is Role.FROZEN:
-            self._deferred.setdefault(held.id, []).append((connection, message))
+            deferred = self._deferred.setdefault(held.id, [])
+            if len(deferred) >= MAX_SUBSCRIPTIONS_PER_SESSION:
+                raise NotServed("too much is asked of a session that stands still; ask again")
+            deferred.append((connection, message))
             return None
         session = self._context.serving(connection.session) if connection.session else None
         if session is None:

@@ -41,6 +41,8 @@ GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
+FACTS_WAITING = 50_000
+"""Facts on their way to the journal; past it a proxy reads no more from its clients."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 
