@@ -137,7 +137,7 @@ class Engine:
         for session in touched.values():
             self.door.deliver(session)
         if covered:
-            self.coverage.advance_all()
+            self.coverage.covered()
         self.transfers.moved()
         self._after()
 
@@ -329,9 +329,14 @@ class Engine:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in milliseconds of our clock."""
-        deadlines = [self.keeper.next_deadline(), self.context.clock.now_ms() + self.context.settings.retry_ms]
-        transfer = self.transfers.next_deadline()
-        return min([*deadlines, *([transfer] if transfer is not None else [])])
+        deadlines = (
+            self.keeper.next_deadline(),
+            self.transfers.next_deadline(),
+            self.coverage.next_deadline(),
+            self.claims.next_deadline(),
+            self.context.fence_at_ms,
+        )
+        return min(each for each in deadlines if each is not None)
 
     def _after(self) -> None:
         """Deliver what opened gates set free."""

@@ -276,6 +276,9 @@ class Claims:
         self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
         self.sweep()
 
+    def next_deadline(self) -> int | None:
+        return self._sweep_at if self._context.may_serve() and self._context.watching else None
+
     def sweep(self) -> None:
         context = self._context
         for session in list(context.sessions.values()):
