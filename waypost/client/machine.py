@@ -71,7 +71,7 @@ from waypost.messages import (
 
 @dataclass(slots=True)
 class ReceiverState:
-    """What a receiver's application was given so far; keep it, and nothing is given twice or passed over."""
+    """What a receiver's application has by its own word; keep it, and nothing is given twice or passed over."""
 
     frontier: dict[Origin, int] = field(default_factory=dict)
     recent: RecentIds = field(default_factory=RecentIds)
@@ -142,12 +142,14 @@ Told = (
 
 @dataclass(slots=True)
 class _Batch:
-    """One delivery in the inbox: which of its entries are no repeats; how many of those were given, and attested."""
+    """One delivery in the inbox: which of its entries are no repeats; how many of those were given to the application,
+    how many it has by its own word, and how many were attested."""
 
     deliver: Deliver
     proxy: ProxyId
     fresh: list[int]
     given: int = 0
+    had: int = 0
     attested: int = 0
 
 
@@ -342,7 +344,7 @@ class ClientMachine:
             fresh.append(index)
         self._inbox.append(_Batch(deliver, self.proxy, fresh))
         if not fresh and len(self._inbox) == 1:
-            self._finish_given()
+            self._finish_had()
 
     @property
     def waiting(self) -> bool:
@@ -354,34 +356,43 @@ class ClientMachine:
 
         A delivery is acknowledged when the application has all of it.
         """
-        self._finish_given()
+        self._finish_had()
         if not self._inbox:
             return []
         batch = self._inbox[0]
-        state, deliver = self.state, batch.deliver
-        given = []
-        for index in batch.fresh[batch.given :][:most]:
-            entry = deliver.entries[index]
-            state.frontier[entry.origin] = entry.offset
-            identity = _id_of(entry)
-            state.recent.add(identity)
-            self._ids_in.discard(identity)
-            given.append((entry, deliver.matches[deliver.matched[index]]))
-        batch.given += len(given)
-        return given
+        deliver = batch.deliver
+        chosen = batch.fresh[batch.given :][:most]
+        batch.given += len(chosen)
+        return [(deliver.entries[each], deliver.matches[deliver.matched[each]]) for each in chosen]
 
     def settle(self) -> None:
-        """The application has what it was given."""
+        """The application has all that it was given."""
+        self._finish_had()
         if self._inbox:
             self._attest(self._inbox[0])
-        self._finish_given()
 
-    def _finish_given(self) -> None:
-        """Acknowledge the deliveries of which the application has all."""
-        while self._inbox and self._inbox[0].given == len(self._inbox[0].fresh):
-            batch = self._inbox.popleft()
+    def give_back(self) -> None:
+        """The application does not have what it was given last: it comes again."""
+        if self._inbox:
+            self._inbox[0].given = self._inbox[0].had
+
+    def _finish_had(self) -> None:
+        """The application has what it was given; acknowledge the deliveries of which it has all."""
+        state = self.state
+        while self._inbox:
+            batch = self._inbox[0]
+            for index in batch.fresh[batch.had : batch.given]:
+                entry = batch.deliver.entries[index]
+                identity = _id_of(entry)
+                state.frontier[entry.origin] = entry.offset
+                state.recent.add(identity)
+                self._ids_in.discard(identity)
+            batch.had = batch.given
+            if batch.had < len(batch.fresh):
+                return
+            self._inbox.popleft()
             self._attest(batch)
-            join(self.state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
+            join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
             if self.attached:
                 self._out.append(Acknowledge(batch.deliver.through, self._unsent_attestations()))
 
@@ -390,14 +401,14 @@ class ClientMachine:
         return fresh
 
     def _attest(self, batch: _Batch) -> None:
-        """Attest what the application was given, origin by origin: no order is promised between origins."""
+        """Attest what the application has, origin by origin: no order is promised between origins."""
         by_origin: dict[Origin, tuple[list[int], list[int]]] = {}
-        for each in batch.fresh[batch.attested : batch.given]:
+        for each in batch.fresh[batch.attested : batch.had]:
             entry = batch.deliver.entries[each]
             offsets, digests = by_origin.setdefault(entry.origin, ([], []))
             offsets.append(entry.offset)
             digests.append(zlib.crc32(entry.body))
-        batch.attested = batch.given
+        batch.attested = batch.had
         epoch = batch.deliver.epoch
         for origin, (offsets, digests) in by_origin.items():
             self.state.attested += 1

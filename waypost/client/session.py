@@ -5,8 +5,9 @@
         async for notification in session:
             print(notification["flight"])
 
-A notification is acknowledged when the application asks for the next one. Cancelling or leaving the block loses
-nothing: what was not acknowledged comes again to the next attach with the same `state` or the same receiver.
+A notification is acknowledged when the application asks for the next one, says :meth:`Session.acknowledge`, or leaves
+the block in peace. What was not acknowledged - the one in hand when the block ends by an exception, what was not
+asked for yet - comes again to the next attach with the same `state` or the same receiver.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ class Session:
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._machine.give_back()
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
@@ -201,16 +204,21 @@ class Session:
 
     async def _next_batch(self, most: int | None = None) -> list[Received]:
         while True:
+            if self._failure is not None:
+                raise self._failure
             taken = self._machine.take(most)
             self._wake.set()
             if taken:
                 return [Received.of(entry, matched) for entry, matched in taken]
-            if self._failure is not None:
-                raise self._failure
             if self._closing:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
+
+    def acknowledge(self) -> None:
+        """Say that the application has all that it was given so far; asking for the next one says it too."""
+        self._machine.settle()
+        self._wake.set()
 
     @property
     def state(self) -> ReceiverState:
@@ -446,7 +454,11 @@ class Session:
             self._wake.set()
 
     def _refused(self, error: WaypostError) -> None:
+        """This session is over; what came is not acknowledged any more, and nobody attaches again."""
         self._failure = error
+        self._closing = True
+        if self._socket is not None:
+            self._socket.transport.abort()
         for wakened in (self._ready, self._news, self._effective_changed, self._room):
             wakened.set()
         futures: list[asyncio.Future[Any]] = [*self._asked.values(), *self._published.values()]

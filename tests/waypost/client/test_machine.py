@@ -173,6 +173,7 @@ def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_tw
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
     assert [each.offset for each, _ in machine.take(2)] == [1, 2]
+    machine.settle()
     assert machine.state.frontier == {A: 2}
     machine.disconnected()
     machine.connected()
@@ -184,6 +185,17 @@ def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_tw
     said = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
     attested = [offset for message in said for each in message.attestations for offset in each.offsets]
     assert sorted(set(attested)) == [1, 2, 3]
+
+
+def test_what_the_application_gave_back_comes_again() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 3, entry(A, 1), entry(A, 2)))
+    machine.take(1)
+    machine.take(1)
+    machine.give_back()
+    machine.settle()
+    assert machine.state.frontier == {A: 1}
+    assert [each.offset for each, _ in machine.take()] == [2]
 
 
 def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:
