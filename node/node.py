@@ -36,13 +36,14 @@ from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from waypost.clock import Clock, SystemClock, full_jitter_ms
-from waypost.errors import Internal, Unreachable, WaypostError
+from waypost.errors import Internal, LogUnavailable, NameTaken, Refused, RegistryUnavailable, Unreachable, WaypostError
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, FACTS_WAITING
 from waypost.messages import ClientMessage
 
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
+LOOK_S = 2.0
 
 
 class Connection:
@@ -119,6 +120,9 @@ class Node:
                 group.create_task(self._watch(), name="watch")
                 group.create_task(self._live(), name="lease")
                 group.create_task(self._journal(), name="journal")
+                group.create_task(self._look_after_log(), name="log")
+        except* WaypostError as errors:
+            raise errors.exceptions[0] from None
         finally:
             await self._stop()
 
@@ -176,12 +180,17 @@ class Node:
     async def _patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
         """Do what needs a part that may not be there yet: say so, and try again with back-off."""
         attempt = 0
+        missing: set[str] = set()
         while True:
             try:
                 result = await action()
-                self.troubles.clear()
+                for each in missing:
+                    self._there(each)
                 return result
+            except Refused:
+                raise
             except WaypostError as error:
+                missing.add(error.field or part)
                 self._missing(error.field or part, error)
             attempt += 1
             await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
@@ -211,6 +220,16 @@ class Node:
             except Unreachable as error:
                 self._missing("log", error)
             await asyncio.sleep(0.2)
+
+    async def _look_after_log(self) -> None:
+        """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.parts.log.end()
+                self._there("log")
+            except Unreachable as error:
+                self._missing("log", error)
 
     async def _watch(self) -> None:
         while True:
@@ -244,7 +263,18 @@ class Node:
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
+            self._yield_to_a_later_life()
             self._life = new_incarnation()
+
+    def _yield_to_a_later_life(self) -> None:
+        """Raises NameTaken: another process runs under our name, and came after us."""
+        row = self._row(self.proxy)
+        if row is not None and row.incarnation != self._life:
+            raise NameTaken(
+                f"another process runs as proxy {self.proxy}, at {row.url}, and came after this one, which ends",
+                field="name",
+                hint="give every proxy a name of its own",
+            )
 
     async def _announce(self, life: Incarnation) -> Lease:
         row = ProxyRow(
@@ -423,6 +453,9 @@ class Node:
         """Return what comes of it; every failure is an answer, for somebody waits for one."""
         try:
             return await work
+        except Unreachable as error:
+            self._missing(_part_of(error), error)
+            return error
         except WaypostError as error:
             return error
         except Exception as fault:
@@ -498,3 +531,14 @@ class Node:
             effect.then(None)
         self._room.set()
         self.drain()
+
+
+def _part_of(error: Unreachable) -> str:
+    """Return which part did not answer."""
+    match error:
+        case RegistryUnavailable():
+            return "registry"
+        case LogUnavailable():
+            return "log"
+        case _:
+            return error.field or "another site"

@@ -76,6 +76,13 @@ class ReceiverTaken(Refused):
     code = "RECEIVER_TAKEN"
 
 
+class NameTaken(Refused):
+    """A proxy's name is in use by another process."""
+
+    code = "NAME_TAKEN"
+    exit_status = 1
+
+
 class UnexpectedInput(Refused):
     """A machine was given an input that its table does not list for its state. Nothing was changed."""
 
