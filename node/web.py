@@ -20,7 +20,7 @@ from node.node import Connection, Node
 from node.peers import PeerHello, decode_peer_message
 from waypost.errors import BadMessage, Refused, WaypostError
 from waypost.identity import ProxyId
-from waypost.limits import CONNECTION_QUEUE_BYTES, MAX_FRAME_BYTES
+from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
@@ -236,7 +236,7 @@ def make_server(node: Node, host: str) -> Server:
         make_app(node),
         host=host,
         ws="websockets-sansio",
-        ws_max_size=MAX_FRAME_BYTES,
+        ws_max_size=HARD_FRAME_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,

@@ -14,8 +14,10 @@ MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_ID_LENGTH = 256
 
-# --- frames: a larger frame ends its connection, because what follows it cannot be trusted
+# --- frames: a larger one is refused by name and the connection goes on; one past the hard limit is not read at all,
+#     and ends its connection
 MAX_FRAME_BYTES = 8 * 1024 * 1024
+HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 
 # --- clients
 MAX_PUBLISH_BATCH = 1000

@@ -9,7 +9,9 @@ connections is the frontier.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+import re
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -290,6 +292,21 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
         return decoder.decode(frame)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
-        raise BadMessage(reason, field=path.rstrip("`") or None) from None
+        raise BadMessage(reason, field=_named(path.rstrip("`"), frame, decoder)) from None
     except msgspec.DecodeError as error:
         raise BadMessage(f"the frame is no MessagePack: {error}") from None
+
+
+def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> str | None:
+    """Return the path of a field by its name: messages travel as arrays, ``$[2]`` would say little."""
+    place = re.match(r"\$\[(\d+)\]", path)
+    if place is None:
+        return path or None
+    with suppress(msgspec.DecodeError, TypeError, IndexError):
+        tag = msgspec.msgpack.decode(frame)[0]
+        kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
+        fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()
+        number = int(place[1]) - 1
+        if 0 <= number < len(fields):
+            return fields[number] + path[place.end() :]
+    return path
