@@ -2,7 +2,7 @@
 
 Every message carries the session, the transfer's id and the epoch that is being handed over; it is idempotent, and
 refused where it belongs to another transfer. T -> S: Prepare, ChunkStored, Ready, Aborted. S -> T: Prepared, Chunk,
-Frozen, Refused.
+Frozen, Refused, Stay.
 """
 
 from __future__ import annotations
@@ -105,6 +105,10 @@ class Refused(TransferMessage, tag="refused", frozen=True):
     reason: str
 
 
+class Stay(TransferMessage, tag="stay", frozen=True):
+    """I do not hand over, because others are attached here: relay your receiver to me."""
+
+
 class Aborted(TransferMessage, tag="aborted", frozen=True):
     """I have no such transfer, or have it no more."""
 
@@ -128,4 +132,4 @@ class Give(msgspec.Struct, frozen=True, tag="give"):
 
 
 ToSource = Prepare | ChunkStored | Ready | Aborted
-ToTarget = Prepared | Chunk | Frozen | Refused
+ToTarget = Prepared | Chunk | Frozen | Refused | Stay

@@ -30,7 +30,7 @@ from handover.machine import (
     Table,
     Timing,
 )
-from handover.messages import Chunk, Frozen, Prepared, Refused
+from handover.messages import Chunk, Frozen, Prepared, Refused, Stay
 from waypost.identity import Ownership, ProxyId, SessionId
 
 
@@ -110,6 +110,11 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Relay:
+    """The session stays where it is: pass on what its receiver here says and hears."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendAborted:
     pass
 
@@ -140,6 +145,7 @@ def _before_staging() -> dict[tuple[Enum, type], tuple[tuple[type, ...], Enum]]:
 TABLE: Table = _before_staging() | {
     (_T.PREPARING, Retry): ((SendPrepare,), _T.PREPARING),
     (_T.PREPARING, Prepared): ((Install,), _T.SHADOWING),
+    (_T.PREPARING, Stay): ((Relay,), _T.ENDED),
     (_T.SHADOWING, Prepared): ((), _T.SHADOWING),
     (_T.SHADOWING, Chunk): ((TakeChunk,), _T.SHADOWING),
     (_T.SHADOWING, Retry): ((AcknowledgeChunks,), _T.SHADOWING),

@@ -49,7 +49,7 @@ LOOK_S = 2.0
 class Connection:
     """A client's connection, as the engine's effects reach it. `send` never waits."""
 
-    def __init__(self, send: Callable[[msgspec.Struct], None], hang_up: Callable[[str], None]) -> None:
+    def __init__(self, send: Callable[[msgspec.Struct | msgspec.Raw], None], hang_up: Callable[[str], None]) -> None:
         self.send = send
         self.hang_up = hang_up
 

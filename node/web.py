@@ -37,7 +37,7 @@ class Socket:
         self._due = asyncio.Event()
         self._end: tuple[int, str] | None = None
 
-    def send(self, message: msgspec.Struct) -> None:
+    def send(self, message: msgspec.Struct | msgspec.Raw) -> None:
         """Queue a message. A client too slow for its queue is hung up on; it resumes from its frontier."""
         frame = encode_message(message)
         self._frames.append(frame)

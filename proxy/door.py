@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.effects import Attest, Hangup, LoadEntries, Send
-from proxy.keeper import Keeper
+from proxy.keeper import Done, Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
+from proxy.relay import Relays
 from proxy.session import Entry, Receiver, Role, Session, Subscription
 from proxy.transfers import Transfers
 from waypost.errors import (
@@ -28,7 +29,7 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.frontier import join
-from waypost.identity import Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.identity import Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
@@ -90,6 +91,7 @@ class Door:
         self._claims = claims
         self._transfers = transfers
         self._moving = moving
+        self.relays = Relays(context, self.connected, self.disconnected, self.message)
         self._publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
@@ -106,6 +108,7 @@ class Door:
         if connection:
             self._leave(connection)
             self._publishing.disconnected(number)
+            self.relays.leave(number)
 
     def _leave(self, connection: Connection) -> None:
         """The connection serves no session any more; the receiver keeps its place."""
@@ -150,6 +153,8 @@ class Door:
         match message:
             case Attach():
                 self._attach(connection, message)
+            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() if self.relays.is_relayed(connection.number):
+                self.relays.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
             case Unsubscribe():
@@ -171,6 +176,7 @@ class Door:
 
     def _attach(self, connection: Connection, message: Attach) -> None:
         self._leave(connection)
+        self.relays.leave(connection.number)
         connection.attach = message
         identity = SessionId(message.session)
         session = self._context.serving(identity)
@@ -195,13 +201,24 @@ class Door:
         self._say(connection, Moved(session, row.proxy, row.url))
         return True
 
+    def relay(self, session: SessionId, home: ProxyId) -> None:
+        """The session stays at its home: those who wait for it here are relayed."""
+        for connection in self._waiting.pop(session, []):
+            attach = connection.attach
+            if attach is not None and attach.session == session:
+                connection.attach = None
+                self.relays.begin(connection.number, connection.client, attach, home)
+
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
         message = connection.attach
         if message is None:
             return
+        if ReceiverId(message.receiver) not in session.receivers:
+            self._join(connection, session, message)
+            return
         connection.attach = None
-        receiver = session.receiver(ReceiverId(message.receiver))
+        receiver = session.receivers[ReceiverId(message.receiver)]
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
@@ -222,6 +239,39 @@ class Door:
         self._coverage.watch(session)
         self._coverage.promise(session)
         self.deliver(session)
+
+    def _join(self, connection: Connection, session: Session, message: Attach) -> None:
+        """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
+        session.join(ReceiverId(message.receiver))
+        self._context.dirty.add(session.id)
+
+        def then(failure: WaypostError | None) -> None:
+            if connection.attach is not message or connection.number not in self.connections:
+                return
+            if failure is not None:
+                connection.attach = None
+                self._say(connection, Wait(failure.message, self._context.settings.retry_ms))
+            elif self._context.serving(session.id) is session:
+                self._enter(connection, session)
+            else:
+                self._attach(connection, message)
+
+        self._written(session, then)
+
+    def _written(self, session: Session, then: Done) -> None:
+        """Call `then` once store and changelog have the session as it is, or one of them failed."""
+        waits = 2
+        failure: WaypostError | None = None
+
+        def one(error: WaypostError | None) -> None:
+            nonlocal waits, failure
+            waits -= 1
+            failure = failure or error
+            if not waits:
+                then(failure)
+
+        self._keeper.saved(one)
+        self._keeper.checkpoint(session, one)
 
     def _tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         self._say(connection, BecameEffective(subscription.id, dict(subscription.promised)))
@@ -341,15 +391,8 @@ class Door:
         """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
         epoch = session.epoch
         identity = SubscriptionId(message.subscription)
-        waits = 2
-        failure: WaypostError | None = None
 
-        def then(error: WaypostError | None) -> None:
-            nonlocal waits, failure
-            waits -= 1
-            failure = failure or error
-            if waits:
-                return
+        def then(failure: WaypostError | None) -> None:
             if failure is not None:
                 self._say(connection, _problem(failure, message))
                 return
@@ -360,8 +403,7 @@ class Door:
             self._tell_subscription(connection, session, identity)
             self._coverage.promise(session)
 
-        self._keeper.saved(then)
-        self._keeper.checkpoint(session, then)
+        self._written(session, then)
 
     def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
         subscription = session.subscriptions.get(identity)
@@ -400,6 +442,8 @@ class Door:
     def _send(self, session: Session, receiver: Receiver, entries: list[Entry]) -> None:
         message = session.next_delivery(receiver, entries)
         if message is not None and receiver.connection is not None:
+            at = self.relays.proxy_of(receiver.connection) or self._context.proxy
+            session.delivered[at] += len(message.entries)
             self._context.emit(Send(receiver.connection, message))
         elif message is None:
             self._context.dirty.add(session.id)

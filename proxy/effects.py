@@ -29,7 +29,8 @@ class Send:
     """Send a message to a client. A connection that is gone swallows it."""
 
     connection: int
-    message: msgspec.Struct
+    message: msgspec.Struct | msgspec.Raw
+    """Raw: encoded already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from proxy.moving import Moving
 from proxy.ownership import Claims
 from proxy.ports import Restored, SavedSession
 from proxy.rebalance import Move, plan
+from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.session import Role, Session, Stored
 from proxy.transfers import Transfers
 from waypost.clock import Clock
@@ -76,6 +77,7 @@ class Engine:
             lambda: self.claims,
             kept=self._served,
             unavailable=self._unavailable,
+            relay=self._relay,
         )
         self.claims = Claims(
             self.context,
@@ -96,13 +98,16 @@ class Engine:
         return self.context.state
 
     def take_effects(self) -> list[Effect]:
-        return self.context.take_effects()
+        return self.door.relays.translated(self.context.take_effects())
 
     def _served(self, session: Session) -> None:
         self.door.served(session)
 
     def _unavailable(self, session: SessionId, reason: str) -> None:
         self.door.unavailable(session, reason)
+
+    def _relay(self, session: SessionId, home: ProxyId) -> None:
+        self.door.relay(session, home)
 
     def _restore(self, saved: SavedSession) -> None:
         role = Role(saved.role)
@@ -237,7 +242,7 @@ class Engine:
         self.door.message(connection, message)
         self._after()
 
-    def peer_message(self, peer: ProxyId, message: ToSource | ToTarget | Offer | Give) -> None:
+    def peer_message(self, peer: ProxyId, message: ToSource | ToTarget | Offer | Give | RelayMessage) -> None:
         """Take a message about sessions of a proxy whose identity was proven."""
         match message:
             case Offer():
@@ -246,6 +251,8 @@ class Engine:
             case Give():
                 self.moving.give(message)
                 self.moving.tick()
+            case RelayUp() | RelayDown() | RelayEnd():
+                self.door.relays.peer_message(peer, message)
             case _:
                 self.transfers.peer_message(peer, message)
         self._after()
@@ -285,6 +292,7 @@ class Engine:
         self.context.lease_until_ms = None
         self.claims.fence()
         self.transfers.fence()
+        self.door.relays.fence()
         self.door.fenced()
 
     def registry_event(self, event: RegistryEvent) -> None:
@@ -300,6 +308,9 @@ class Engine:
                 self.transfers.owner_changed(event.session, event.ownership)
                 self.claims.owner_changed(event.session, event.ownership)
             case ProxyUp():
+                before = context.proxies.get(event.row.proxy)
+                if before is not None and before.incarnation != event.row.incarnation:
+                    self.door.relays.proxy_gone(event.row.proxy)
                 context.proxies[event.row.proxy] = event.row
                 context.changelogs[event.row.site] = event.row.changelog
             case ProxyDown():
@@ -335,6 +346,7 @@ class Engine:
         if row is not None and row.incarnation == event.incarnation:
             del context.proxies[event.proxy]
             self.transfers.proxy_down(event.proxy)
+            self.door.relays.proxy_gone(event.proxy)
         self._drop_dead()
 
     def _drop_dead(self) -> None:
@@ -355,6 +367,8 @@ class Engine:
         self.transfers.tick()
         self.claims.tick()
         self.coverage.advance_all()
+        self.door.relays.tick()
+        self._follow_receivers()
         self.moving.tick()
         self._after()
         self.keeper.tick()
@@ -367,9 +381,16 @@ class Engine:
             self.coverage.next_deadline(),
             self.claims.next_deadline(),
             self.moving.next_deadline(),
+            self.door.relays.next_deadline(),
             self.context.fence_at_ms,
         )
         return min(each for each in deadlines if each is not None)
+
+    def _follow_receivers(self) -> None:
+        for identity in self.door.relays.sessions():
+            session = self.context.serving(SessionId(identity))
+            if session is not None:
+                self.moving.follow(session)
 
     def _after(self) -> None:
         """Deliver what opened gates set free."""

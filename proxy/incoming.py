@@ -57,6 +57,7 @@ class Targets(Side[Incoming]):
 
     Args:
         unavailable: called when a session cannot be had now.
+        relay: called when it stays at its home, and those who wait for it here are to be relayed.
     """
 
     role = "target"
@@ -68,12 +69,14 @@ class Targets(Side[Incoming]):
         coverage: Coverage,
         claims: Callable[[], Claims],
         unavailable: Callable[[SessionId, str], None],
+        relay: Callable[[SessionId, ProxyId], None],
     ) -> None:
         super().__init__(context)
         self._keeper = keeper
         self._coverage = coverage
         self._claims = claims
         self._unavailable = unavailable
+        self._relay = relay
 
     def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY, reason: str = ATTACH) -> None:
         """Begin to take a session from its live owner."""
@@ -173,6 +176,9 @@ class Targets(Side[Incoming]):
                 self._say(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
             case target.Discard():
                 self._discard(one)
+            case target.Relay():
+                self._end(one)
+                self._relay(transfer.session, transfer.owned.proxy)
             case target.FailOver():
                 self._claims().seek(transfer.session, create=False)
 
@@ -257,11 +263,14 @@ class Targets(Side[Incoming]):
         del self.running[shadow.id]
         self._claims().serve(shadow, into.machine.wanted.epoch, "handover")
 
-    def _discard(self, into: Incoming) -> None:
-        session = into.machine.session
-        self.running.pop(session, None)
+    def _end(self, into: Incoming) -> None:
+        self.running.pop(into.machine.session, None)
         if into.shadow is not None:
             self._claims().drop(into.shadow)
+
+    def _discard(self, into: Incoming) -> None:
+        session = into.machine.session
+        self._end(into)
         self._unavailable(session, "the session could not be handed over yet")
 
 

@@ -15,7 +15,7 @@ from federation.ports import DrainRow, ProxyRow
 from handover.messages import Give, Offer
 from proxy.context import Context
 from proxy.effects import SendPeer
-from proxy.session import Role
+from proxy.session import Role, Session
 from waypost.identity import ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE
 
@@ -73,6 +73,17 @@ class Moving:
         loads = Counter(owner.proxy for owner in self._context.owners.values())
         loads.update(proxy for proxy, _ in self._offered.values())
         return loads
+
+    def follow(self, session: Session) -> None:
+        """Let a session move to where most of its deliveries go, if it has been here long enough."""
+        now = self._context.clock.now_ms()
+        if now < session.since_ms + self._context.settings.dwell_ms:
+            return
+        session.since_ms = now
+        delivered, session.delivered = session.delivered, Counter()
+        for proxy, count in delivered.items():
+            if 2 * count > delivered.total() and proxy != self._context.proxy:
+                self._wanted[session.id] = proxy
 
     # ------------------------------------------------------------ time
 

@@ -18,6 +18,7 @@ from handover.messages import (
     Prepare,
     Prepared,
     Refused,
+    Stay,
     StoredEntry,
     ToSource,
     checksum,
@@ -85,13 +86,16 @@ class Sources(Side[Outgoing]):
             refusal = Refused(message.session, message.transfer, message.epoch, reason)
             self._context.emit(SendPeer(asker, refusal))
             return
+        session = self._context.sessions[message.session]
+        if message.reason == ATTACH and session.attached() - {message.receiver}:
+            self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
+            return
         if running:
             self._remember(running)
         owned = Ownership(self._context.proxy, message.epoch)
         now = self._context.clock.now_ms()
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
-        session = self._context.sessions[message.session]
         receiver = (message.receiver, message.incarnation)
         out = Outgoing(transfer, now, message.reason, receiver, start=session.first_number - 1)
         self.running[message.session] = out

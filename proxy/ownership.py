@@ -181,6 +181,8 @@ class Claims:
         context = self._context
         session.epoch = epoch
         session.become(Role.SERVING)
+        session.since_ms = context.clock.now_ms()
+        session.delivered.clear()
         session.remove_acknowledged()
         self._seeking.discard(session.id)
         context.sessions[session.id] = session

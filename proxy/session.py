@@ -9,7 +9,7 @@ Entries that are stored durably leave memory past a bound, and are read back fro
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,7 +20,7 @@ from handover.gate import Gate
 from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
-from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, QUEUE_IN_MEMORY, RECEIVER_WINDOW
 from waypost.messages import DeliverEncoded, Delivery
 from waypost.notification import Value
@@ -204,6 +204,10 @@ class Session:
         self.first_number = 1
         self.saved_number = 0
         """Entries up to this one are in the store."""
+        self.delivered: Counter[ProxyId] = Counter()
+        """Notifications since the last look, by the proxy at which their receivers are."""
+        self.since_ms = 0
+        """When it began to be served here."""
         self.waking = False
         """The claim of a new epoch is under way."""
         self._entries: list[Entry] = []
@@ -359,13 +363,14 @@ class Session:
 
     # ------------------------------------------------------------ receivers
 
-    def receiver(self, identity: ReceiverId) -> Receiver:
-        """Return the receiver; a new one begins with everything that is stored."""
-        found = self.receivers.get(identity)
-        if found is None:
-            found = Receiver(identity, self.first_number - 1, dict(self.base))
-            self.receivers[identity] = found
-        return found
+    def attached(self) -> set[str]:
+        """Return the receivers that are attached now."""
+        return {receiver.id for receiver in self.receivers.values() if receiver.connection is not None}
+
+    def join(self, identity: ReceiverId) -> Receiver:
+        """Add a receiver; it begins with everything that is stored."""
+        joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, dict(self.base))
+        return joined
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry]) -> DeliverEncoded | None:
         """Make the next delivery of these entries, which follow `receiver.sent`; None: the receiver has them all."""

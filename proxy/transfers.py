@@ -22,6 +22,7 @@ class Transfers:
     Args:
         kept: called when a transfer from here came to nothing and the session is served on.
         unavailable: called when a session cannot be had now.
+        relay: called when a session stays at its home, and who waits for it here is to be relayed.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class Transfers:
         *,
         kept: Callable[[Session], None],
         unavailable: Callable[[SessionId, str], None],
+        relay: Callable[[SessionId, ProxyId], None],
     ) -> None:
         self.sources = Sources(context, claims, kept)
-        self.targets = Targets(context, keeper, coverage, claims, unavailable)
+        self.targets = Targets(context, keeper, coverage, claims, unavailable, relay)
 
     @property
     def refused_inputs(self) -> int:

@@ -22,6 +22,8 @@ HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 # --- moves
 MOVES_AT_ONCE = 32
 """Sessions that one proxy hands over at one time for a drain or a rebalance; the others wait."""
+RELAY_OUT_OF_ORDER = 256
+"""Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
 TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 

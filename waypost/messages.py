@@ -264,7 +264,8 @@ _from_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(C
 _from_proxy: msgspec.msgpack.Decoder[ProxyMessage] = msgspec.msgpack.Decoder(ProxyMessage)
 
 
-def encode_message(message: msgspec.Struct) -> bytes:
+def encode_message(message: msgspec.Struct | msgspec.Raw) -> bytes:
+    """Return the frame; what is Raw is one already."""
     return _encoder.encode(message)
 
 

@@ -39,7 +39,7 @@ class Alone:
         settings = Settings(ME, SiteId("A"))
         self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
         self.waiting: list[effects.Effect] = []
-        self.sent: list[tuple[int, msgspec.Struct]] = []
+        self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []
         if watch:
             self.reload()
@@ -111,7 +111,7 @@ class Alone:
         self.engine.client_message(connection, message)
         self.settle()
 
-    def heard(self, connection: int = 1) -> list[msgspec.Struct]:
+    def heard(self, connection: int = 1) -> list[Any]:
         """Return what the connection was told since the last time."""
         mine = [message for each, message in self.sent if each == connection]
         self.sent = [each for each in self.sent if each[0] != connection]
@@ -119,6 +119,8 @@ class Alone:
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
         self.says(connection, Attach(SESSION, receiver, f"i{connection}", frontier or {}))
+        if SESSION in self.engine.context.sessions:
+            self.keep()
 
     def serve(self) -> None:
         """Create the session and let receiver r of connection 1 in."""

@@ -33,7 +33,7 @@ class Wire:
         self.open = True
         self._due = {"up": 0, "down": 0}
 
-    def to_client(self, message: msgspec.Struct) -> None:
+    def to_client(self, message: msgspec.Struct | msgspec.Raw) -> None:
         data = encode_message(message)
         self._carry("down", lambda: self.client.hear(self, data))
 

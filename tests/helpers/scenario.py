@@ -11,6 +11,7 @@ subscribe NAME ID EXPRESSION      ask for a subscription
 unsubscribe NAME ID
 publish N N ... at P              a producer at P publishes these numbers
 move NAME P, leave NAME           the client goes to P; goes away
+give SESSION P                    an operator wants the session at P
 pause NAME, resume NAME           it does not look at what comes; it does again
 lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P;
                                   ``lose put P``: what P writes to the changelog
@@ -32,8 +33,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from handover.messages import Give
 from tests.helpers.verdict import heal, verdict
 from tests.helpers.world import World
+from waypost.identity import ProxyId, SessionId
 
 
 class Scenario:
@@ -125,6 +128,13 @@ class Scenario:
 
     def do_move(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].go(words[1])
+
+    def do_give(self, rest: str, words: list[str]) -> None:
+        row = self.world.registry.owners[SessionId(words[0])]
+        owner = self.world.nodes[row.proxy]
+        owner._in(
+            lambda engine: engine.peer_message(row.proxy, Give(SessionId(words[0]), row.epoch, ProxyId(words[1])))
+        )
 
     def do_leave(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].leave()

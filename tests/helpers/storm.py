@@ -10,15 +10,19 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from handover.messages import Give
 from tests.helpers.clients import Client
 from tests.helpers.verdict import heal, verdict
 from tests.helpers.world import Faults, Node, World
+from waypost.identity import SessionId
 
 Step = tuple[int, str, int]
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
 WEIGHTS = {
     "publish": 10,
     "move": 4,
+    "move the other": 3,
+    "give": 1,
     "subscribe": 2,
     "unsubscribe": 1,
     "leave": 1,
@@ -39,6 +43,7 @@ class Run:
     sites: dict[str, list[str]]
     faults: Faults
     window: int
+    receivers: int
     script: list[Step]
 
     @classmethod
@@ -60,13 +65,15 @@ class Run:
             (chance.randint(0, gaps), name, chance.getrandbits(16))
             for name in chance.choices(actions, weights, k=chance.randint(10, 60))
         ]
-        return cls(seed, sites, faults, chance.choice([1, 3, 4000]), script)
+        return cls(seed, sites, faults, chance.choice([1, 3, 4000]), chance.choice([1, 1, 2]), script)
 
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
         """Return the world at its end, and what is wrong with it."""
         world = World(self.sites, self.seed)
         world.run(300)
         client = world.client("c", "s", "a1", self.window)
+        if self.receivers > 1:
+            world.client("d", "s", list(world.nodes)[-1], self.window)
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
         client.subscribe("x0", EXPRESSIONS[0])
@@ -109,6 +116,19 @@ def _publish(world: World, client: Client, pick: int, number: int) -> None:
 
 def _move(world: World, client: Client, pick: int, number: int) -> None:
     client.go(_node(world, pick).proxy)
+
+
+def _move_other(world: World, client: Client, pick: int, number: int) -> None:
+    if "d" in world.clients:
+        world.clients["d"].go(_node(world, pick).proxy)
+
+
+def _give(world: World, client: Client, pick: int, number: int) -> None:
+    """An operator wants the session somewhere."""
+    session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
+    if row is not None:
+        give = Give(session, row.epoch, _node(world, pick).proxy)
+        world.nodes[row.proxy]._in(lambda engine: engine.peer_message(row.proxy, give))
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
@@ -161,6 +181,8 @@ def _lose(world: World, client: Client, pick: int, number: int) -> None:
 _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "publish": _publish,
     "move": _move,
+    "move the other": _move_other,
+    "give": _give,
     "subscribe": _subscribe,
     "unsubscribe": _unsubscribe,
     "leave": _leave,

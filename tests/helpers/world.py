@@ -18,10 +18,11 @@ from typing import Any
 import msgspec
 
 from federation.ports import ProxyRow, RegistryEvent
-from handover.messages import ToSource, ToTarget
+from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
+from proxy.relay import RelayMessage
 from tests.helpers.clients import Client, Wire
 from tests.helpers.links import Link, history
 from tests.helpers.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
@@ -32,7 +33,8 @@ from waypost.messages import DeliverEncoded
 from waypost.records import Fact
 
 LEASE_MS = 2_000
-_handover: msgspec.msgpack.Decoder[ToSource | ToTarget] = msgspec.msgpack.Decoder(ToSource | ToTarget)
+_Between = ToSource | ToTarget | Offer | Give | RelayMessage
+_handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap"}
 
 

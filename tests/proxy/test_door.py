@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 import pytest
 
 from proxy import effects
@@ -13,6 +14,7 @@ from waypost.messages import (
     Acknowledge,
     Acknowledged,
     Attach,
+    Attached,
     BecameEffective,
     ClientMessage,
     Deliver,
@@ -51,11 +53,11 @@ def serving(*expressions: str) -> Alone:
     return alone
 
 
-def kinds(messages: list[msgspec.Struct]) -> list[type]:
+def kinds(messages: list[Any]) -> list[type]:
     return [type(message) for message in messages]
 
 
-def delivered(messages: list[msgspec.Struct]) -> list[object]:
+def delivered(messages: list[Any]) -> list[object]:
     found = [decode_proxy_message(encode_message(each)) for each in messages if isinstance(each, DeliverEncoded)]
     return [
         Notification.from_body(entry.body)["n"] for each in found if isinstance(each, Deliver) for entry in each.entries
@@ -247,3 +249,20 @@ def test_a_proxy_that_loses_its_lease_delivers_no_more_and_says_so() -> None:
     alone.says(1, Publish("p", "i", 0, [body(1)]))
     alone.read_log()
     assert kinds(alone.heard()) == [Wait, Acknowledged]
+
+
+def test_a_new_receiver_is_let_in_once_store_and_changelog_know_of_it() -> None:
+    alone = serving("n > 0")
+    alone.says(2, Attach(SESSION, "new", "i", {}))
+    alone.answer_all(effects.Save, None)
+    assert Attached not in kinds(alone.heard(2))
+    alone.answer_all(effects.PutCheckpoint, None)
+    assert Attached in kinds(alone.heard(2))
+
+
+def test_a_new_receiver_that_cannot_be_put_on_record_is_told_to_try_again() -> None:
+    alone = serving("n > 0")
+    alone.says(2, Attach(SESSION, "new", "i", {}))
+    alone.answer_all(effects.Save, None)
+    alone.answer_all(effects.PutCheckpoint, LogUnavailable("gone"))
+    assert kinds(alone.heard(2))[-1] is Wait

@@ -117,6 +117,7 @@ def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:
     alone.answer(effects.ReadRow, owner("me", 1))
     alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    alone.keep()
     assert Attached in [type(each) for each in alone.heard()]
 
 

@@ -40,7 +40,7 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, i
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.session.QUEUE_IN_MEMORY", 3)
         real, model, saved = session(), [0], 0
-        receiver = real.receiver(ReceiverId("r"))
+        receiver = real.join(ReceiverId("r"))
         for what, number in steps:
             if what == "accept":
                 real.accept(stored(len(model)), (X,))
@@ -64,7 +64,7 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, i
 
 def test_an_entry_goes_when_all_receivers_have_it() -> None:
     made = session()
-    one, two = made.receiver(ReceiverId("1")), made.receiver(ReceiverId("2"))
+    one, two = made.join(ReceiverId("1")), made.join(ReceiverId("2"))
     made.accept(stored(0), (X,))
     one.acknowledged = 1
     made.remove_acknowledged()
@@ -83,7 +83,7 @@ def test_without_receivers_everything_is_kept() -> None:
 
 def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> None:
     made = session()
-    receiver = made.receiver(ReceiverId("r"))
+    receiver = made.join(ReceiverId("r"))
     for offset in range(3):
         made.accept(stored(offset), (X,))
     receiver.connect(1, Incarnation("i"), {A: 2}, 10)
@@ -95,7 +95,7 @@ def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> No
 
 def test_a_window_bounds_what_is_under_way() -> None:
     made = session()
-    receiver = made.receiver(ReceiverId("r"))
+    receiver = made.join(ReceiverId("r"))
     made.accept(stored(0), (X,))
     made.accept(stored(1), (X,))
     receiver.connect(1, Incarnation("i"), {}, 1)
@@ -144,7 +144,7 @@ def test_what_every_receiver_has_names_what_was_promised_though_one_never_heard_
     """Else a failover opens that origin's gate at the live stream, and what lies below is lost."""
     made = session()
     made.base = {A: 0}
-    receiver = made.receiver(ReceiverId("r"))
+    receiver = made.join(ReceiverId("r"))
     made.subscriptions[X].promised = {A: 0, B: 4}
     made.accept(stored(5, B), (X,))
     assert receiver.acknowledged < made.last_number

@@ -1,0 +1,312 @@
+"""A receiver may attach at any proxy; where its session stays, because others are attached at its home, it is relayed.
+
+The near proxy passes what the client says of its session to the home, and what the home answers to the client; for the
+home the receiver is one more connection, with a negative number. Both ways messages are numbered from 1. What comes
+out of order waits a moment; what does not come at all, or a silence, ends the relay, and the client attaches again:
+nothing is lost by it, because the receiver's cursor is the home's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from proxy.context import Context
+from proxy.effects import Effect, Hangup, Send, SendPeer
+from waypost.errors import Refused
+from waypost.identity import ProxyId
+from waypost.limits import RELAY_OUT_OF_ORDER
+from waypost.messages import (
+    VERSION,
+    Attach,
+    ClientMessage,
+    Hello,
+    Wait,
+    decode_client_message,
+    encode_message,
+)
+
+BEAT_MS = 1_000
+"""A home says so often that it is there, if it has nothing else to say."""
+SILENCE_MS = 3_500
+
+
+class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
+    """Near proxy -> home: the next message of the client at `connection`."""
+
+    connection: int
+    number: int
+    frame: bytes
+
+
+class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
+    """Home -> near proxy: the next message for the client at `connection`; an empty one is a sign of life.
+
+    `taken`: of what the near proxy passed on, all up to this number has come.
+    """
+
+    connection: int
+    number: int
+    frame: bytes
+    taken: int
+
+
+class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
+    """Either way: `connection` is relayed no more."""
+
+    connection: int
+    home: bool
+    """Said by the home."""
+
+
+RelayMessage = RelayUp | RelayDown | RelayEnd
+
+
+@dataclass(slots=True)
+class _Line:
+    """One direction's numbering at each end: what was sent, and what came, in order."""
+
+    sent: int = 0
+    taken: int = 0
+    early: dict[int, bytes] = field(default_factory=dict)
+    heard_ms: int = 0
+    said_ms: int = 0
+    confirmed: int = 0
+    unconfirmed_ms: int = 0
+    """Since when something that was sent is not confirmed."""
+
+    def next(self, now: int) -> int:
+        if self.confirmed == self.sent:
+            self.unconfirmed_ms = now
+        self.sent += 1
+        self.said_ms = now
+        return self.sent
+
+    def confirm(self, taken: int, now: int) -> None:
+        if taken > self.confirmed:
+            self.confirmed, self.unconfirmed_ms = taken, now
+
+    def due_ms(self) -> int:
+        """Return when to look whether it is broken."""
+        unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
+        return min([self.heard_ms, *unheard]) + SILENCE_MS
+
+    def broken(self, now: int) -> bool:
+        """Tell whether the other side is silent, or does not hear us."""
+        unheard = self.confirmed < self.sent and now >= self.unconfirmed_ms + SILENCE_MS
+        return unheard or now >= self.heard_ms + SILENCE_MS
+
+    def take(self, number: int, frame: bytes, now: int) -> list[bytes] | None:
+        """Return what is next in order now; None: too much is missing. A repeat brings nothing."""
+        if number <= self.taken:
+            return []
+        self.early[number] = frame
+        frames = []
+        while (following := self.early.pop(self.taken + 1, None)) is not None:
+            self.taken += 1
+            frames.append(following)
+        if frames:
+            self.heard_ms = now
+        return None if len(self.early) > RELAY_OUT_OF_ORDER else frames
+
+
+@dataclass(slots=True)
+class _Near:
+    """A client's connection here, whose session is served by `home`."""
+
+    home: ProxyId
+    line: _Line
+
+
+@dataclass(slots=True)
+class _Far:
+    """A receiver's connection at another proxy, whose session is served here."""
+
+    proxy: ProxyId
+    connection: int
+    line: _Line
+    session: str = ""
+
+
+class Relays:
+    """Both ends of all relays of this proxy.
+
+    Args:
+        connected, disconnected, message: the door, for receivers whose connection is at another proxy.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        connected: Callable[[int], None],
+        disconnected: Callable[[int], None],
+        message: Callable[[int, ClientMessage], None],
+    ) -> None:
+        self._context = context
+        self._connected = connected
+        self._disconnected = disconnected
+        self._message = message
+        self._near: dict[int, _Near] = {}
+        self._far: dict[int, _Far] = {}
+        self._numbers: dict[tuple[ProxyId, int], int] = {}
+        """(proxy, connection there) -> our own number of it."""
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._near) + len(self._far)
+
+    def proxy_of(self, connection: int) -> ProxyId | None:
+        """Return at which proxy a receiver's connection is, if it is relayed to here."""
+        far = self._far.get(connection)
+        return far.proxy if far else None
+
+    def sessions(self) -> set[str]:
+        """Return the sessions served here that have receivers at other proxies."""
+        return {far.session for far in self._far.values() if far.session}
+
+    def is_relayed(self, connection: int) -> bool:
+        return connection in self._near
+
+    # ------------------------------------------------------------ where the client is
+
+    def begin(self, connection: int, client: str, attach: Attach, home: ProxyId) -> None:
+        """Relay the client's session from now on."""
+        now = self._context.clock.now_ms()
+        self._near[connection] = _Near(home, _Line(heard_ms=now))
+        self.up(connection, Hello(VERSION, client))
+        self.up(connection, attach)
+
+    def up(self, connection: int, message: ClientMessage) -> None:
+        """Pass on what the client says."""
+        near = self._near[connection]
+        number = near.line.next(self._context.clock.now_ms())
+        self._context.emit(SendPeer(near.home, RelayUp(connection, number, encode_message(message))))
+
+    def leave(self, connection: int) -> None:
+        """The client is gone, or attaches anew."""
+        near = self._near.pop(connection, None)
+        if near is not None:
+            self._context.emit(SendPeer(near.home, RelayEnd(connection, home=False)))
+
+    def _down(self, sender: ProxyId, message: RelayDown) -> None:
+        near = self._near.get(message.connection)
+        if near is None or near.home != sender:
+            self._context.emit(SendPeer(sender, RelayEnd(message.connection, home=False)))
+            return
+        now = self._context.clock.now_ms()
+        near.line.confirm(message.taken, now)
+        frames = near.line.take(message.number, message.frame, now)
+        if frames is None:
+            self._break_near(message.connection)
+            return
+        for frame in frames:
+            if frame:
+                self._context.emit(Send(message.connection, msgspec.Raw(frame)))
+
+    def _break_near(self, connection: int) -> None:
+        """The relay is broken: the client is to attach again."""
+        self.leave(connection)
+        wait = Wait("the session's home does not answer through this proxy", self._context.settings.retry_ms)
+        self._context.emit(Send(connection, wait))
+
+    # ------------------------------------------------------------ where the session is
+
+    def _up(self, sender: ProxyId, message: RelayUp) -> None:
+        key = (sender, message.connection)
+        if key not in self._numbers:
+            self._last -= 1
+            self._numbers[key] = self._last
+            now = self._context.clock.now_ms()
+            self._far[self._last] = _Far(sender, message.connection, _Line(heard_ms=now, said_ms=now))
+            self._connected(self._last)
+        number = self._numbers[key]
+        frames = self._far[number].line.take(message.number, message.frame, self._context.clock.now_ms())
+        if frames is None:
+            self._break_far(number)
+            return
+        for frame in frames:
+            try:
+                decoded = decode_client_message(frame)
+            except Refused:
+                self._break_far(number)
+                return
+            if isinstance(decoded, Attach):
+                self._far[number].session = decoded.session
+            self._message(number, decoded)
+
+    def _break_far(self, number: int) -> None:
+        far = self._far.get(number)
+        if far is not None:
+            self._context.emit(SendPeer(far.proxy, RelayEnd(far.connection, home=True)))
+            self._forget_far(number)
+
+    def _forget_far(self, number: int) -> None:
+        far = self._far.pop(number)
+        del self._numbers[far.proxy, far.connection]
+        self._disconnected(number)
+
+    def translated(self, effects: list[Effect]) -> list[Effect]:
+        """Return the effects, with what goes to a connection at another proxy addressed to that proxy."""
+        if not self._far and not any(isinstance(each, Send | Hangup) and each.connection < 0 for each in effects):
+            return effects
+        return [each for effect in effects if (each := self._translated(effect)) is not None]
+
+    def _translated(self, effect: Effect) -> Effect | None:
+        if not isinstance(effect, Send | Hangup) or effect.connection >= 0:
+            return effect
+        far = self._far.get(effect.connection)
+        if far is None:
+            return None
+        if isinstance(effect, Hangup):
+            return SendPeer(far.proxy, RelayEnd(far.connection, home=True))
+        return self._say_down(far, encode_message(effect.message))
+
+    def _say_down(self, far: _Far, frame: bytes) -> SendPeer:
+        number = far.line.next(self._context.clock.now_ms())
+        return SendPeer(far.proxy, RelayDown(far.connection, number, frame, far.line.taken))
+
+    # ------------------------------------------------------------ both
+
+    def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
+        match message:
+            case RelayUp():
+                self._up(sender, message)
+            case RelayDown():
+                self._down(sender, message)
+            case RelayEnd(home=True):
+                near = self._near.get(message.connection)
+                if near is not None and near.home == sender:
+                    self._break_near(message.connection)
+            case RelayEnd():
+                number = self._numbers.get((sender, message.connection))
+                if number is not None:
+                    self._forget_far(number)
+
+    def proxy_gone(self, proxy: ProxyId) -> None:
+        """That life of the proxy has ended, or another one has begun."""
+        for connection in [each for each, near in self._near.items() if near.home == proxy]:
+            self._break_near(connection)
+        for number in [each for each, far in self._far.items() if far.proxy == proxy]:
+            self._forget_far(number)
+
+    def fence(self) -> None:
+        """Our lease may have ended: relay nothing."""
+        for connection in list(self._near):
+            self.leave(connection)
+        for number in list(self._far):
+            self._break_far(number)
+
+    def tick(self) -> None:
+        now = self._context.clock.now_ms()
+        for connection in [each for each, near in self._near.items() if near.line.broken(now)]:
+            self._break_near(connection)
+        for far in self._far.values():
+            if now >= far.line.said_ms + BEAT_MS:
+                self._context.emit(self._say_down(far, b""))
+
+    def next_deadline(self) -> int | None:
+        near = [each.line.due_ms() for each in self._near.values()]
+        far = [each.line.said_ms + BEAT_MS for each in self._far.values()]
+        return min([*near, *far], default=None)
