@@ -294,7 +294,7 @@ class Relays:
     def fence(self) -> None:
         """Our lease may have ended: relay nothing."""
         for connection in list(self._near):
-            self.leave(connection)
+            self._break_near(connection)
         for number in list(self._far):
             self._break_far(number)
 
