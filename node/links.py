@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -96,30 +97,30 @@ class Links:
             case effects.SendPeer():
                 self._peers.send(effect.proxy, effect.message)
             case effects.Append():
-                self._spawn(self._log.append(effect.records), effect.then)
+                self._spawn(partial(self._log.append, effect.records), effect.then)
             case effects.ReadLog():
-                self._spawn(self._log.read(effect.offset, effect.limit), effect.then)
+                self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.then)
             case effects.FindFirst():
-                self._spawn(self._log.first(), effect.then)
+                self._spawn(self._log.first, effect.then)
             case effects.FindEnd():
-                self._spawn(self._log.end(), effect.then)
+                self._spawn(self._log.end, effect.then)
             case effects.Elect():
-                self._spawn(self._elect(effect.link, self._lease), effect.then)
+                self._spawn(partial(self._elect, effect.link, self._lease), effect.then)
             case effects.Ended():
                 log.warning("a link ended; its far side will open it again", site=effect.site, reason=effect.reason)
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:
         return None if lease is None else await self._registry.elect(link, self._proxy, lease)
 
-    def _spawn(self, action: Awaitable[Any], then: Callable[[Any, int], None]) -> None:
+    def _spawn(self, action: Callable[[], Awaitable[Any]], then: Callable[[Any, int], None]) -> None:
         task = asyncio.create_task(self._answer(action, then))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, action: Awaitable[Any], then: Callable[[Any, int], None]) -> None:
+    async def _answer(self, action: Callable[[], Awaitable[Any]], then: Callable[[Any, int], None]) -> None:
         """Every failure is an answer: what waits for one must not wait for ever."""
         try:
-            answer = await action
+            answer = await action()
         except WaypostError as error:
             answer = error
         except Exception as error:
