@@ -170,6 +170,10 @@ class PositionIndex:
         if not self._positions or offset >= self._positions[-1].offset + self._every:
             self._positions.append(Position(offset, acceptance.copy()))
 
+    def forget(self, before: int) -> None:
+        """The log begins at `before` only."""
+        self._positions = [position for position in self._positions if position.offset >= before]
+
     def position_for(self, frontier: Mapping[Origin, int]) -> Position | None:
         """Return the last noted position below which nothing lies beyond `frontier`; None: read from the first."""
         covered = bisect_right(

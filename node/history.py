@@ -5,75 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from federation.history import HistoryAnswer
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
 from federation.ports import ProxyRow, SiteLog
-from federation.site_state import SiteState
 from node.peers import Peers
 from waypost.errors import HistoryTruncated, Unreachable
 from waypost.identity import SiteId
-from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES, LOG_BATCH
-from waypost.notification import read_body
-from waypost.records import Forwarded, Published
-from waypost.subscription import parse
+from waypost.limits import LOG_BATCH
 
 ANSWER_S = 5.0
 
 
 class History:
-    """Serves catch-up from our own site log, whose offsets are the coordinates of its notifications."""
+    """Serves catch-up from our own site log."""
 
-    def __init__(self, state: SiteState, log: SiteLog) -> None:
-        self._state = state
+    def __init__(self, site: SiteId, log: SiteLog) -> None:
+        self._site = site
         self._log = log
 
     async def answer(self, wanted: CatchUp) -> CaughtUp:
-        """Return the next matches in (after, upto], in order, as many as an answer may hold.
+        """Return the next matches, as many as an answer may hold.
 
         Raises:
             Unreachable: that origin is not ours, or the log does not answer.
         """
-        if wanted.origin != self._state.origin:
-            raise Unreachable(f"the origin of this site is {self._state.origin}, not {wanted.origin}")
-        expressions = [parse(each) for each in wanted.expressions]
-        found: list[Forwarded] = []
-        through, size, first_kept = wanted.after, 0, 0
-        while through < wanted.upto and len(found) < CATCH_UP_BATCH and size < CATCH_UP_BYTES:
+        answering = HistoryAnswer(self._site, wanted)
+        while (offset := answering.wanted_from) is not None:
             try:
-                batch = await self._log.read(through + 1, LOG_BATCH)
+                answering.take(await self._log.read(offset, LOG_BATCH))
             except HistoryTruncated as error:
-                first_kept = error.first
-                through = min(error.first - 1, wanted.upto)
-                continue
-            if not batch:
-                break
-            for offset, record in batch:
-                if offset > wanted.upto or len(found) >= CATCH_UP_BATCH or size >= CATCH_UP_BYTES:
-                    break
-                through = offset
-                if isinstance(record, Published):
-                    attributes = read_body(record.body)
-                    if any(expression.matches(attributes) for expression in expressions):
-                        found.append(self._as_forwarded(offset, record))
-                        size += len(record.body)
-            else:
-                continue
-            if offset > wanted.upto:
-                through = wanted.upto
-        return CaughtUp(wanted.request, wanted.origin, found, through, first_kept)
-
-    def _as_forwarded(self, offset: int, record: Published) -> Forwarded:
-        return Forwarded(
-            link=self._state.site,
-            link_epoch=0,
-            origin=self._state.origin,
-            offset=offset,
-            path=(self._state.site,),
-            producer=record.producer,
-            incarnation=record.incarnation,
-            sequence=record.sequence,
-            at_ms=record.at_ms,
-            body=record.body,
-        )
+                answering.truncated(error.first)
+        return answering.answer()
 
 
 class Requests:

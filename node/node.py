@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from federation.link_ends import LinkEnds
 from federation.messages import (
     CatchUp,
     CatchUpFailed,
@@ -134,16 +135,9 @@ class Node:
         self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
             self.engine.state.position = await self._patiently("log", parts.log.first)
-        self.history = History(self.engine.state, parts.log)
-        self.links = Links(
-            self.proxy,
-            neighbours,
-            lambda: self._engine.state,
-            self.rows_of,
-            parts.log,
-            parts.registry,
-            self.peers,
-        )
+        self.history = History(self.site, parts.log)
+        ends = LinkEnds(self.engine.state, self.rows_of, self._chance)
+        self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock)
         self._started = True
 
     async def _stop(self) -> None:
@@ -243,6 +237,7 @@ class Node:
 
     def _heard(self, event: RegistryEvent) -> None:
         self._engine.registry_event(event)
+        self.links.heard(event)
         self.drain()
 
     async def _live(self) -> None:
@@ -329,14 +324,8 @@ class Node:
             case TransferMessage():
                 self._engine.peer_message(peer, message)  # type: ignore[arg-type]
                 self.drain()
-            case LinkRecords():
-                self.links.records(message)
-            case LinkAppended():
-                self.links.appended(peer, message)
-            case LinkOpen():
-                await self.links.open(peer, message)
-            case LinkWants():
-                await self.links.wants(message)
+            case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended():
+                self.links.peer_message(peer, message)
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))
             case CaughtUp() | CatchUpFailed():

@@ -12,11 +12,20 @@ def batches(
     items: Sequence[Item], size: Callable[[Item], int], *, most: int, most_bytes: int
 ) -> Iterator[Sequence[Item]]:
     """Yield the items in order, in batches within both bounds; one that is too large by itself goes alone."""
+    for batch, _ in sized_batches(items, size, most=most, most_bytes=most_bytes):
+        yield batch
+
+
+def sized_batches(
+    items: Sequence[Item], size: Callable[[Item], int], *, most: int, most_bytes: int
+) -> Iterator[tuple[Sequence[Item], int]]:
+    """Yield what :func:`batches` yields, each with its size."""
     begin, total = 0, 0
     for index, item in enumerate(items):
-        total += size(item)
-        if index > begin and (index - begin >= most or total > most_bytes):
-            yield items[begin:index]
-            begin, total = index, size(item)
+        own = size(item)
+        if index > begin and (index - begin >= most or total + own > most_bytes):
+            yield items[begin:index], total
+            begin, total = index, 0
+        total += own
     if begin < len(items):
-        yield items[begin:]
+        yield items[begin:], total

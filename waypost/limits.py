@@ -80,5 +80,12 @@ LINK_BATCH = 500
 LINK_BYTES = 1024 * 1024
 LINK_WINDOW = 5_000
 """Records sent over a link ahead of their acknowledgement; the sender waits there."""
+LINK_WINDOW_BYTES = 16 * 1024 * 1024
+"""Bytes of the same; the sender waits there too."""
+LINK_LIVE = 5_000
+"""Records just folded that a waiting sender keeps; past it they go, and are read from the log again."""
+LINK_QUEUE = 10_000
+"""Records come over a link and not yet asked to be appended; past it the far side did not heed its window, and the
+link is opened again."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024

@@ -1,182 +1,227 @@
-"""Links in the world, as node/links.py runs them: pulled by an elected leader, numbered, opened again when lost."""
+"""Links in the world: the machines that a node runs (federation/link_ends.py), over its wires, logs and leases.
+
+What one proxy says to another comes in order as long as their connection lasts; another connection may overtake it.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from federation.link import LinkSender, Position
-from federation.site_state import Acceptance
-from proxy.effects import FetchHistory, History
-from proxy.engine import Engine
-from waypost.identity import SiteId, origin_of
-from waypost.notification import Notification
-from waypost.records import Asked, Forwarded, Published
-from waypost.subscription import parse
+import msgspec
+
+from federation import link_effects
+from federation.history import HistoryAnswer
+from federation.link_bounds import Bounds
+from federation.link_ends import LinkEnds, LinkMessage
+from federation.messages import LinkRecords
+from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
+from proxy import effects
+from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.identity import ProxyId, SiteId
+from waypost.limits import LOG_BATCH
 
 if TYPE_CHECKING:
     from tests.helpers.world import Node, World
 
-STEP_MS = 20
+BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
+"""So small that a run comes to every one of them."""
+_decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
+
+
+class Ends:
+    """The shell of one process's ends: it performs the effects as node/links.py does."""
+
+    def __init__(self, node: Node) -> None:
+        assert node.engine is not None
+        self._node = node
+        self._world = node.world
+        self._engine = node.engine
+        self._life = node.engine.context.incarnation
+        chance = random.Random(f"links of {self._life} in {node.world.seed}")
+        self.machine = LinkEnds(node.engine.state, self._rows, chance, BOUNDS)
+        self._tick_at = 0
+
+    def _rows(self, site: SiteId) -> list[ProxyRow]:
+        rows = self._engine.context.proxies.values()
+        return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
+
+    # ------------------------------------------------------------ inputs
+
+    def lease_begun(self, life: Any) -> None:
+        self._life = life
+        self.step(lambda now: self.machine.lease_begun(now))
+
+    def lease_ended(self) -> None:
+        self.step(lambda now: self.machine.lease_ended())
+
+    def folded(self, batch: Any) -> None:
+        self.step(lambda now: self.machine.folded(batch, now))
+
+    def heard(self, event: RegistryEvent) -> None:
+        if not isinstance(event, OwnerChanged):
+            self.step(self.machine.proxies_changed)
+
+    def step(self, action: Callable[[int], None]) -> None:
+        """Step the machine if its process still lives, perform what comes out, and set the timer again."""
+        if self._node.engine is not self._engine:
+            return
+        leading = self.machine.leading
+        action(self._world.clock.now_ms())
+        for site in self.machine.leading:
+            if site not in leading:
+                self._world.note(f"link {site}->{self._node.site} led by {self._node.proxy}")
+        while wanted := self.machine.take_effects():
+            for effect in wanted:
+                self._perform(effect)
+        self._arm()
+
+    def _arm(self) -> None:
+        now, due = self._world.clock.now_ms(), self.machine.next_deadline()
+        if due is None or now < self._tick_at <= due:
+            return
+        at = self._tick_at = max(now + 1, due)
+
+        def tick() -> None:
+            if self._tick_at == at:
+                self.step(self.machine.tick)
+
+        self._world.later(at - now, tick)
+
+    # ------------------------------------------------------------ effects
+
+    def _perform(self, effect: link_effects.LinkEffect) -> None:
+        world, log = self._world, self._world.logs[self._node.site]
+        match effect:
+            case link_effects.SendPeer():
+                world.link_between(self._node.site, world.nodes[effect.proxy].site, effect.message).carry(
+                    self._node.proxy, effect.proxy, effect.message
+                )
+            case link_effects.Append():
+                self._append(effect)
+            case link_effects.ReadLog():
+                self._answer(effect.then, lambda: log.read(effect.offset, effect.offset + effect.limit))
+            case link_effects.FindFirst():
+                self._answer(effect.then, lambda: 0)
+            case link_effects.FindEnd():
+                self._answer(effect.then, lambda: len(log))
+            case link_effects.Elect():
+                self._elect(effect)
+            case link_effects.Ended():
+                world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}")
+
+    def _then(self, wait_ms: int, then: Callable[[Any, int], None], answer: Any) -> None:
+        self._world.later(wait_ms, lambda: self.step(partial(then, answer)))
+
+    def _answer(self, then: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
+        """Look into the log after a while; now and then it does not answer."""
+        world = self._world
+
+        def act() -> None:
+            failed = world.chances(world.faults.writes)
+            self._then(world.delay(), then, LogUnavailable("no answer") if failed else ask())
+
+        world.later(world.delay(), act)
+
+    def _append(self, effect: link_effects.Append) -> None:
+        """Append in its turn; after an error nobody knows whether it was done, or is done a while later."""
+        world = self._world
+        if effect.records and world.chances(world.faults.writes):
+            if world.chances(0.5):
+                world.later(world.delay(1_500), lambda: self._land(effect))
+            self._then(world.delay(), effect.then, LogUnavailable("no answer"))
+            return
+        self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.then, answer))))
+
+    def _land(self, effect: link_effects.Append) -> None:
+        self._world.appended(self._node.site, list(effect.records))
+
+    def _elect(self, effect: link_effects.Elect) -> None:
+        world, life = self._world, self._life
+
+        def act() -> None:
+            answer: Any = RegistryUnavailable("no answer")
+            now = world.clock.now_ms()
+            if now >= self._node.deaf_until:
+                world.registry.expire(now)
+                answer = world.registry.elect(effect.link, (self._node.proxy, life))
+                world.registry_changed()
+                if world.chances(world.faults.answers):
+                    answer = RegistryUnavailable("no answer")
+            self._then(world.delay(), effect.then, answer)
+
+        world.later(world.delay(), act)
 
 
 class Link:
-    """What goes from site `near` to site `far`. A leader that is deposed may still append what it had received."""
+    """What goes from site `near` to site `far`, and the words of the far leader that come back for it."""
 
     def __init__(self, world: World, near: SiteId, far: SiteId) -> None:
-        self.world = world
+        self._world = world
         self.near = near
         self.far = far
-        self.cut = False
-        self.epoch = 0
-        self._serial = 0
-        self._leader: tuple[Node, Engine, str] | None = None
-        self._opening: Opening | None = None
-        self._append_at = 0
-        self._under_way = 0
-        """Records that the leader received and the far log does not have yet."""
+        self.cut_records = False
+        self.cut_words = False
+        self._connections: dict[tuple[ProxyId, ProxyId], Connection] = {}
 
-    def step(self) -> None:
-        self.world.later(STEP_MS, self.step)
-        if self._leads():
-            if self._opening is None or not self._opening.stands():
-                self._open()
-            if self._opening is not None:
-                self._opening.pump()
+    def set_cut(self, *, records: bool, words: bool) -> None:
+        """Nothing passes in these directions, and what is on its way does not come."""
+        self.cut_records, self.cut_words = records, words
+
+    def cuts(self, message: LinkMessage) -> bool:
+        return self.cut_records if isinstance(message, LinkRecords) else self.cut_words
 
     def lose(self) -> None:
-        """The connection breaks, with everything that is on it."""
-        self._opening = None
+        """Every connection breaks. What is on it comes late or never, and in no order with what follows."""
+        for connection in self._connections.values():
+            connection.broken = True
+        self._connections = {}
 
-    def _leads(self) -> bool:
-        """Elect a leader if there is none; tell whether there is one."""
-        lives = self.world.registry.lives
-        if self._leader is not None:
-            node, engine, life = self._leader
-            if node.engine is engine and (node.proxy, life) in lives and not self.cut:
-                return True
-            if self.cut:
-                self._opening = None
-                return False
-        self._leader = self._opening = None
-        able = self.world.live_nodes(self.far)
-        if not able:
-            return False
-        node = able[self.world.delay(len(able)) - 1]
-        assert node.engine is not None
-        self._leader = (node, node.engine, node.engine.context.incarnation)
-        self.epoch += 1
-        self._under_way = self._append_at = 0
-        self.world.note(f"link {self.near}->{self.far} led by {node.proxy} at {self.epoch}")
-        return True
-
-    def _open(self) -> None:
-        assert self._leader is not None
-        engine = self._leader[1]
-        self._opening = None
-        peers = self.world.live_nodes(self.near)
-        if self._under_way or not peers or engine.state.position < len(self.world.logs[self.far]):
+    def carry(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
+        world, kind = self._world, type(message).__name__
+        faults = world.faults
+        lost = self.cuts(message) or world.loses(kind) or world.chances(faults.loss)
+        world.note(f"{sender} -> {to} {kind}{' lost' if lost else ''}")
+        if lost:
             return
-        self._serial += 1
-        self._opening = Opening(self, engine, peers[self.world.delay(len(peers)) - 1], self._serial)
-
-    def arrived(self, opening: Opening, records: list[Any]) -> None:
-        """The leader appends what came, in order, whatever becomes of the connection meanwhile."""
-        if self._opening is not opening or self._leader is None:
-            return
-        leader = self._leader
-        self._under_way += 1
-
-        def append() -> None:
-            if self._leader is leader:
-                self._under_way -= 1
-            self.world.appended(self.far, records)
-
-        now = self.world.clock.now_ms()
-        self._append_at = max(self._append_at, now + self.world.delay())
-        self.world.later(self._append_at - now, append)
-
-    def next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
+        connection = self._connections.setdefault((sender, to), Connection(self, world, sender, to))
+        for _ in range(1 + world.chances(faults.double)):
+            connection.carry(message)
 
 
-class Opening:
-    """One connection of a link: what is sent on it arrives in order or, with all that follows, not at all."""
+class Connection:
+    """From one process to another: in order, until it breaks."""
 
-    def __init__(self, link: Link, leader: Engine, peer: Node, serial: int) -> None:
+    def __init__(self, link: Link, world: World, sender: ProxyId, to: ProxyId) -> None:
+        self.broken = False
         self._link = link
-        self._leader = leader
-        self._peer = peer
-        assert peer.engine is not None
-        self._engine = peer.engine
-        self._wants = dict(leader.state.wants[link.near])
+        self._world = world
+        self._sender = sender
+        self._to = world.nodes[to]
         self._due = 0
-        self._ask(serial)
-        start = Position(0, Acceptance(origin_of(link.near)))
-        self._sender = LinkSender(
-            peer.engine.state, link.far, link.epoch, dict(leader.state.frontier), dict(self._wants), start
-        )
-        self._offset = self._sender.start
-        self._send(self._sender.hello())
 
-    def stands(self) -> bool:
-        return self._peer.engine is self._engine and self._peer.ready
+    def carry(self, message: LinkMessage) -> None:
+        world, ends = self._world, self._to.ends
+        now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
+        wait = world.delay() + (world.chance.randint(0, slow_ms) if slow_ms else 0)
+        self._due = max(self._due, now + wait)
+        data = msgspec.msgpack.encode(message)
 
-    def pump(self) -> None:
-        world, link = self._link.world, self._link
-        wants = self._leader.state.wants[link.near]
-        if wants != self._wants:
-            self._wants = dict(wants)
-            serial = link.next_serial()
-            world.later(world.delay(), lambda: self._ask(serial))
-        out: list[Any] = []
-        for offset, record in world.logs[link.near].read(self._offset):
-            out += self._sender.step(offset, record)
-            self._offset = offset + 1
-        self._send(out + self._sender.pause())
+        def arrive() -> None:
+            if self.broken and world.chances(0.5):
+                return
+            if not self._link.cuts(message):
+                ends.step(lambda now: ends.machine.peer_message(self._sender, _decoder.decode(data), now))
 
-    def _ask(self, serial: int) -> None:
-        """Install what the far site wants, by writing it to the near log."""
-        link, asks = self._link, self._engine.state.asks.get(self._link.far)
-        installed = {name: each.installation for name, each in asks.filters.items()} if asks else None
-        if self._peer.engine is self._engine and installed != self._wants:
-            link.world.appended(link.near, [Asked(link.far, link.epoch, serial, dict(self._wants))])
-
-    def _send(self, records: list[Any]) -> None:
-        if not records:
-            return
-        world, now = self._link.world, self._link.world.clock.now_ms()
-        self._due = max(self._due, now + world.delay())
-        world.later(self._due - now, lambda: self._link.arrived(self, records))
+        world.later(self._due - now, arrive)
 
 
-def history(world: World, effect: FetchHistory) -> History:
+def history(world: World, effect: effects.FetchHistory) -> effects.History:
     """Serve a catch-up from the origin's own log, a few records at a time."""
-    wanted = effect.wanted
-    expressions = [parse(each) for each in wanted.expressions]
-    found: list[Forwarded] = []
-    through = wanted.after
-    for offset, record in world.logs[effect.site].read(wanted.after + 1, wanted.upto + 1):
-        if len(found) >= 3:
-            break
-        through = offset
-        if isinstance(record, Published):
-            attributes = Notification.from_body(record.body)
-            if any(expression.matches(attributes) for expression in expressions):
-                found.append(_forwarded(effect.site, wanted.origin, offset, record))
-    return History(found, through, 0)
-
-
-def _forwarded(site: SiteId, origin: Any, offset: int, record: Published) -> Forwarded:
-    return Forwarded(
-        link=site,
-        link_epoch=0,
-        origin=origin,
-        offset=offset,
-        path=(site,),
-        producer=record.producer,
-        incarnation=record.incarnation,
-        sequence=record.sequence,
-        at_ms=record.at_ms,
-        body=record.body,
-    )
+    answering = HistoryAnswer(effect.site, effect.wanted, most=3)
+    while (offset := answering.wanted_from) is not None:
+        answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))
+    answer = answering.answer()
+    return effects.History(answer.records, answer.through, answer.first_kept)

@@ -48,6 +48,7 @@ class PlainRegistry:
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
         self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
+        self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
         self.events: list[RegistryEvent] = []
 
@@ -69,6 +70,16 @@ class PlainRegistry:
             return False
         self.lives[proxy, incarnation] = (life[0], until_ms)
         return True
+
+    def elect(self, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+        """Return the leader's epoch, if `life` leads now; a leader stays one for as long as its lease."""
+        leader, epoch = self.leaders.get(link, (None, 0))
+        if leader in self.lives:
+            return epoch if leader == life else None
+        if life not in self.lives:
+            return None
+        self.leaders[link] = (life, epoch + 1)
+        return epoch + 1
 
     def expire(self, now_ms: int) -> None:
         for life in [life for life, (_, until_ms) in self.lives.items() if until_ms <= now_ms]:

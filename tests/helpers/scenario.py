@@ -172,11 +172,11 @@ class Scenario:
 
     def do_cut(self, rest: str, words: list[str]) -> None:
         for link in self.world.links:
-            link.cut = True
+            link.set_cut(records=True, words=True)
 
     def do_heal(self, rest: str, words: list[str]) -> None:
         for link in self.world.links:
-            link.cut = False
+            link.set_cut(records=False, words=False)
 
     def do_fill(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].full = True

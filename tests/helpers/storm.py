@@ -169,8 +169,8 @@ def _deaf(world: World, client: Client, pick: int, number: int) -> None:
 def _cut(world: World, client: Client, pick: int, number: int) -> None:
     if world.links:
         link = world.links[pick % len(world.links)]
-        link.cut = True
-        world.later(pick % 4_000, lambda: setattr(link, "cut", False))
+        link.set_cut(records=pick % 3 != 1, words=pick % 3 != 2)
+        world.later(pick % 4_000, lambda: link.set_cut(records=False, words=False))
 
 
 def _lose(world: World, client: Client, pick: int, number: int) -> None:

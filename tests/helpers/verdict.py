@@ -21,7 +21,7 @@ def heal(world: World, for_ms: int = 15_000) -> None:
     world.faults = type(world.faults)()
     world.lose_next.clear()
     for link in world.links:
-        link.cut = False
+        link.set_cut(records=False, words=False)
     for node in world.nodes.values():
         node.deaf_until, node.full = 0, False
         if node.engine is None:

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from federation.link_ends import LinkMessage
+from federation.messages import LinkRecords
 from federation.ports import ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy import effects
@@ -24,7 +26,7 @@ from proxy.context import Settings
 from proxy.engine import Engine
 from proxy.relay import RelayMessage
 from tests.helpers.clients import Client, Wire
-from tests.helpers.links import Link, history
+from tests.helpers.links import Ends, Link, history
 from tests.helpers.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
@@ -87,8 +89,6 @@ class World:
         self.clients: dict[str, Client] = {}
         for node in self.nodes.values():
             node.start()
-        for link in self.links:
-            link.step()
 
     # ------------------------------------------------------------ time
 
@@ -172,12 +172,20 @@ class World:
         client.go(at)
         return client
 
+    def link_between(self, one: SiteId, other: SiteId, message: LinkMessage) -> Link:
+        """Return the link that a message from a proxy of `one` to a proxy of `other` is about."""
+        ends = (one, other) if isinstance(message, LinkRecords) else (other, one)
+        return next(link for link in self.links if (link.near, link.far) == ends)
+
     def live_nodes(self, site: SiteId | None = None) -> list[Node]:
         return [node for node in self.nodes.values() if node.ready and site in (None, node.site)]
 
 
 class Node:
     """One proxy's process, its disk, and its shell: it performs the effects as node/node.py does."""
+
+    ends: Ends
+    """Of its site's links, in this process."""
 
     def __init__(self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...]) -> None:
         self.world = world
@@ -208,6 +216,7 @@ class Node:
         chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
         self.engine = Engine(self.settings, world.clock, chance, life, restored)
+        self.ends = Ends(self)
         self._heard_at = self._append_at = world.clock.now_ms()
         world.registry.expire(world.clock.now_ms())
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
@@ -262,6 +271,7 @@ class Node:
         batch = log.read(start, start + self.world.delay(6) + 2)
         if batch:
             self._in(lambda engine: engine.log_batch(batch))
+            self.ends.folded(batch)
             self.world.later(self.world.delay(4), self.read)
 
     # ------------------------------------------------------------ leases
@@ -279,6 +289,7 @@ class Node:
         world.registry_changed()
         self.ready = True
         self._afterwards(0, lambda engine: engine.lease_granted(life, until))
+        self.ends.lease_begun(life)
         self._afterwards(LEASE_MS // 3, lambda engine: self._renew(life))
 
     def _renew(self, life: Incarnation) -> None:
@@ -290,6 +301,7 @@ class Node:
             if not held:
                 self.ready = False
                 self._in(lambda engine: engine.lease_lost())
+                self.ends.lease_ended()
                 self._lives += 1
                 self._live(0, Incarnation(f"{self.proxy}#{self._lives}"))
                 return
@@ -301,6 +313,7 @@ class Node:
         now = self.world.clock.now_ms()
         self._heard_at = max(self._heard_at, now + self.world.delay(30), self.deaf_until)
         self._afterwards(self._heard_at - now, lambda engine: engine.registry_event(event))
+        self._afterwards(self._heard_at - now, lambda engine: self.ends.heard(event))
 
     # ------------------------------------------------------------ effects
 

@@ -1,0 +1,89 @@
+"""Serving catch-up: parts of an origin's own log, whose offsets are the coordinates of its notifications. Pure."""
+
+from __future__ import annotations
+
+from federation.messages import CatchUp, CaughtUp
+from federation.ports import Batch
+from waypost.errors import Unreachable
+from waypost.identity import SiteId, origin_of
+from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
+from waypost.notification import read_body
+from waypost.records import Forwarded, Published
+from waypost.subscription import parse
+
+
+class HistoryAnswer:
+    """The next matches in (after, upto] of our site log, in order, as many as an answer may hold.
+
+    As long as :attr:`wanted_from` names an offset, read the log from there and :meth:`take` what it has; then
+    :meth:`answer`.
+
+    Raises:
+        Unreachable: that origin is not ours.
+    """
+
+    def __init__(
+        self, site: SiteId, wanted: CatchUp, *, most: int = CATCH_UP_BATCH, most_bytes: int = CATCH_UP_BYTES
+    ) -> None:
+        if wanted.origin != origin_of(site):
+            raise Unreachable(f"the origin of this site is {origin_of(site)}, not {wanted.origin}")
+        self._site = site
+        self._wanted = wanted
+        self._most = most
+        self._most_bytes = most_bytes
+        self._expressions = [parse(each) for each in wanted.expressions]
+        self._found: list[Forwarded] = []
+        self._size = 0
+        self._through = wanted.after
+        self._first_kept = 0
+        self._over = False
+
+    @property
+    def wanted_from(self) -> int | None:
+        """Where to read on; None: that is all."""
+        return None if self._over or self._full() or self._through >= self._wanted.upto else self._through + 1
+
+    def take(self, batch: Batch) -> None:
+        """Take what the log has from :attr:`wanted_from` on; nothing: it has no more."""
+        self._over = not batch
+        for offset, record in batch:
+            if self._full():
+                return
+            if offset > self._wanted.upto:
+                self._through = self._wanted.upto
+                return
+            self._through = offset
+            if isinstance(record, Published):
+                self._consider(offset, record)
+
+    def truncated(self, first: int) -> None:
+        """The log begins at `first` only."""
+        self._first_kept = first
+        self._through = min(first - 1, self._wanted.upto)
+
+    def answer(self) -> CaughtUp:
+        wanted = self._wanted
+        return CaughtUp(wanted.request, wanted.origin, self._found, self._through, self._first_kept)
+
+    def _full(self) -> bool:
+        return len(self._found) >= self._most or self._size >= self._most_bytes
+
+    def _consider(self, offset: int, record: Published) -> None:
+        attributes = read_body(record.body)
+        if any(expression.matches(attributes) for expression in self._expressions):
+            self._found.append(self._as_forwarded(offset, record))
+            self._size += len(record.body)
+
+    def _as_forwarded(self, offset: int, record: Published) -> Forwarded:
+        return Forwarded(
+            link=self._site,
+            link_epoch=0,
+            origin=self._wanted.origin,
+            offset=offset,
+            path=(self._site,),
+            producer=record.producer,
+            incarnation=record.incarnation,
+            sequence=record.sequence,
+            at_ms=record.at_ms,
+            body=record.body,
+        )

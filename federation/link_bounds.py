@@ -1,0 +1,30 @@
+"""The bounds of the ends of a link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federation.link import POSITION_EVERY
+from waypost.limits import (
+    LINK_BATCH,
+    LINK_BYTES,
+    LINK_LIVE,
+    LINK_QUEUE,
+    LINK_WINDOW,
+    LINK_WINDOW_BYTES,
+    LOG_BATCH,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What happens at each: waypost/limits.py. A simulator has smaller ones."""
+
+    batch: int = LINK_BATCH
+    batch_bytes: int = LINK_BYTES
+    window: int = LINK_WINDOW
+    window_bytes: int = LINK_WINDOW_BYTES
+    live: int = LINK_LIVE
+    read: int = LOG_BATCH
+    queue: int = LINK_QUEUE
+    position_every: int = POSITION_EVERY

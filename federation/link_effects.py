@@ -1,0 +1,76 @@
+"""What the ends of links ask of the world. An effect with `then` is answered by calling it once, with result or
+error and with the time.
+
+Effects are performed in the order in which they come out. Answers may come in any order and at any later time, or
+never, if the process dies; an end has at most one append and one reading of its own under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
+from federation.ports import Batch
+from waypost.errors import WaypostError
+from waypost.identity import ProxyId, SiteId
+from waypost.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class SendPeer:
+    """Send a message to a proxy; it may be lost."""
+
+    proxy: ProxyId
+    message: LinkOpen | LinkWants | LinkRecords | LinkAppended
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append to our site log."""
+
+    records: Sequence[Record]
+    then: Callable[[list[int] | WaypostError, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Read up to `limit` records of our site log from `offset` on."""
+
+    offset: int
+    limit: int
+    then: Callable[[Batch | WaypostError, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FindFirst:
+    """Find the first offset that our site log keeps."""
+
+    then: Callable[[int | WaypostError, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FindEnd:
+    """Find the offset that the next record of our site log will have, at least."""
+
+    then: Callable[[int | WaypostError, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Elect:
+    """Try to lead `link` under the lease of now; answered with the leader's epoch, or None."""
+
+    link: str
+    then: Callable[[int | WaypostError | None, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """For the operator: sending to that site has ended; its leader will open the link again."""
+
+    site: SiteId
+    reason: str
+
+
+LinkEffect = SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Ended
+Emit = Callable[[LinkEffect], None]

@@ -1,0 +1,174 @@
+"""One proxy's ends of its site's links, both ways, as one deterministic machine: inputs in, effects out. Pure.
+
+No sockets, no tasks, no clock: every input says what time it is. After every call the caller takes
+:meth:`LinkEnds.take_effects`, and calls :meth:`LinkEnds.tick` no later than :meth:`LinkEnds.next_deadline`. A node
+performs the effects on what is real (node/links.py), a simulator on what it likes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import partial
+
+from federation.link import Position, PositionIndex
+from federation.link_bounds import Bounds
+from federation.link_effects import Append, Ended, FindFirst, LinkEffect
+from federation.link_in import LinkIn, Rows
+from federation.link_out import LinkOut
+from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
+from federation.ports import Batch
+from federation.site_state import Acceptance, SiteState
+from waypost.errors import HistoryTruncated, WaypostError
+from waypost.identity import ProxyId, SiteId
+from waypost.records import Asked
+from waypost.subscription import parse
+
+LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
+
+
+class LinkEnds:
+    """The pulling ends of what comes in, and the sending ends of what goes out.
+
+    Args:
+        state: our site's state, as this proxy folds it.
+        rows: the live proxies of a site, as the registry's watch said last.
+    """
+
+    def __init__(self, state: SiteState, rows: Rows, chance: random.Random, bounds: Bounds | None = None) -> None:
+        self._state = state
+        self._bounds = bounds = bounds or Bounds()
+        self.index = PositionIndex(bounds.position_every)
+        self._effects: list[LinkEffect] = []
+        self._in = {site: LinkIn(site, state, rows, chance, self._emit, bounds) for site in state.neighbours}
+        self._out: dict[SiteId, LinkOut] = {}
+        self._opened: dict[SiteId, tuple[int, int]] = {}
+        """Epoch and serial of the last opening: it counts once, also when its end has ended."""
+        self._asking: dict[SiteId, Asked] = {}
+        """The last word of each neighbour that is, or will be, on its way to the log."""
+
+    def _emit(self, effect: LinkEffect) -> None:
+        self._effects.append(effect)
+
+    def take_effects(self) -> list[LinkEffect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    @property
+    def leading(self) -> list[SiteId]:
+        """The neighbours whose links to us this proxy leads."""
+        return [neighbour for neighbour, link in self._in.items() if link.epoch]
+
+    # ------------------------------------------------------------ inputs
+
+    def lease_begun(self, now_ms: int) -> None:
+        for link in self._in.values():
+            link.lease_begun(now_ms)
+
+    def lease_ended(self) -> None:
+        for link in self._in.values():
+            link.lease_ended()
+
+    def folded(self, batch: Batch, now_ms: int) -> None:
+        """Our state was folded further, by these records."""
+        for sending in list(self._out.values()):
+            sending.feed(batch, now_ms)
+        self.index.note(self._state.position, self._state.acceptance)
+        for pulling in self._in.values():
+            pulling.folded(now_ms)
+
+    def proxies_changed(self, now_ms: int) -> None:
+        for link in self._in.values():
+            link.proxies_changed(now_ms)
+
+    def peer_message(self, peer: ProxyId, message: LinkMessage, now_ms: int) -> None:
+        """Take a message of a proxy whose identity was proven. Raises Refused: an expression is none."""
+        match message:
+            case LinkRecords():
+                if message.site in self._in:
+                    self._in[message.site].heard(peer, message, now_ms)
+            case LinkAppended():
+                link = self._out.get(message.site)
+                if link and (link.peer, _name(link.opening)) == (peer, (message.epoch, message.opening)):
+                    link.appended(message.count, now_ms)
+            case LinkOpen():
+                self._open(peer, message, now_ms)
+            case LinkWants():
+                self._ask(_asked(message))
+
+    def tick(self, now_ms: int) -> None:
+        for link in self._all():
+            link.tick(now_ms)
+
+    def next_deadline(self) -> int | None:
+        """Return when :meth:`tick` is due; None: nothing is waited for but other inputs."""
+        due = [link.next_deadline() for link in self._all()]
+        return min((each for each in due if each is not None), default=None)
+
+    def _all(self) -> list[LinkIn | LinkOut]:
+        return [*self._in.values(), *self._out.values()]
+
+    # ------------------------------------------------------------ what neighbours ask
+
+    def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
+        """Serve an opening in place of an earlier one; what comes late, or twice, is passed over."""
+        site = message.site
+        if site not in self._in or _name(message) <= self._opened.get(site, (0, 0)):
+            return
+        self._ask(_asked(message))
+        self._opened[site] = _name(message)
+        if site in self._out:
+            self._out[site].close()
+        link = LinkOut(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
+        self._out[site] = link
+        start = self.index.position_for(message.frontier)
+        if start is not None:
+            link.begin(start, now_ms)
+        else:
+            self._emit(FindFirst(partial(self._begin, link)))
+
+    def _begin(self, link: LinkOut, first: int | WaypostError, now_ms: int) -> None:
+        if self._out.get(link.opening.site) is not link:
+            return
+        if isinstance(first, WaypostError):
+            self._ended(link.opening.site, first)
+        else:
+            link.begin(Position(first, Acceptance(self._state.origin)), now_ms)
+
+    def _ended(self, site: SiteId, error: WaypostError | None) -> None:
+        del self._out[site]
+        if isinstance(error, HistoryTruncated):
+            self.index.forget(error.first)
+        self._emit(Ended(site, str(error) if error else "nothing is acknowledged"))
+
+    def _ask(self, asked: Asked) -> None:
+        """Install what a neighbour wants from now on, by writing it to the log; one word of each at a time."""
+        if asked.link not in self._in:
+            return
+        for expression in asked.installations:
+            parse(expression)
+        last = self._asking.get(asked.link)
+        if last is not None:
+            if (asked.link_epoch, asked.serial) > (last.link_epoch, last.serial):
+                self._asking[asked.link] = asked
+        elif self._installed(asked.link) != asked.installations:
+            self._asking[asked.link] = asked
+            self._emit(Append([asked], partial(self._told, asked)))
+
+    def _told(self, asked: Asked, _: list[int] | WaypostError, now_ms: int) -> None:
+        """What the log did not take is said again by who wants it."""
+        last = self._asking.pop(asked.link)
+        if last is not asked:
+            self._ask(last)
+
+    def _installed(self, site: SiteId) -> Mapping[str, int]:
+        asks = self._state.asks.get(site)
+        return {expression: each.installation for expression, each in asks.filters.items()} if asks else {}
+
+
+def _name(opening: LinkOpen) -> tuple[int, int]:
+    return opening.epoch, opening.serial
+
+
+def _asked(message: LinkOpen | LinkWants) -> Asked:
+    return Asked(message.site, message.epoch, message.serial, message.installations)

@@ -1,0 +1,310 @@
+"""The pulling end of a link: what the elected leader of the site where records arrive does. Pure.
+
+It opens the link at a proxy of the neighbour with its own site's frontier, appends what comes, in order, under its
+epoch, and acknowledges what it appended. Nothing of it is kept: the frontier says where the next opening, or the
+next leader, goes on, and what comes twice is passed over by the fold.
+
+==========  ==================================  ====================================================================
+phase       what is waited for                  what may come next
+==========  ==================================  ====================================================================
+RESTING     a lease                             ELECTING
+ELECTING    the registry's answer               led by another, or no answer: WAITING; elected: PAUSING
+WAITING     the time to ask the registry again  ELECTING
+PAUSING     the time to open, the answer of an  LEVELLING
+            append under way, a proxy there
+LEVELLING   the fold of all that the log has    PULLING; nobody there any more: PAUSING
+PULLING     records                             a hole, silence, more than is kept, the proxy gone: PAUSING
+==========  ==================================  ====================================================================
+
+From everywhere: the lease ends: RESTING; the log or the registry fails: WAITING.
+
+What is lost
+------------
+An opening, or all that follows   silence; opened again, each time after a longer pause, until something is heard
+Some records                      their message's number is missing; opened again
+What we want                      said again as long as something wanted has no answer
+An acknowledgement                the sender's window shrinks by it; once it is shut the sender is silent
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import TypeVar
+
+from federation.link_bounds import Bounds
+from federation.link_effects import Append, Elect, Emit, FindEnd, SendPeer
+from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
+from federation.ports import ProxyRow
+from federation.site_state import SiteState
+from waypost.clock import full_jitter_ms
+from waypost.errors import WaypostError
+from waypost.identity import ProxyId, SiteId
+
+ELECT_MS = 500
+"""How often one who does not lead asks to."""
+SILENCE_MS = 3_000
+"""So long nothing was heard: the link is opened again."""
+SAY_AGAIN_MS = 1_000
+"""How often what we want is said again while it has no answer."""
+REOPEN_CAP_MS = 1_000
+"""The longest pause before an opening."""
+
+Answer = TypeVar("Answer")
+Rows = Callable[[SiteId], list[ProxyRow]]
+"""The live proxies of a site, in a fixed order."""
+
+
+class Phase(Enum):
+    RESTING = "resting"
+    ELECTING = "electing"
+    WAITING = "waiting"
+    PAUSING = "pausing"
+    LEVELLING = "levelling"
+    PULLING = "pulling"
+
+
+class LinkIn:
+    """The direction from `neighbour` to us.
+
+    Args:
+        state: our site's state, as this proxy folds it.
+        rows: what the registry's watch said last.
+        emit: takes the effects, in order.
+    """
+
+    def __init__(
+        self,
+        neighbour: SiteId,
+        state: SiteState,
+        rows: Rows,
+        chance: random.Random,
+        emit: Emit,
+        bounds: Bounds,
+    ) -> None:
+        self.phase = Phase.RESTING
+        self.epoch = 0
+        """Of the leader that we are; 0: not leading."""
+        self._neighbour = neighbour
+        self._state = state
+        self._rows = rows
+        self._chance = chance
+        self._emit = emit
+        self._bounds = bounds
+        self._term = 0
+        """What was asked in an earlier one is answered to nobody."""
+        self._due = 0
+        self._attempt = 0
+        """Openings since something was heard."""
+        self._end: int | None = None
+        self._turn = 0
+        self._serial = 0
+        self._peer: ProxyRow | None = None
+        self._opening = 0
+        self._expected = 1
+        self._heard_at = 0
+        self._queued: list[LinkRecord] = []
+        self._appending = False
+        self._version = 0
+        """Of the state when we last looked at what it wants."""
+        self._said: dict[str, int] = {}
+        self._said_at = 0
+        self._unanswered = False
+
+    # ------------------------------------------------------------ leading
+
+    def lease_begun(self, now_ms: int) -> None:
+        """Take part in elections from now on."""
+        self.lease_ended()
+        self._elect()
+
+    def lease_ended(self) -> None:
+        """Say and append nothing more. What is under way may still come to the log, under our epoch."""
+        self._resign(Phase.RESTING)
+
+    def _resign(self, phase: Phase) -> None:
+        self.phase, self.epoch = phase, 0
+        self._term += 1
+        self._appending = False
+        self._queued = []
+
+    def _elect(self) -> None:
+        self.phase = Phase.ELECTING
+        link = f"{self._neighbour}->{self._state.site}"
+        self._emit(Elect(link, self._answered(self._elected)))
+
+    def _elected(self, epoch: int | None, now_ms: int) -> None:
+        if epoch is None:
+            self._wait(now_ms)
+            return
+        self.epoch = epoch
+        self._pause(now_ms, 0)
+
+    def _wait(self, now_ms: int) -> None:
+        self._resign(Phase.WAITING)
+        self._due = now_ms + ELECT_MS
+
+    def _answered(self, take: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
+        """Return what an effect is answered to: an error, of log or registry, ends our leading for a while."""
+        term = self._term
+
+        def then(answer: Answer | WaypostError, now_ms: int) -> None:
+            if self._term != term:
+                return
+            if isinstance(answer, WaypostError):
+                self._wait(now_ms)
+            else:
+                take(answer, now_ms)
+
+        return then
+
+    # ------------------------------------------------------------ opening
+
+    def _pause(self, now_ms: int, wait_ms: int) -> None:
+        """Open after so long. What came and was not asked to be appended is dropped: it will come again."""
+        self.phase = Phase.PAUSING
+        self._due = now_ms + wait_ms
+        self._queued = []
+        self._level(now_ms)
+
+    def _reopen(self, now_ms: int) -> None:
+        self._pause(now_ms, full_jitter_ms(self._attempt, self._chance, cap_ms=REOPEN_CAP_MS))
+        self._attempt += 1
+
+    def _level(self, now_ms: int) -> None:
+        """Find out how far the log goes: only what is folded up to there is all that we have."""
+        if self._appending or now_ms < self._due or not self._rows(self._neighbour):
+            return
+        self.phase, self._end = Phase.LEVELLING, None
+        self._emit(FindEnd(self._answered(self._found_end)))
+
+    def _found_end(self, end: int, now_ms: int) -> None:
+        self._end = end
+        self._open_if_level(now_ms)
+
+    def _open_if_level(self, now_ms: int) -> None:
+        if self._end is None or self._state.position < self._end:
+            return
+        rows = self._rows(self._neighbour)
+        if rows:
+            self._open(rows[self._turn % len(rows)], now_ms)
+        else:
+            self._pause(now_ms, 0)
+
+    def _open(self, peer: ProxyRow, now_ms: int) -> None:
+        self.phase = Phase.PULLING
+        self._peer = peer
+        self._turn += 1
+        self._serial += 1
+        self._opening, self._expected = self._serial, 1
+        self._heard_at = self._said_at = now_ms
+        self._look()
+        state = self._state
+        self._send(LinkOpen(state.site, self.epoch, dict(state.frontier), self._serial, self._said))
+
+    # ------------------------------------------------------------ pulling
+
+    def heard(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
+        """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
+        if not self._pulls_from(peer) or (message.epoch, message.opening) != (self.epoch, self._opening):
+            return
+        if message.number < self._expected:
+            return
+        if message.number > self._expected or len(self._queued) + len(message.records) > self._bounds.queue:
+            self._reopen(now_ms)
+            return
+        self._expected += 1
+        self._heard_at = now_ms
+        self._attempt = 0
+        self._queued += message.records
+        self._append()
+
+    def _pulls_from(self, peer: ProxyId) -> bool:
+        return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer
+
+    def _append(self) -> None:
+        """Append all that came meanwhile at once, or the link is as slow as the log's round trip."""
+        if self._appending or not self._queued:
+            return
+        came, self._queued = self._queued, []
+        self._appending = True
+        records = [record for record in came if record.link == self._neighbour]
+        self._emit(Append(records, self._answered(partial(self._appended, self._opening, len(came)))))
+
+    def _appended(self, opening: int, count: int, _: list[int], now_ms: int) -> None:
+        self._appending = False
+        if self.phase is Phase.PULLING and self._opening == opening:
+            # While the log took its time the sender may have waited for us.
+            self._heard_at = now_ms
+            self._send(LinkAppended(self._state.site, self.epoch, opening, count))
+            self._append()
+        elif self.phase is Phase.PAUSING:
+            self._level(now_ms)
+
+    def _look(self) -> bool:
+        """Look at what our site wants of the neighbour; return whether it is something else than we last said."""
+        state = self._state
+        wants = state.wants[self._neighbour]
+        self._version = state.version
+        self._unanswered = any(not self._has_answer(expression) for expression in wants)
+        if wants == self._said:
+            return False
+        self._said = dict(wants)
+        return True
+
+    def _has_answer(self, expression: str) -> bool:
+        upstream = self._state.upstream
+        return any(upstream.get(each) == self._neighbour for each in self._state.effective.get(expression, ()))
+
+    def _say_wants(self, now_ms: int) -> None:
+        self._said_at = now_ms
+        self._send(LinkWants(self._state.site, self.epoch, self._serial, self._said))
+
+    def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
+        assert self._peer is not None
+        self._emit(SendPeer(self._peer.proxy, message))
+
+    # ------------------------------------------------------------ what changes around us
+
+    def folded(self, now_ms: int) -> None:
+        """The state was folded further."""
+        if self.phase is Phase.LEVELLING:
+            self._open_if_level(now_ms)
+        elif self.phase is Phase.PULLING and self._state.version != self._version and self._look():
+            self._serial += 1
+            self._say_wants(now_ms)
+
+    def proxies_changed(self, now_ms: int) -> None:
+        """The neighbour has other proxies now."""
+        if self.phase is Phase.PAUSING:
+            self._level(now_ms)
+        elif self.phase is Phase.PULLING and self._peer not in self._rows(self._neighbour):
+            self._reopen(now_ms)
+
+    # ------------------------------------------------------------ time
+
+    def tick(self, now_ms: int) -> None:
+        if self.phase is Phase.WAITING and now_ms >= self._due:
+            self._elect()
+        elif self.phase is Phase.PAUSING:
+            self._level(now_ms)
+        elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._heard_at + SILENCE_MS:
+            self._reopen(now_ms)
+        elif self.phase is Phase.PULLING and self._unanswered and now_ms >= self._said_at + SAY_AGAIN_MS:
+            self._say_wants(now_ms)
+
+    def next_deadline(self) -> int | None:
+        """Return when :meth:`tick` is due; None: only something else can bring us further."""
+        match self.phase:
+            case Phase.WAITING:
+                return self._due
+            case Phase.PAUSING if not self._appending and self._rows(self._neighbour):
+                return self._due
+            case Phase.PULLING:
+                due = [self._heard_at + SILENCE_MS] if not self._appending else []
+                due += [self._said_at + SAY_AGAIN_MS] if self._unanswered else []
+                return min(due, default=None)
+            case _:
+                return None

@@ -1,0 +1,238 @@
+"""The sending end of a link: one opening by the neighbour's leader, served until it is replaced or given up. Pure.
+
+It reads our site log in order, from where the far frontier ends: records as they are folded, or from the log where it
+is behind. What :class:`federation.link.LinkSender` lets through goes over in numbered messages, as far ahead of the
+acknowledgements as the window allows; markers wait in line with the records that they speak of. When there is
+nothing to read it speaks of what it passed over, and now and then says that it lives.
+
+What is lost
+------------
+A message            the far side misses its number, and opens again
+An acknowledgement   the window shrinks by it. A shut window is silent, so that the far side opens again
+The far leader       nothing is acknowledged any more: given up
+Our log              ended; the far side hears nothing, and opens again
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from federation.link import LinkSender, Position
+from federation.link_bounds import Bounds
+from federation.link_effects import Emit, ReadLog, SendPeer
+from federation.messages import LinkOpen, LinkRecord, LinkRecords
+from federation.ports import Batch
+from federation.site_state import SiteState
+from waypost.batches import sized_batches
+from waypost.errors import WaypostError
+from waypost.identity import ProxyId
+from waypost.records import Effective, Forwarded, Record
+
+QUIET_MS = 20
+"""So long nothing came: time for progress markers."""
+BUSY_MS = 100
+"""How often progress markers are sent while there is always something to read."""
+HEARTBEAT_MS = 1_000
+"""How often the sender says that it lives when it has nothing to say."""
+GIVE_UP_MS = 30_000
+"""So long nothing was acknowledged of what is under way: the far leader is gone, or has opened elsewhere."""
+
+
+class LinkOut:
+    """The direction from us to a neighbour, as opened by `peer`, its leader.
+
+    Args:
+        state: our site's state, as this proxy folds it.
+        emit: takes the effects, in order.
+        ended: told when our log fails (the error), or the far side is given up (None).
+    """
+
+    def __init__(
+        self,
+        peer: ProxyId,
+        opening: LinkOpen,
+        state: SiteState,
+        emit: Emit,
+        ended: Callable[[WaypostError | None], None],
+        bounds: Bounds,
+    ) -> None:
+        self.peer = peer
+        self.opening = opening
+        self._state = state
+        self._emit = emit
+        self._ended = ended
+        self._bounds = bounds
+        self._sender: LinkSender | None = None
+        self._closed = False
+        self._offset = 0
+        self._live: deque[tuple[int, Record]] = deque()
+        self._reading = False
+        self._line: deque[tuple[Sequence[LinkRecord], int]] = deque()
+        """What waits for room, with its bytes: of one batch of the log, and markers."""
+        self._number = 0
+        self._sent: deque[tuple[int, int]] = deque()
+        """Records and bytes of each message that is not acknowledged."""
+        self._under_way = 0
+        self._under_way_bytes = 0
+        self._acknowledged_at = 0
+        self._sent_at = 0
+        self._spoke_at = 0
+        self._quiet_at: int | None = None
+
+    # ------------------------------------------------------------ life
+
+    def begin(self, start: Position, now_ms: int) -> None:
+        """Say again what is in force (handover rule 12), and send from `start` on."""
+        if self._closed:
+            return
+        opening = self.opening
+        self._sender = LinkSender(
+            self._state, opening.site, opening.epoch, opening.frontier, opening.installations, start
+        )
+        self._offset = self._sender.start
+        self._queue(self._sender.hello())
+        if not self._line:
+            self._send([], 0, now_ms)
+        self._pump(now_ms)
+
+    def close(self) -> None:
+        """Another opening has taken its place."""
+        self._closed = True
+
+    def _end(self, error: WaypostError | None) -> None:
+        self._closed = True
+        self._ended(error)
+
+    # ------------------------------------------------------------ reading
+
+    def feed(self, batch: Batch, now_ms: int) -> None:
+        """Take what has just been folded. Past the bound it goes, and is read from the log again."""
+        self._live.extend(batch)
+        if len(self._live) > self._bounds.live:
+            self._live.clear()
+        self._pump(now_ms)
+
+    def _read(self, answer: Batch | WaypostError, now_ms: int) -> None:
+        self._reading = False
+        if self._closed:
+            return
+        if isinstance(answer, WaypostError):
+            self._end(answer)
+        elif answer:
+            self._take(answer, now_ms)
+            self._pump(now_ms)
+
+    def _pump(self, now_ms: int) -> None:
+        """Send while there is something to send and room for it."""
+        while self._sender is not None and not self._closed:
+            while self._line and self._has_room():
+                self._send(*self._line.popleft(), now_ms)
+            if self._line or self._reading:
+                return
+            batch = self._next()
+            if not batch:
+                return
+            self._take(batch, now_ms)
+
+    def _next(self) -> Batch:
+        """Return the next records as they were folded; none: ask the log where we are behind."""
+        live, offset = self._live, self._offset
+        while live and live[0][0] < offset:
+            live.popleft()
+        if live and live[0][0] == offset:
+            batch = list(islice(live, self._bounds.read))
+            for _ in batch:
+                live.popleft()
+            return batch
+        if live or offset < self._state.position:
+            self._reading = True
+            self._emit(ReadLog(offset, self._bounds.read, self._read))
+        return []
+
+    def _take(self, batch: Batch, now_ms: int) -> None:
+        assert self._sender is not None
+        self._offset = batch[-1][0] + 1
+        out: list[LinkRecord] = []
+        for offset, record in batch:
+            out += self._sender.step(offset, record)
+        self._queue(out)
+        self._quiet_at = now_ms + QUIET_MS
+        if now_ms >= self._spoke_at + BUSY_MS:
+            self._speak_silence(now_ms)
+
+    # ------------------------------------------------------------ sending
+
+    def _queue(self, records: Sequence[LinkRecord]) -> None:
+        bounds = self._bounds
+        self._line.extend(sized_batches(records, _size, most=bounds.batch, most_bytes=bounds.batch_bytes))
+
+    def _speak_silence(self, now_ms: int) -> None:
+        """Say how far each origin is complete; behind what waits in line, or it would not be true."""
+        assert self._sender is not None
+        self._spoke_at = now_ms
+        self._queue(self._sender.pause())
+
+    def _has_room(self) -> bool:
+        return self._under_way < self._bounds.window and self._under_way_bytes < self._bounds.window_bytes
+
+    def _send(self, records: Sequence[LinkRecord], size: int, now_ms: int) -> None:
+        if records:
+            if not self._sent:
+                self._acknowledged_at = now_ms
+            self._sent.append((len(records), size))
+            self._under_way += len(records)
+            self._under_way_bytes += size
+        self._number += 1
+        self._sent_at = now_ms
+        opening = self.opening
+        message = LinkRecords(self._state.site, opening.epoch, opening.serial, self._number, list(records))
+        self._emit(SendPeer(self.peer, message))
+
+    def appended(self, count: int, now_ms: int) -> None:
+        """So many more records are in the far log. Bytes get room again with the last record of their message."""
+        self._acknowledged_at = now_ms
+        while count > 0 and self._sent:
+            records, size = self._sent[0]
+            taken = min(count, records)
+            count -= taken
+            self._under_way -= taken
+            if taken == records:
+                self._sent.popleft()
+                self._under_way_bytes -= size
+            else:
+                self._sent[0] = (records - taken, size)
+        self._pump(now_ms)
+
+    # ------------------------------------------------------------ time
+
+    def tick(self, now_ms: int) -> None:
+        if self._sender is None:
+            return
+        if self._sent and now_ms >= self._acknowledged_at + GIVE_UP_MS:
+            self._end(None)
+            return
+        if self._quiet_at is not None and now_ms >= self._quiet_at:
+            self._quiet_at = None
+            self._speak_silence(now_ms)
+        self._pump(now_ms)
+        if self._has_room() and now_ms >= self._sent_at + HEARTBEAT_MS:
+            self._send([], 0, now_ms)
+
+    def next_deadline(self) -> int | None:
+        """Return when :meth:`tick` is due."""
+        if self._sender is None:
+            return None
+        due = [self._sent_at + HEARTBEAT_MS] if self._has_room() else []
+        if self._quiet_at is not None:
+            due.append(self._quiet_at)
+        if self._sent:
+            due.append(self._acknowledged_at + GIVE_UP_MS)
+        return min(due, default=None)
+
+
+def _size(record: LinkRecord) -> int:
+    if isinstance(record, Forwarded):
+        return len(record.body)
+    return len(record.expression) if isinstance(record, Effective) else 0

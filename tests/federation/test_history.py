@@ -1,0 +1,75 @@
+"""Serving catch-up from the origin's own log: what is in an answer, and how far it speaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.history import HistoryAnswer
+from federation.messages import CatchUp, CaughtUp
+from waypost.errors import Unreachable
+from waypost.identity import Incarnation, Origin, SiteId
+from waypost.notification import Notification
+from waypost.records import Progress, Published, Record
+
+A = SiteId("A")
+OWN = Origin("A/0")
+
+
+def published(number: int) -> Published:
+    return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
+
+
+def answer(log: dict[int, Record], after: int, upto: int, *, most: int = 100, most_bytes: int = 10_000) -> CaughtUp:
+    """Answer from a log that gives two records at a time and has forgotten what is not there at its beginning."""
+    answering = HistoryAnswer(A, CatchUp(1, OWN, after, upto, ("n > 0",)), most=most, most_bytes=most_bytes)
+    while (offset := answering.wanted_from) is not None:
+        if log and offset < min(log):
+            answering.truncated(min(log))
+        else:
+            answering.take([each for each in sorted(log.items()) if each[0] >= offset][:2])
+    return answering.answer()
+
+
+def log(*numbers: int) -> dict[int, Record]:
+    return dict(enumerate(published(number) for number in numbers))
+
+
+def offsets(answer: CaughtUp) -> list[int]:
+    return [record.offset for record in answer.records]
+
+
+def test_it_has_what_matches_above_one_offset_and_up_to_another() -> None:
+    found = answer(log(1, 2, -3, 4, 5, 6), 0, 4)
+    assert (offsets(found), found.through, found.first_kept) == ([1, 3, 4], 4, 0)
+    first = found.records[0]
+    assert (first.origin, first.path, first.sequence) == (OWN, (A,), 2)
+
+
+def test_what_is_no_notification_of_this_site_is_passed_over() -> None:
+    found = answer({**log(1, 2), 2: Progress(SiteId("B"), 1, Origin("B/0"), 7)}, -1, 2)
+    assert (offsets(found), found.through) == ([0, 1], 2)
+
+
+def test_a_full_answer_says_how_far_it_came() -> None:
+    assert answer(log(1, 2, 3, 4), -1, 3, most=3).through == 2
+    assert offsets(answer(log(1, 2, 3, 4), -1, 3, most_bytes=1)) == [0]
+
+
+def test_an_answer_of_a_log_that_ends_before_speaks_up_to_there() -> None:
+    assert answer(log(1, 2, 3), -1, 9).through == 2
+
+
+def test_where_a_log_has_a_hole_at_the_end_of_what_is_asked_it_speaks_up_to_there() -> None:
+    found = answer({0: published(1), 5: published(5)}, -1, 3)
+    assert (offsets(found), found.through) == ([0], 3)
+
+
+def test_what_the_log_has_forgotten_is_spoken_of() -> None:
+    found = answer({4: published(4), 5: published(5)}, 0, 5)
+    assert (offsets(found), found.through, found.first_kept) == ([4, 5], 5, 4)
+    assert answer({4: published(4)}, 0, 2).through == 2
+
+
+def test_only_our_own_origin_is_served() -> None:
+    with pytest.raises(Unreachable):
+        HistoryAnswer(A, CatchUp(1, Origin("B/0"), 0, 1, ()))

@@ -1,0 +1,350 @@
+"""Both ends of the links of a proxy: which opening counts, what is asked of the log, and links over hostile wires."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from federation import link_effects
+from federation.link_bounds import Bounds
+from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
+from federation.link_ends import LinkEnds, LinkMessage
+from federation.link_out import GIVE_UP_MS
+from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
+from federation.ports import ProxyRow
+from federation.site_state import Advanced, Arrived, Covered, SiteState
+from waypost.errors import HistoryTruncated, LogUnavailable, Refused
+from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.notification import Notification, read_body
+from waypost.records import Asked, Held, Published, Record
+
+A, B = SiteId("A"), SiteId("B")
+OWN = Origin("A/0")
+B1, B2 = ProxyId("b1"), ProxyId("b2")
+X, Y = "n > 0", "n % 2 == 0"
+Kind = TypeVar("Kind")
+
+
+def published(number: int) -> Published:
+    return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
+
+
+class Serving:
+    """A's ends, with a neighbour B that a test speaks for."""
+
+    def __init__(self, *records: Record) -> None:
+        self.state = SiteState(A, (B,))
+        self.ends = LinkEnds(self.state, lambda site: [], random.Random(1), Bounds(position_every=2))
+        self.log: list[Record] = []
+        for record in records:
+            self.fold(record)
+
+    def fold(self, record: Record) -> None:
+        batch = [(len(self.log), record)]
+        self.log.append(record)
+        self.state.fold(*batch[0])
+        self.ends.folded(batch, 0)
+
+    def hear(self, message: LinkMessage, peer: ProxyId = B1) -> list[LinkEffect]:
+        self.ends.peer_message(peer, message, 0)
+        return self.ends.take_effects()
+
+
+def only(kind: type[Kind], effects: list[LinkEffect]) -> list[Kind]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def opening(epoch: int, serial: int, wants: dict[str, int] | None = None) -> LinkOpen:
+    return LinkOpen(B, epoch, {}, serial, wants or {})
+
+
+def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
+    """Return who was sent records of which opening."""
+    sent = [(effect.proxy, effect.message) for effect in only(SendPeer, effects)]
+    return [(proxy, message.opening) for proxy, message in sent if isinstance(message, LinkRecords)]
+
+
+def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_other_way_round() -> None:
+    serving = Serving()
+    (first,) = only(FindFirst, serving.hear(opening(1, 5)))
+    first.then(0, 0)
+    assert openings(serving.ends.take_effects()) == [(B1, 5)]
+    (second,) = only(FindFirst, serving.hear(opening(2, 1), B2))
+    assert serving.hear(opening(1, 6)) == []
+    second.then(0, 0)
+    assert openings(serving.ends.take_effects()) == [(B2, 1)]
+    serving.fold(published(1))
+    serving.ends.tick(1_000)
+    assert openings(serving.ends.take_effects()) == [(B2, 1)]
+
+
+def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:
+    serving = Serving()
+    (first,) = only(FindFirst, serving.hear(opening(1, 1)))
+    (second,) = only(FindFirst, serving.hear(opening(1, 2)))
+    second.then(0, 0)
+    first.then(0, 0)
+    assert openings(serving.ends.take_effects()) == [(B1, 2)]
+
+
+def test_an_opening_that_comes_twice_counts_once_also_when_its_end_has_ended() -> None:
+    """Its messages would have the numbers of others before them."""
+    serving = Serving(published(1))
+    (first,) = only(FindFirst, serving.hear(opening(1, 1)))
+    assert serving.hear(opening(1, 1)) == []
+    first.then(0, 0)
+    (read,) = only(ReadLog, serving.ends.take_effects())
+    read.then(LogUnavailable("no answer"), 0)
+    assert [ended.site for ended in only(Ended, serving.ends.take_effects())] == [B]
+    assert serving.hear(opening(1, 1)) == []
+    assert only(FindFirst, serving.hear(opening(1, 2)))
+
+
+def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
+    serving = Serving(Asked(B, 1, 1, {X: 3}))
+    serving.hear(opening(1, 2, {X: 3}))
+    serving.hear(LinkAppended(B, 1, 2, 1), B2)
+    serving.hear(LinkAppended(B, 1, 1, 1), B1)
+    serving.ends.tick(GIVE_UP_MS)
+    assert only(Ended, serving.ends.take_effects())
+
+
+def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
+    serving = Serving()
+    for message in (opening(1, 1, {"n >": 1}), LinkWants(B, 1, 1, {"n >": 1})):
+        with pytest.raises(Refused):
+            serving.hear(message)
+        assert serving.ends.take_effects() == []
+    assert only(FindFirst, serving.hear(opening(1, 1)))
+
+
+def test_what_a_neighbour_wants_is_written_once_and_one_word_at_a_time() -> None:
+    serving = Serving()
+    (first,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    assert first.records == [Asked(B, 1, 1, {X: 1})]
+    assert serving.hear(LinkWants(B, 1, 1, {X: 1})) == []
+    assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
+    assert serving.hear(LinkWants(B, 1, 2, {})) == []
+    serving.fold(Asked(B, 1, 1, {X: 1}))
+    first.then([0], 0)
+    (second,) = only(Append, serving.ends.take_effects())
+    assert second.records == [Asked(B, 1, 3, {X: 1, Y: 2})]
+    serving.fold(Asked(B, 1, 3, {X: 1, Y: 2}))
+    second.then([1], 0)
+    assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
+
+
+def test_what_the_log_did_not_take_is_written_when_it_is_said_again() -> None:
+    serving = Serving()
+    (append,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    append.then(LogUnavailable("no answer"), 0)
+    assert serving.ends.take_effects() == []
+    assert only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+
+
+def test_where_the_log_has_forgotten_the_beginning_the_next_opening_begins_at_what_is_left() -> None:
+    serving = Serving(*(published(number) for number in range(6)))
+    resumed = LinkOpen(B, 1, {OWN: 1}, 1, {})
+    (read,) = only(ReadLog, serving.hear(resumed))
+    assert read.offset == 1
+    read.then(HistoryTruncated("gone", first=4), 0)
+    serving.ends.take_effects()
+    (first,) = only(FindFirst, serving.hear(LinkOpen(B, 1, {OWN: 1}, 2, {})))
+    first.then(4, 0)
+    (read,) = only(ReadLog, serving.ends.take_effects())
+    assert read.offset == 4
+
+
+# ---------------------------------------------------------------- over hostile wires
+
+
+class Wires:
+    """Two sites and their logs, a registry that knows leaders, and messages that get lost, doubled, late and overtaken.
+
+    A's log gets notifications. Proxies of B hold X from the start, and Y now and then.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.now = 0
+        self.hostile = True
+        self.queue: list[tuple[int, int, Callable[[], None]]] = []
+        self.scheduled = 0
+        self.logs: dict[SiteId, list[Record]] = {A: [], B: []}
+        self.leader: tuple[ProxyId, int] | None = None
+        self.epoch = 0
+        self.due: dict[tuple[ProxyId, ProxyId], int] = {}
+        self.proxies = {ProxyId(name): Proxy(self, ProxyId(name)) for name in ("a1", "a2", "b1", "b2")}
+        self.hold(X)
+
+    def later(self, wait_ms: int, action: Callable[[], None]) -> None:
+        self.scheduled += 1
+        heapq.heappush(self.queue, (self.now + wait_ms, self.scheduled, action))
+
+    def odd(self, probability: float) -> bool:
+        return self.hostile and self.chance.random() < probability
+
+    def passes(self, wait_ms: int) -> None:
+        end = self.now + wait_ms
+        while self.queue and self.queue[0][0] <= end:
+            self.now, _, action = heapq.heappop(self.queue)
+            action()
+        self.now = end
+
+    def append(self, site: SiteId, records: list[Record]) -> None:
+        self.logs[site] += records
+        for proxy in self.proxies.values():
+            if proxy.site == site:
+                self.later(self.chance.randint(1, 30), proxy.fold)
+
+    def hold(self, *expressions: str) -> None:
+        self.append(B, [Held(B1, Incarnation("1"), SessionId("s"), expressions)])
+
+    def elect(self, proxy: ProxyId) -> int | None:
+        if self.leader is None:
+            self.epoch += 1
+            self.leader = (proxy, self.epoch)
+        return self.leader[1] if self.leader[0] == proxy else None
+
+    def carry(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
+        """In order from one to another, until the connection breaks: then in any."""
+        if self.odd(0.05):
+            self.due.pop((sender, to), None)
+        if self.odd(0.1):
+            return
+        at = self.now + self.chance.randint(1, 200 if self.odd(0.2) else 10)
+        at = self.due[sender, to] = max(at, self.due.get((sender, to), 0))
+        for _ in range(2 if self.odd(0.1) else 1):
+            self.later(at - self.now, lambda: self.proxies[to].hear(sender, message))
+
+
+class Proxy:
+    """The shell of one proxy's ends, and its fold of its site's log."""
+
+    def __init__(self, wires: Wires, name: ProxyId) -> None:
+        self.wires = wires
+        self.name = name
+        self.site = SiteId(name[0].upper())
+        self.state = SiteState(self.site, (B if self.site == A else A,))
+        self.events: list[Any] = []
+        bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3)
+        self.ends = LinkEnds(self.state, self.rows, random.Random(name), bounds)
+        self.tick_at = 0
+        self.step(self.ends.lease_begun)
+
+    def rows(self, site: SiteId) -> list[ProxyRow]:
+        names = ("a1", "a2") if site == A else ("b1", "b2")
+        return [ProxyRow(proxy=ProxyId(name), incarnation=Incarnation("1"), site=site, url="") for name in names]
+
+    def hear(self, peer: ProxyId, message: LinkMessage) -> None:
+        self.step(partial(self.ends.peer_message, peer, message))
+
+    def fold(self) -> None:
+        log, start = self.wires.logs[self.site], self.state.position
+        batch = list(enumerate(log))[start : start + self.wires.chance.randint(1, 5)]
+        for offset, record in batch:
+            self.events += self.state.fold(offset, record)
+        if batch:
+            self.step(partial(self.ends.folded, batch))
+            self.wires.later(1, self.fold)
+
+    def step(self, action: Callable[[int], None]) -> None:
+        action(self.wires.now)
+        while wanted := self.ends.take_effects():
+            for effect in wanted:
+                self.perform(effect)
+        due = self.ends.next_deadline()
+        if due is not None and not self.wires.now < self.tick_at <= due:
+            at = self.tick_at = max(due, self.wires.now + 1)
+            self.wires.later(at - self.wires.now, lambda: self.step(self.ends.tick) if self.tick_at == at else None)
+
+    def perform(self, effect: LinkEffect) -> None:
+        wires, log = self.wires, self.wires.logs[self.site]
+        match effect:
+            case link_effects.SendPeer():
+                wires.carry(self.name, effect.proxy, effect.message)
+            case link_effects.Append():
+                self.append(effect)
+            case link_effects.ReadLog():
+                read = list(enumerate(log))[effect.offset : effect.offset + effect.limit]
+                self.answer(effect.then, LogUnavailable("no answer") if wires.odd(0.02) else read)
+            case link_effects.FindFirst():
+                self.answer(effect.then, 0)
+            case link_effects.FindEnd():
+                self.answer(effect.then, len(log))
+            case link_effects.Elect():
+                self.answer(effect.then, wires.elect(self.name) if self.site == B else None)
+
+    def answer(self, then: Callable[[Any, int], None], answer: Any) -> None:
+        self.wires.later(self.wires.chance.randint(1, 20), lambda: self.step(partial(then, answer)))
+
+    def append(self, effect: Append) -> None:
+        """Of an append that fails nobody knows whether it is done, or when."""
+        wires = self.wires
+        failed = wires.odd(0.05)
+
+        def land() -> None:
+            wires.append(self.site, list(effect.records))
+            if not failed:
+                self.answer(effect.then, list(range(len(effect.records))))
+
+        if failed:
+            self.answer(effect.then, LogUnavailable("no answer"))
+        if not failed or wires.odd(0.5):
+            wires.later(wires.chance.randint(1, 500 if wires.odd(0.2) else 20), land)
+
+
+def storm(wires: Wires) -> None:
+    """Publish, hold and let go, and now and then another leads, while the one before still speaks."""
+    for number in range(-20, 100):
+        wires.append(A, [published(number if number % 5 else -number)])
+        wires.passes(wires.chance.randint(0, 60))
+        if wires.odd(0.05):
+            wires.hold(*wires.chance.choice([(X,), (X, Y)]))
+        if wires.odd(0.03):
+            wires.leader = None
+        if wires.odd(0.03) and wires.leader is not None:
+            deposed, wires.leader = wires.proxies[wires.leader[0]], None
+            wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.ends.lease_begun))  # type: ignore[misc]
+    wires.hostile = False
+    for name in (B1, B2):
+        wires.proxies[name].step(wires.proxies[name].ends.lease_begun)
+    wires.passes(30_000)
+
+
+def promised(log: list[Record], above: int, upto: int) -> list[int]:
+    """The offsets of what X wants of A's log in (above, upto]."""
+    return [
+        offset
+        for offset, record in enumerate(log)
+        if above < offset <= upto and isinstance(record, Published) and read_body(record.body)["n"] > 0  # type: ignore[operator]
+    ]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_the_wires_do_the_far_log_has_what_was_promised_once_in_order_and_progress_is_true(seed: int) -> None:
+    wires = Wires(seed)
+    storm(wires)
+    far, near = wires.proxies[B1], wires.logs[A]
+    came: list[int] = []
+    above: int | None = None
+    for event in far.events:
+        match event:
+            case Arrived(origin, offset, _) if origin == OWN:
+                assert not came or offset > came[-1]
+                came.append(offset)
+                assert isinstance(published := near[offset], Published) and event.record.body == published.body
+            case Covered(expression, origin, start) if (expression, origin) == (X, OWN):
+                assert above is None
+                above = start
+            case Advanced(origin, upto) if origin == OWN and above is not None:
+                assert set(promised(near, above, upto)) <= set(came)
+    assert above is not None
+    assert far.state.frontier[OWN] == wires.proxies[ProxyId("a1")].state.frontier[OWN]
+    wanted = promised(near, above, len(near))
+    assert [offset for offset in came if offset in wanted] == wanted

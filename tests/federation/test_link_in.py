@@ -1,0 +1,299 @@
+"""The pulling end of a link: when it asks to lead, when it opens, what it appends, says and acknowledges."""
+
+from __future__ import annotations
+
+import random
+from typing import TypeVar
+
+from federation.link_bounds import Bounds
+from federation.link_effects import Append, Elect, FindEnd, LinkEffect, SendPeer
+from federation.link_in import ELECT_MS, REOPEN_CAP_MS, SAY_AGAIN_MS, SILENCE_MS, LinkIn, Phase
+from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
+from federation.ports import ProxyRow
+from federation.site_state import SiteState
+from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.records import Effective, Held, Progress, Record
+
+A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
+FROM_A = Origin("A/0")
+A1, A2 = ProxyId("a1"), ProxyId("a2")
+X, Y = "n > 0", "n > 1"
+Kind = TypeVar("Kind")
+
+
+def row(proxy: ProxyId, life: str = "1") -> ProxyRow:
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=A, url="")
+
+
+def progress(upto: int, link: SiteId = A) -> Progress:
+    return Progress(link, 5, FROM_A, upto)
+
+
+class Pulling:
+    """B's end of the link from A, its log, and what it wants done. Time is what a test says."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+        self.rows = [row(A1), row(A2)]
+        self.effects: list[LinkEffect] = []
+        self.log: list[Record] = []
+        self.state = SiteState(B, (A, C))
+        self.link = LinkIn(A, self.state, lambda _: self.rows, random.Random(1), self.effects.append, Bounds(queue=5))
+
+    def wants(self, kind: type[Kind]) -> Kind:
+        """Return the next thing that is wanted, which is of this kind."""
+        effect = self.effects.pop(0)
+        assert isinstance(effect, kind), effect
+        return effect
+
+    def said(self, kind: type[Kind]) -> tuple[ProxyId, Kind]:
+        sent = self.wants(SendPeer)
+        assert isinstance(sent.message, kind), sent
+        return sent.proxy, sent.message
+
+    def fold(self, *records: Record) -> None:
+        for record in records:
+            self.state.fold(len(self.log), record)
+            self.log.append(record)
+        self.link.folded(self.now)
+
+    def passes(self, wait_ms: int) -> None:
+        """Let time pass as a shell does: it ticks when a tick is due."""
+        end = self.now + wait_ms
+        while (due := self.link.next_deadline()) is not None and max(due, self.now + 1) <= end:
+            self.now = max(due, self.now + 1)
+            self.link.tick(self.now)
+        self.now = max(self.now, end)
+
+    def lead(self, epoch: int = 5) -> tuple[ProxyId, LinkOpen]:
+        """Begin a lease, be elected, and open."""
+        self.link.lease_begun(self.now)
+        self.wants(Elect).then(epoch, self.now)
+        return self.opened()
+
+    def opened(self) -> tuple[ProxyId, LinkOpen]:
+        self.wants(FindEnd).then(len(self.log), self.now)
+        return self.said(LinkOpen)
+
+    def hear(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
+        self.link.heard(peer, LinkRecords(A, epoch, opening.serial, number, list(records)), self.now)
+
+
+def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
+    pulling = Pulling()
+    pulling.link.lease_begun(pulling.now)
+    asked = pulling.wants(Elect)
+    assert asked.link == "A->B"
+    asked.then(None, pulling.now)
+    assert pulling.link.phase is Phase.WAITING and not pulling.link.epoch
+    pulling.passes(ELECT_MS - 1)
+    assert not pulling.effects
+    pulling.passes(1)
+    pulling.wants(Elect)
+
+
+def test_it_asks_again_when_the_registry_does_not_answer() -> None:
+    pulling = Pulling()
+    pulling.link.lease_begun(pulling.now)
+    pulling.wants(Elect).then(RegistryUnavailable("no answer"), pulling.now)
+    pulling.passes(ELECT_MS)
+    pulling.wants(Elect)
+
+
+def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
+    pulling = Pulling()
+    pulling.fold(progress(3))
+    pulling.link.lease_begun(pulling.now)
+    pulling.wants(Elect).then(5, pulling.now)
+    pulling.wants(FindEnd).then(2, pulling.now)
+    assert not pulling.effects
+    pulling.fold(progress(8))
+    peer, opening = pulling.said(LinkOpen)
+    assert (peer, opening.site, opening.epoch, opening.frontier[FROM_A]) == (A1, B, 5, 8)
+
+
+def test_it_waits_for_somebody_to_open_at() -> None:
+    pulling = Pulling()
+    pulling.rows = []
+    pulling.link.lease_begun(pulling.now)
+    pulling.wants(Elect).then(5, pulling.now)
+    assert not pulling.effects and pulling.link.next_deadline() is None
+    pulling.rows = [row(A2)]
+    pulling.link.proxies_changed(pulling.now)
+    assert pulling.opened()[0] == A2
+
+
+def test_what_comes_is_appended_in_order_and_acknowledged_once_it_is_in_the_log() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1), progress(2))
+    append = pulling.wants(Append)
+    assert append.records == [progress(1), progress(2)]
+    assert not pulling.effects
+    append.then([0, 1], pulling.now)
+    assert pulling.said(LinkAppended) == (A1, LinkAppended(B, 5, opening.serial, 2))
+
+
+def test_what_comes_during_an_append_goes_with_the_next_one() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    for number in (1, 2, 3):
+        pulling.hear(opening, number, progress(number))
+    append = pulling.wants(Append)
+    assert not pulling.effects
+    append.then([0], pulling.now)
+    assert pulling.said(LinkAppended)[1].count == 1
+    assert pulling.wants(Append).records == [progress(2), progress(3)]
+
+
+def test_what_speaks_for_another_link_is_not_appended_but_takes_no_room_either() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1, link=C), progress(2))
+    append = pulling.wants(Append)
+    assert append.records == [progress(2)]
+    append.then([0], pulling.now)
+    assert pulling.said(LinkAppended)[1].count == 2
+
+
+def test_a_message_that_comes_twice_counts_once() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1))
+    pulling.hear(opening, 1, progress(1))
+    pulling.wants(Append).then([0], pulling.now)
+    pulling.said(LinkAppended)
+    assert not pulling.effects
+
+
+def test_what_belongs_to_another_opening_epoch_or_peer_is_passed_over() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.link.heard(A1, LinkRecords(A, 5, opening.serial + 1, 1, [progress(1)]), pulling.now)
+    pulling.hear(opening, 1, progress(1), epoch=4)
+    pulling.hear(opening, 1, progress(1), peer=A2)
+    assert not pulling.effects and pulling.link.phase is Phase.PULLING
+
+
+def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_under_way() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1))
+    append = pulling.wants(Append)
+    pulling.hear(opening, 3, progress(3))
+    pulling.passes(REOPEN_CAP_MS)
+    pulling.link.tick(pulling.now)
+    assert not pulling.effects
+    append.then([0], pulling.now)
+    pulling.wants(FindEnd).then(1, pulling.now)
+    assert not pulling.effects
+    pulling.fold(progress(1))
+    peer, again = pulling.said(LinkOpen)
+    assert (peer, again.frontier[FROM_A]) == (A2, 1)
+    assert again.serial > opening.serial
+
+
+def test_when_nothing_is_heard_it_opens_again_after_longer_and_longer_pauses() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pauses = []
+    for _ in range(30):
+        pulling.passes(SILENCE_MS)
+        silent_at = pulling.now
+        assert pulling.link.phase is Phase.PAUSING
+        while not pulling.effects:
+            pulling.passes(1)
+        pauses.append(pulling.now - silent_at)
+        pulling.opened()
+    assert pauses[0] <= 50 and max(pauses) > 400
+    assert all(50 <= pause <= REOPEN_CAP_MS for pause in pauses)
+
+
+def test_a_slow_append_is_no_silence() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1))
+    append = pulling.wants(Append)
+    pulling.passes(5 * SILENCE_MS)
+    append.then([0], pulling.now)
+    pulling.said(LinkAppended)
+    pulling.passes(SILENCE_MS - 1)
+    assert pulling.link.phase is Phase.PULLING
+
+
+def test_one_who_does_not_heed_the_window_is_left() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1))
+    pulling.hear(opening, 2, *(progress(number) for number in range(2, 8)))
+    assert pulling.link.phase is Phase.PAUSING
+    pulling.wants(Append)
+    assert not pulling.effects
+
+
+def test_when_its_proxy_goes_it_opens_at_another() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.rows = [row(A1, life="2"), row(A2)]
+    pulling.link.proxies_changed(pulling.now)
+    pulling.passes(REOPEN_CAP_MS)
+    assert pulling.opened()[0] == A2
+
+
+def test_when_the_log_fails_it_is_elected_anew() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1))
+    pulling.wants(Append).then(LogUnavailable("no answer"), pulling.now)
+    assert not pulling.link.epoch
+    pulling.passes(ELECT_MS)
+    pulling.wants(Elect)
+
+
+def test_what_it_wants_is_said_when_it_changes() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    assert opening.installations == {}
+    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    peer, wants = pulling.said(LinkWants)
+    assert (peer, wants.installations) == (A1, {X: 0})
+    assert wants.serial > opening.serial
+    pulling.fold(progress(1))
+    assert not pulling.effects
+
+
+def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is_none() -> None:
+    pulling = Pulling()
+    pulling.lead()
+    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    _, wants = pulling.said(LinkWants)
+    pulling.fold(Effective(C, 1, X, 0, Origin("C/0"), 3))
+    pulling.passes(SAY_AGAIN_MS)
+    assert pulling.said(LinkWants)[1] == wants
+    pulling.fold(Effective(A, 5, X, 0, FROM_A, 3))
+    pulling.passes(2 * SAY_AGAIN_MS - 1)
+    assert not pulling.effects
+
+
+def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    pulling.hear(opening, 1, progress(1))
+    append = pulling.wants(Append)
+    pulling.hear(opening, 2, progress(2))
+    pulling.link.lease_ended()
+    append.then([0], pulling.now)
+    pulling.hear(opening, 3, progress(3))
+    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    pulling.passes(10 * SILENCE_MS)
+    assert not pulling.effects and pulling.link.next_deadline() is None
+
+
+def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
+    pulling = Pulling()
+    pulling.link.lease_begun(pulling.now)
+    asked = pulling.wants(Elect)
+    pulling.link.lease_ended()
+    asked.then(5, pulling.now)
+    assert not pulling.link.epoch and not pulling.effects

@@ -1,0 +1,264 @@
+"""The sending end of a link: what goes over in which message, where it waits, when it speaks of silence."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from federation.link import Position
+from federation.link_bounds import Bounds
+from federation.link_effects import LinkEffect, ReadLog, SendPeer
+from federation.link_out import BUSY_MS, GIVE_UP_MS, HEARTBEAT_MS, QUIET_MS, LinkOut
+from federation.messages import LinkOpen, LinkRecord, LinkRecords
+from federation.site_state import Acceptance, SiteState
+from waypost.errors import LogUnavailable, WaypostError
+from waypost.identity import Incarnation, Origin, ProxyId, SiteId
+from waypost.notification import Notification
+from waypost.records import Asked, Effective, Forwarded, Progress, Published, Record
+
+A, B = SiteId("A"), SiteId("B")
+OWN, FROM_B = Origin("A/0"), Origin("B/0")
+B1 = ProxyId("b1")
+X = "n > 0"
+BOUNDS = Bounds(batch=2, batch_bytes=10_000, window=4, window_bytes=100_000, live=6, read=4)
+Kind = TypeVar("Kind")
+
+
+def published(number: int, fill: int = 0) -> Published:
+    return Published("p", Incarnation("i"), number, 0, Notification({"n": number, "fill": "x" * fill}).body)
+
+
+class Sending:
+    """A's end of the link to B, opened when A's log had these records. Time is what a test says."""
+
+    def __init__(self, *records: Record, bounds: Bounds = BOUNDS) -> None:
+        self.now = 1_000
+        self.effects: list[LinkEffect] = []
+        self.log: list[Record] = [Asked(B, 7, 1, {X: 3}), *records]
+        self.state = SiteState(A, (B,))
+        for offset, record in enumerate(self.log):
+            self.state.fold(offset, record)
+        self.ends: list[WaypostError | None] = []
+        opening = LinkOpen(B, 7, {}, 9, {X: 3})
+        self.link = LinkOut(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
+
+    def begin(self, start: int = 0) -> None:
+        self.link.begin(Position(start, Acceptance(OWN)), self.now)
+
+    def began(self) -> list[LinkRecord]:
+        """Begin, and return what is said before anything new comes."""
+        self.begin(len(self.log))
+        return self.sent()
+
+    def fold(self, *records: Record) -> None:
+        batch = list(enumerate(records, len(self.log)))
+        self.log += records
+        for offset, record in batch:
+            self.state.fold(offset, record)
+        self.link.feed(batch, self.now)
+
+    def read(self) -> None:
+        """Answer what is read of the log."""
+        (effect,) = self.effects
+        self.effects.clear()
+        assert isinstance(effect, ReadLog)
+        batch = list(enumerate(self.log))[effect.offset : effect.offset + effect.limit]
+        effect.then(batch, self.now)
+
+    def messages(self) -> list[LinkRecords]:
+        out = []
+        for effect in self.effects:
+            assert isinstance(effect, SendPeer), effect
+            assert isinstance(effect.message, LinkRecords)
+            out.append(effect.message)
+        self.effects.clear()
+        return out
+
+    def sent(self) -> list[LinkRecord]:
+        return [record for message in self.messages() for record in message.records]
+
+    def passes(self, wait_ms: int) -> None:
+        """Let time pass as a shell does: it ticks when a tick is due."""
+        end = self.now + wait_ms
+        while (due := self.link.next_deadline()) is not None and max(due, self.now + 1) <= end and not self.ends:
+            self.now = max(due, self.now + 1)
+            self.link.tick(self.now)
+        self.now = max(self.now, end)
+
+
+def numbers(records: list[LinkRecord]) -> list[int]:
+    """Return the offsets of what was forwarded, and those of progress, negative."""
+    return [
+        record.offset if isinstance(record, Forwarded) else -record.upto
+        for record in records
+        if not isinstance(record, Effective)
+    ]
+
+
+def test_the_first_message_says_again_what_is_in_force_and_comes_also_when_nothing_is() -> None:
+    sending = Sending()
+    sending.begin(1)
+    (first,) = sending.messages()
+    assert (first.site, first.epoch, first.opening, first.number) == (A, 7, 9, 1)
+    assert [record.above for record in first.records if isinstance(record, Effective)] == [-1]
+    bare = Sending()
+    bare.link.opening = LinkOpen(B, 7, {}, 9, {})
+    bare.begin(1)
+    assert [message.records for message in bare.messages()] == [[]]
+
+
+def test_what_is_folded_goes_over_at_once_in_numbered_messages_without_a_look_into_the_log() -> None:
+    sending = Sending()
+    sending.began()
+    sending.fold(published(1), published(2), published(3))
+    messages = sending.messages()
+    assert [message.number for message in messages] == [2, 3]
+    assert [numbers(message.records) for message in messages] == [[1, 2], [3]]
+
+
+def test_where_it_is_behind_it_reads_the_log_and_then_goes_on_with_what_was_folded_meanwhile() -> None:
+    sending = Sending(published(1), published(2))
+    sending.begin()
+    (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
+    sending.effects.remove(read)
+    sending.sent()
+    sending.fold(published(3))
+    assert not sending.effects
+    read.then(list(enumerate(sending.log))[:3], sending.now)
+    assert numbers(sending.sent()) == [1, 2, 3]
+
+
+def test_a_reading_that_finds_nothing_is_not_tried_again_at_once() -> None:
+    sending = Sending(published(1))
+    sending.begin()
+    (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
+    sending.effects.clear()
+    read.then([], sending.now)
+    assert not sending.effects
+    sending.passes(HEARTBEAT_MS)
+    assert any(isinstance(effect, ReadLog) for effect in sending.effects)
+
+
+def test_it_waits_where_the_window_is_full_until_the_far_log_has_more() -> None:
+    sending = Sending()
+    sending.began()
+    sending.link.appended(1, sending.now)
+    sending.fold(*(published(number) for number in range(1, 7)))
+    assert numbers(sending.sent()) == [1, 2, 3, 4]
+    sending.link.appended(2, sending.now)
+    assert numbers(sending.sent()) == [5, 6]
+
+
+def test_it_waits_where_the_window_is_full_of_bytes() -> None:
+    sending = Sending(bounds=Bounds(batch_bytes=4_000, window_bytes=10_000))
+    sending.began()
+    sending.fold(*(published(number, fill=3_900) for number in range(1, 7)))
+    assert numbers(sending.sent()) == [1, 2, 3]
+    sending.link.appended(1 + 2, sending.now)
+    assert numbers(sending.sent()) == [4, 5]
+
+
+def test_a_shut_window_is_silent_so_that_the_far_side_opens_again() -> None:
+    sending = Sending()
+    sending.began()
+    sending.fold(*(published(number) for number in range(1, 7)))
+    sending.sent()
+    sending.passes(GIVE_UP_MS - 1)
+    assert not sending.messages()
+
+
+def test_what_it_keeps_while_it_waits_is_bounded_and_the_rest_is_read_from_the_log() -> None:
+    sending = Sending()
+    sending.began()
+    sending.link.appended(1, sending.now)
+    for number in range(1, 12):
+        sending.fold(published(number))
+    assert numbers(sending.sent()) == [1, 2, 3, 4]
+    got: list[int] = []
+    while len(got) < 7:
+        sending.link.appended(1, sending.now)
+        if any(isinstance(effect, ReadLog) for effect in sending.effects):
+            sending.effects[:] = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
+            sending.read()
+        got += numbers(sending.sent())
+    assert got == [5, 6, 7, 8, 9, 10, 11]
+
+
+def test_after_a_quiet_moment_it_speaks_of_what_it_passed_over() -> None:
+    sending = Sending()
+    sending.began()
+    sending.fold(published(1))
+    sending.fold(published(-1))
+    assert numbers(sending.sent()) == [1]
+    sending.passes(QUIET_MS)
+    assert numbers(sending.sent()) == [-2]
+    sending.passes(QUIET_MS)
+    assert not sending.effects
+
+
+def test_markers_wait_in_line_with_the_records_that_they_speak_of() -> None:
+    """Before them they would say that what waits had been passed over."""
+    sending = Sending()
+    sending.began()
+    sending.link.appended(1, sending.now)
+    sending.fold(*(published(number) for number in (1, 2, 3, 4, 5, -1)))
+    assert numbers(sending.sent()) == [1, 2, 3, 4]
+    sending.passes(QUIET_MS)
+    assert not sending.effects
+    sending.link.appended(4, sending.now)
+    assert numbers(sending.sent()) == [5, -6]
+
+
+def test_while_there_is_always_something_to_read_it_speaks_of_silence_now_and_then() -> None:
+    sending = Sending(bounds=Bounds())
+    sending.began()
+    said = []
+    for _ in range(50):
+        sending.fold(published(-1))
+        said += numbers(sending.sent())
+        sending.passes(QUIET_MS // 2)
+    assert 50 * (QUIET_MS // 2) // BUSY_MS - 1 <= len(said) <= 50 * (QUIET_MS // 2) // BUSY_MS + 1
+
+
+def test_it_says_that_it_lives_also_while_its_log_is_busy_with_what_the_far_side_sent() -> None:
+    sending = Sending()
+    sending.began()
+    silent_ms = 0
+    for upto in range(100):
+        sending.fold(Progress(B, 1, FROM_B, upto))
+        sending.passes(QUIET_MS + 30)
+        silent_ms = 0 if sending.messages() else silent_ms + QUIET_MS + 30
+        assert silent_ms <= HEARTBEAT_MS
+
+
+def test_when_its_log_fails_it_ends() -> None:
+    sending = Sending(published(1))
+    sending.begin()
+    read = sending.effects.pop()
+    assert isinstance(read, ReadLog)
+    error = LogUnavailable("no answer")
+    read.then(error, sending.now)
+    assert sending.ends == [error]
+
+
+def test_a_far_leader_that_acknowledges_nothing_is_given_up() -> None:
+    sending = Sending()
+    sending.began()
+    sending.passes(GIVE_UP_MS)
+    assert sending.ends == [None]
+    idle = Sending()
+    idle.began()
+    idle.link.appended(1, idle.now)
+    idle.passes(2 * GIVE_UP_MS)
+    assert not idle.ends
+
+
+def test_one_that_was_replaced_says_nothing_more() -> None:
+    sending = Sending(published(1))
+    sending.begin()
+    read = sending.effects.pop()
+    assert isinstance(read, ReadLog)
+    sending.sent()
+    sending.link.close()
+    read.then(list(enumerate(sending.log)), sending.now)
+    read.then(LogUnavailable("no answer"), sending.now)
+    assert not sending.effects and not sending.ends

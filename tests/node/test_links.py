@@ -1,0 +1,95 @@
+"""The shell around the ends of links: nothing waits for it, and every action is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from federation.link_ends import LinkEnds
+from federation.messages import LinkOpen, LinkRecords, LinkWants
+from federation.ports import Registry, SiteLog
+from federation.site_state import SiteState
+from node.links import Links
+from node.peers import Peers
+from waypost.clock import ManualClock
+from waypost.identity import ProxyId, SiteId
+from waypost.records import Asked, Record
+
+A, B = SiteId("A"), SiteId("B")
+B1 = ProxyId("b1")
+X, Y = "n > 0", "n > 1"
+
+
+class SlowLog:
+    """A log that takes nothing before it is told to, and whose first offset is known at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[Record]] = []
+        self.go_on = asyncio.Event()
+        self.wrong: Exception | None = None
+
+    async def append(self, records: Sequence[Record]) -> list[int]:
+        self.asked.append(records)
+        await self.go_on.wait()
+        if self.wrong is not None:
+            raise self.wrong
+        return list(range(len(records)))
+
+    async def first(self) -> int:
+        return 0
+
+
+class Sent:
+    """Peers that only note what they are sent."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[ProxyId, msgspec.Struct]] = []
+
+    def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
+        self.messages.append((proxy, message))
+
+
+def links(log: SlowLog, sent: Sent) -> Links:
+    ends = LinkEnds(SiteState(A, (B,)), lambda site: [], random.Random(1))
+    nobody = cast(Registry, None)
+    return Links(ProxyId("a1"), ends, cast(SiteLog, log), nobody, cast(Peers, sent), ManualClock())
+
+
+async def moments(number: int = 5) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_a_log_that_is_slow_to_take_what_a_neighbour_wants_keeps_nothing_waiting() -> None:
+    log, sent = SlowLog(), Sent()
+    shell = links(log, sent)
+    shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
+    shell.peer_message(B1, LinkOpen(B, 1, {}, 2, {X: 1}))
+    await moments()
+    assert log.asked == [[Asked(B, 1, 1, {X: 1})]]
+    assert [type(message) for _, message in sent.messages] == [LinkRecords]
+    await shell.close()
+
+
+async def test_an_action_that_fails_as_nobody_foresaw_is_answered_too() -> None:
+    log = SlowLog()
+    shell = links(log, Sent())
+    shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
+    shell.peer_message(B1, LinkWants(B, 1, 2, {Y: 2}))
+    await moments()
+    log.wrong = ZeroDivisionError("a bug")
+    log.go_on.set()
+    await moments()
+    assert log.asked == [[Asked(B, 1, 1, {X: 1})], [Asked(B, 1, 2, {Y: 2})]]
+    await shell.close()
+
+
+async def test_when_it_is_closed_nothing_is_left_behind() -> None:
+    shell = links(SlowLog(), Sent())
+    shell.peer_message(B1, LinkOpen(B, 1, {}, 1, {X: 1}))
+    await shell.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
