@@ -117,7 +117,7 @@ async def test_two_processes_append_while_a_third_one_tails(tmp_path: Path) -> N
     await log.close()
 
 
-async def test_an_append_is_seen_in_another_process_within_15_ms(tmp_path: Path) -> None:
+async def test_half_of_all_appends_are_seen_in_another_process_within_15_ms(tmp_path: Path) -> None:
     path = tmp_path / "site.db"
     log = EmbeddedSiteLog(path)
     async with process(STAMPER, path, "a"):
