@@ -291,5 +291,7 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
         raise BadMessage(reason, field=path.rstrip("`") or None) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadMessage(f"the frame is no MessagePack: {error}") from None
+    except RecursionError:
+        raise BadMessage("the frame is nested too deeply") from None

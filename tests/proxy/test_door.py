@@ -8,9 +8,11 @@ import pytest
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
+from waypost.identity import SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     AboutPublish,
+    AboutSubscription,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -147,7 +149,7 @@ def test_a_write_that_failed_is_told_once_and_is_no_yes(store_first: bool, faili
     order = [effects.Save, effects.PutCheckpoint] if store_first else [effects.PutCheckpoint, effects.Save]
     for kind in order:
         alone.answer_all(kind, StoreFailed("full") if kind is failing else None)
-    assert alone.heard() == [Problem("STORE_FAILED", "full", None, "x")]
+    assert alone.heard() == [Problem("STORE_FAILED", "full", None, AboutSubscription(SubscriptionId("x")))]
     for _ in range(20):
         alone.pass_time(500)
         alone.keep()
@@ -202,7 +204,7 @@ def test_one_subscription_past_the_limit_is_refused() -> None:
     alone.keep()
     heard = alone.heard()
     assert [(each.code, each.about) for each in heard if isinstance(each, Problem)] == [
-        ("LIMIT_EXCEEDED", f"x{MAX_SUBSCRIPTIONS_PER_SESSION}")
+        ("LIMIT_EXCEEDED", AboutSubscription(SubscriptionId(f"x{MAX_SUBSCRIPTIONS_PER_SESSION}")))
     ]
     assert kinds(heard).count(Subscribed) == MAX_SUBSCRIPTIONS_PER_SESSION
 
