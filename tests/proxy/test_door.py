@@ -243,6 +243,16 @@ def test_a_receiver_that_attaches_again_elsewhere_takes_its_own_place() -> None:
     assert delivered(alone.heard(2)) == [1]
 
 
+def test_the_end_of_an_earlier_connection_does_not_put_the_receiver_out() -> None:
+    alone = serving("n > 0")
+    alone.attach(2, "r")
+    alone.heard(2)
+    alone.engine.client_disconnected(1)
+    alone.says(2, Publish("p", "i", 0, [body(1)]))
+    alone.read_log()
+    assert delivered(alone.heard(2)) == [1]
+
+
 def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     alone = serving("n > 0")
     alone.attach(2, "other")
