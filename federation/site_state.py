@@ -16,8 +16,8 @@ Dropped       a proxy's needs end with its lease
 Asked         a neighbour's wants; each new one is installed here and now, and answered with where it starts
 Closed        nothing; it speaks to the audit
 
-Rules (reference: handover rules, by number)
---------------------------------------------
+Handover rules (docs/handover-rules.md, by number)
+--------------------------------------------------
 8-10  Coverage starts at X := max(X as told, own frontier when told): a stale leader of the link may already have
       pushed the frontier past something that only the new filter lets through.
 11    Installations are per hop: what we pass on starts at max(own X, own frontier at the log position where the

@@ -4,7 +4,7 @@ A notification at (o, n) is owed to a receiver of a session if some subscription
 X0[o] < n <= R[o]. Per subscription and origin:
 
 X0    the first promise, of all `effective` facts that name the origin: by epoch, then by time. Later ones repeat it
-      after a handover, and may not lower it (reference: handover rules, L_FIXED). Without one, nothing is owed.
+      after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
 R     of the `unsubscribed` facts. An origin that they do not name was not reached, so nothing of it is owed; without
       such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
       for what may be delivered.

@@ -126,4 +126,4 @@ CLASSES: Final[dict[str, tuple[str, str, str]]] = {
     "A2": (UNKNOWN, "unusable", "a record or a fact that means nothing"),
     "A4": (UNKNOWN, "not closed", "a site log is missing or has no closing marker"),
 }
-"""Code -> what it makes of the run, its name, its rule. Source: the taxonomy of the project's reference, section 1."""
+"""Code -> what it makes of the run, its name, its rule."""

@@ -5,8 +5,8 @@ what it is for each kind. Bottom is a null kind. Integers of both widths travel 
 to their width after each operation; that is exact, as no operation on two 32-bit integers leaves 64 bits.
 
 What Spark would do otherwise than the language, and is guarded against here: NaN equals itself and is the
-largest; division by zero is null, also of reals; `greatest` passes over nulls. Source of the language: Elvin
-client protocol draft 4.0, section 6.1.6, with the choices of the project's reference.
+largest; division by zero is null, also of reals; `greatest` passes over nulls. What each
+operator means: docs/subscription-language.md, Values.
 """
 
 from __future__ import annotations

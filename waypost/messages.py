@@ -294,8 +294,10 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
         raise BadMessage(reason, field=_named(path.rstrip("`"), frame, decoder)) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadMessage(f"the frame is no MessagePack: {error}") from None
+    except RecursionError:
+        raise BadMessage("the frame is nested too deeply") from None
 
 
 def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> str | None:
@@ -303,7 +305,7 @@ def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> st
     place = re.match(r"\$\[(\d+)\]", path)
     if place is None:
         return path or None
-    with suppress(msgspec.DecodeError, TypeError, IndexError):
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError):
         tag = msgspec.msgpack.decode(frame)[0]
         kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
         fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()

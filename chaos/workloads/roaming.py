@@ -97,6 +97,11 @@ class Roaming:
         while not any(client.moving for client in self.clients):
             await asyncio.sleep(0.001)
 
+    @property
+    def given(self) -> int:
+        """What all clients were given so far."""
+        return sum(client.got.total() for client in self.clients)
+
     def _judge(self) -> Tally:
         subscriptions = {client.name: client.subscriptions for client in self.clients}
         got: dict[str, Counter[NotificationId]] = {client.name: client.got for client in self.clients}

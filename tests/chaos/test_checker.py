@@ -12,6 +12,7 @@ import pytest
 from chaos.checker import check
 from chaos.cluster import Cluster, Place
 from chaos.workloads.roaming import Give, Roamer, Roaming
+from tests.helpers.waiting import until
 from waypost.client.session import Received
 from waypost.identity import Incarnation, NotificationId
 
@@ -66,10 +67,11 @@ async def test_what_a_client_swallows_or_repeats_is_found(
         work = Roaming({"A": [cluster.proxies["a1"].url]}, SEED, clients=2)
         await work.setup()
         work.start()
-        await asyncio.sleep(2)
+        await until(lambda: bool(planted), "a client is given its tenth notification")
         tally = await work.check()
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
+    assert len(planted) == 1
     found = tally.duplicated if copies else tally.lost
     assert [identity for _, identity in found] == planted
     assert len(tally.lost) + len(tally.duplicated) + len(tally.phantom) == 1

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from discovery.announce import Announcement, Announcer
 from discovery.browse import browse, choose
 from waypost.identity import new_incarnation
+
+
+async def until_found(names: set[str]) -> dict[str, Announcement]:
+    """Look until all of these are found; on a busy machine an answer may take longer than one look."""
+    async with asyncio.timeout(30):
+        while True:
+            found = {each.proxy: each for each in await browse(look_s=5, settle_s=1)}
+            if names <= found.keys():
+                return found
 
 
 async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
@@ -15,22 +26,30 @@ async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
     for announcer in announcers:
         await announcer.start()
     try:
-        found = {each.proxy: each for each in await browse(look_s=5, settle_s=1)}
+        found = await until_found(set(names))
     finally:
         for announcer in announcers:
             await announcer.stop()
-    assert set(names) <= found.keys()
     assert found[names[1]].url == "ws://127.0.0.1:7401"
     assert found[names[1]].site == "A"
     assert found[names[1]].load == 1
 
 
 async def test_a_proxy_that_said_goodbye_is_not_found_any_more() -> None:
-    announcer = Announcer(Announcement(f"gone{new_incarnation()}", "A", "127.0.0.1", 7403))
-    await announcer.start()
-    await announcer.stop()
-    found = await browse(look_s=1, settle_s=0)
-    assert not any(each.proxy.startswith("gone") for each in found)
+    gone, stays = f"gone{new_incarnation()}", f"stays{new_incarnation()}"
+    announcers = {
+        name: Announcer(Announcement(name, "A", "127.0.0.1", 7403 + number))
+        for number, name in enumerate((gone, stays))
+    }
+    for announcer in announcers.values():
+        await announcer.start()
+    try:
+        await until_found({gone, stays})
+        await announcers[gone].stop()
+        assert gone not in await until_found({stays})
+    finally:
+        for announcer in announcers.values():
+            await announcer.stop()
 
 
 def test_a_client_prefers_its_own_site_then_the_idle_proxy_then_the_name() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,12 +24,14 @@ from federation.embedded import (
     read_facts,
 )
 from federation.embedded import registry_rows as rows
+from federation.embedded.database import GROUP_LIMIT, write
 from federation.embedded.registry import MachineClock
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Fact, Published
 
+T = TypeVar("T")
 PATIENCE_S = 30
 PRELUDE = """
 import asyncio, sys, time
@@ -117,7 +120,7 @@ async def test_two_processes_append_while_a_third_one_tails(tmp_path: Path) -> N
     await log.close()
 
 
-async def test_an_append_is_seen_in_another_process_within_15_ms(tmp_path: Path) -> None:
+async def test_half_of_all_appends_are_seen_in_another_process_within_15_ms(tmp_path: Path) -> None:
     path = tmp_path / "site.db"
     log = EmbeddedSiteLog(path)
     async with process(STAMPER, path, "a"):
@@ -144,13 +147,19 @@ async def test_what_a_killed_process_was_told_is_safe_is_there(tmp_path: Path) -
     await log.close()
 
 
-async def test_concurrent_appends_share_transactions(tmp_path: Path) -> None:
+async def test_concurrent_appends_share_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions: list[None] = []
+
+    def counted(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
+        transactions.append(None)
+        return write(connection, action)
+
+    monkeypatch.setattr("federation.embedded.database.write", counted)
     log = EmbeddedSiteLog(tmp_path / "site.db")
     await log.start()
-    started = time.monotonic()
+    transactions.clear()
     await asyncio.gather(*(log.append([Published("a", Incarnation(""), number, 0, b"")]) for number in range(2000)))
-    # 2000 syncs one by one take many times as long on any disk that really syncs.
-    assert time.monotonic() - started < 2
+    assert 2000 / GROUP_LIMIT <= len(transactions) < 100
     assert await log.end() == 2000
     await log.close()
 

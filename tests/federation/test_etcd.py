@@ -14,6 +14,7 @@ from chaos.servers.process import free_port
 from federation import etcd as adapter
 from federation.etcd import EtcdRegistry
 from federation.ports import OwnerChanged, ProxyRow, Reloaded
+from tests.helpers.waiting import until as comes_true
 from waypost.errors import BadConfiguration, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 
@@ -68,10 +69,17 @@ async def test_of_several_endpoints_one_that_answers_is_found(etcd: EtcdServer, 
 
 
 async def test_a_silent_server_costs_one_deadline_and_the_watch_loads_anew_when_it_speaks(
-    etcd: EtcdServer, key_prefix: str
+    etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = EtcdRegistry(etcd.endpoint, key_prefix)
     await registry.create(S, owned(1))
+    real_load, loads = registry._load, list[None]()
+
+    async def load_and_count(client: Any) -> tuple[list[Any], int]:
+        loads.append(None)
+        return await real_load(client)
+
+    monkeypatch.setattr(registry, "_load", load_and_count)
     events: Any = registry.watch()
     async with aclosing(events):
         await until(events, Reloaded({S: owned(1)}, {}, {}))
@@ -82,16 +90,16 @@ async def test_a_silent_server_costs_one_deadline_and_the_watch_loads_anew_when_
                 await registry.claim(S, owned(1), owned(2))
             assert time.monotonic() - started < 3
             next_event = asyncio.create_task(anext(events))
-            await asyncio.sleep(4)
+            await comes_true(lambda: len(loads) > 1, "the watch gives its silent stream up", PATIENCE_S)
             assert not next_event.done()
         finally:
             etcd.resume()
         await settled(registry, owned(1), owned(2))
         async with asyncio.timeout(PATIENCE_S):
-            # Either the silence was long enough for the watch to give its stream up, or the stream went on.
             event = await next_event
-            while event not in (Reloaded({S: owned(2)}, {}, {}), OwnerChanged(S, owned(2))):
-                event = await anext(events)
+        assert isinstance(event, Reloaded)
+        if event != Reloaded({S: owned(2)}, {}, {}):
+            await until(events, OwnerChanged(S, owned(2)))
     await registry.close()
 
 

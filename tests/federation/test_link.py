@@ -162,7 +162,7 @@ def test_a_sender_folds_its_own_copy() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}))
     sender = LinkSender(link.state, B, 7, {}, {X: 3}, Position(0, Acceptance(OWN)))
     before = link.state.snapshot()
-    sender.step(1, published(1))
+    assert brief(sender.step(1, published(1))) == [("forwarded", "A/0", 1)]
     assert link.state.snapshot() == before
 
 

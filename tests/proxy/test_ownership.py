@@ -9,18 +9,31 @@ from federation.site_state import SiteState
 from handover.messages import Prepare
 from proxy import effects
 from proxy.ports import Restored, SavedSession
-from proxy.session import Role
+from proxy.session import Role, Session, Subscription
 from tests.helpers.alone import SESSION, Alone, owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import RegistryUnavailable
-from waypost.identity import ProxyId, SiteId
-from waypost.messages import Attached, BecameEffective, Moved, Wait
+from waypost.identity import Epoch, ProxyId, ReceiverId, SiteId, SubscriptionId
+from waypost.messages import Attached, BecameEffective, Moved, Subscribe, Wait
+from waypost.subscription import parse
+
+
+def described() -> Descriptor:
+    """What a session with one subscription and one receiver says of itself."""
+    made = Session(SESSION, Epoch(1), Role.SERVING)
+    x = SubscriptionId("x")
+    made.subscriptions[x] = Subscription(x, parse("n > 0"), {}, {})
+    made.receiver(ReceiverId("r"))
+    return made.descriptor()
+
+
+DESCRIPTOR = described()
 
 
 def disk(role: Role, epoch: int) -> Restored:
     """A disk with one session."""
     state = SiteState(SiteId("A"))
-    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, Descriptor(), 1, 1, {})
+    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, DESCRIPTOR, 1, 1, {})
     return Restored(0, state.acceptance.snapshot(), state.snapshot(), [saved])
 
 
@@ -53,6 +66,16 @@ def test_a_restart_that_finds_itself_one_epoch_ahead_takes_another_one() -> None
     alone = Alone(disk(Role.SERVING, 4), watch=False)
     alone.answer(effects.ClaimRow, Claimed(False, owner("me", 5)))
     assert role(alone) is Role.DORMANT
+    claim = alone.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner("me", 5), owner("me", 6))
+    claim.then(Claimed(True, claim.new))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 6)
+
+
+def test_a_restored_session_is_what_the_disk_said() -> None:
+    session = Alone(disk(Role.SERVING, 4)).engine.context.sessions[SESSION]
+    assert session.descriptor() == DESCRIPTOR
+    assert [each.expression.text for each in session.active()] == ["n > 0"]
 
 
 def test_a_dormant_session_that_got_no_answer_is_tried_again() -> None:
@@ -92,10 +115,11 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     alone = Alone()
     alone.reload({SESSION: owner("me", 4)})
     alone.answer(effects.ReadRow, owner("me", 4))
-    checkpoint = Checkpoint(SESSION, owner("me", 4).epoch, 1, Descriptor(), {})
+    checkpoint = Checkpoint(SESSION, owner("me", 4).epoch, 1, DESCRIPTOR, {})
     alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert (role(alone), epoch(alone)) == (Role.SERVING, 5)
+    assert [each.id for each in alone.engine.context.sessions[SESSION].active()] == ["x"]
 
 
 def test_without_all_changelogs_nothing_is_rebuilt() -> None:
@@ -149,14 +173,31 @@ def test_old_news_of_an_earlier_owner_changes_nothing() -> None:
     alone.engine.peer_message(ProxyId("you"), Prepare(SESSION, "t", owner("me", 5).epoch))
     alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 3)))
     assert role(alone) is Role.SERVING
+    alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 6)))
+    assert role(alone) is None
 
 
 def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     """Rule 13: not before the receiver has reported. A frozen session is put out as a served one is."""
     alone = Alone()
     alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
     session = alone.engine.context.sessions[SESSION]
     session.freeze({})
     alone.engine.lease_lost()
-    assert all(receiver.connection is None for receiver in session.receivers.values())
-    assert BecameEffective not in [type(each) for each in alone.heard()]
+    assert [receiver.connection for receiver in session.receivers.values()] == [None]
+    alone.lease()
+    alone.engine.claims.serve(session, owner("me", 2).epoch, "thaw")
+    alone.settle()
+    assert BecameEffective not in settled(alone)
+    alone.attach()
+    assert BecameEffective in settled(alone)
+
+
+def settled(alone: Alone) -> list[type]:
+    """Let all that is under way be written and read; return what the client heard since the last time."""
+    alone.read_log()
+    alone.pass_time(1_000)
+    alone.keep()
+    return [type(each) for each in alone.heard()]

@@ -1,100 +1,204 @@
-"""What is in order is called so: no class of anomaly may cry out at these."""
+"""What is in order is called so: no class of anomaly may cry out at these.
+
+Every story is a session of its own. All are told in one run, which is judged once.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
+import pytest
 from pyspark.sql import SparkSession
 
 from spark.audit import judge
 from spark.source import locate
+from spark.verdict import Verdict
 from tests.spark.runs import Run, origin
-from waypost.identity import Incarnation, ProxyId
+from waypost.identity import Coordinate, Incarnation, ProxyId
 from waypost.notification import Int64
 from waypost.records import Dropped
 
 A, B = origin("A"), origin("B")
 NOTHING = {A: -1, B: -1}
 EVERYTHING = {A: 10_000, B: 10_000}
+WANTED = "topic == 'x'"
 
 
-def test_runs_without_an_anomaly_are_ok(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run()
-    mine = [run.publish("A", topic="x", n=n) for n in range(6)]
-    other = [run.publish("A", "q", topic="x", n=n) for n in range(3)]
-    unwanted = [run.publish("A", topic="y", n=n) for n in range(3)]
-    far = [run.publish("B", topic="x", n=Int64(n)) for n in range(4)]
-    retried = run.publish("A", "w", 1, topic="x", n=0)
-    behind = run.publish("A", "w", 2, topic="x", n=0)
-    again = run.publish("A", "w", 1, topic="x", n=0)
-    for coordinate in far:
-        run.forward("A", coordinate)
-    everything = [*mine, *other, retried, behind, *far]
+class Scene:
+    """What was published before any story begins, and the run that the stories are told in."""
 
-    # The plainest one.
-    run.subscribe("plain", "topic == 'x'", NOTHING)
-    run.receive("plain", *everything)
-    # Producers interleaved in another order than in the log, and origins too.
-    run.subscribe("reordered", "topic == 'x'", NOTHING)
-    run.receive("reordered", *far, *other, retried, behind, *mine)
-    # The receiver's library was restarted: a new life, a new writer, other producers' things first.
-    run.subscribe("restarted", "topic == 'x'", NOTHING)
-    run.receive("restarted", *far, *mine[:3])
-    for coordinate in [*mine[3:], *other, retried, behind]:
-        run.receive("restarted", coordinate, epoch=2, life="second")
-    # The session was handed over, and promised again by its new owner, from further on.
+    def __init__(self) -> None:
+        self.run = Run()
+        self.mine = [self.run.publish("A", topic="x", n=n) for n in range(6)]
+        self.other = [self.run.publish("A", "q", topic="x", n=n) for n in range(3)]
+        self.unwanted = [self.run.publish("A", topic="y", n=n) for n in range(3)]
+        self.far = [self.run.publish("B", topic="x", n=Int64(n)) for n in range(4)]
+        self.retried = self.run.publish("A", "w", 1, topic="x", n=0)
+        self.behind = self.run.publish("A", "w", 2, topic="x", n=0)
+        self.again = self.run.publish("A", "w", 1, topic="x", n=0)
+        for coordinate in self.far:
+            self.run.forward("A", coordinate)
+        self.published = 6 + 3 + 3 + 4 + 3
+
+    @property
+    def everything(self) -> list[Coordinate]:
+        """All that a session is owed that wants it from the beginning; of a retried one the first copy."""
+        return [*self.mine, *self.other, self.retried, self.behind, *self.far]
+
+    def subscribe(self, session: str, above: dict[str, int] | None = None) -> None:
+        self.run.subscribe(session, WANTED, NOTHING if above is None else above)
+        self.run.drain(session, EVERYTHING)
+
+
+def plain(scene: Scene) -> int:
+    """Everything comes, in the order of the logs."""
+    scene.subscribe("plain")
+    scene.run.receive("plain", *scene.everything)
+    return len(scene.everything)
+
+
+def interleaved(scene: Scene) -> int:
+    """Producers and origins come in another order than in the log; each producer's own is kept."""
+    scene.subscribe("interleaved")
+    scene.run.receive("interleaved", *scene.far, *scene.other, scene.retried, scene.behind, *scene.mine)
+    return len(scene.everything)
+
+
+def restarted(scene: Scene) -> int:
+    """The receiver's library was restarted: a new life, a new writer, other producers' things first."""
+    scene.subscribe("restarted")
+    scene.run.receive("restarted", *scene.far, *scene.mine[:3])
+    for coordinate in [*scene.mine[3:], *scene.other, scene.retried, scene.behind]:
+        scene.run.receive("restarted", coordinate, epoch=2, life="second")
+    return len(scene.everything)
+
+
+def moved(scene: Scene) -> int:
+    """The session was handed over, and promised again by its new owner, from further on."""
+    run, mine = scene.run, scene.mine
     run.own("moved", "a", 1)
-    run.subscribe("moved", "topic == 'x'", NOTHING)
+    scene.subscribe("moved")
     run.receive("moved", *mine[:2])
     run.attest("released", "moved", proxy="a", epoch=1, frontier={A: mine[1].offset})
     run.own("moved", "b", 2, "handover")
     run.attest("effective", "moved", subscription="s1", epoch=2, frontier={A: mine[1].offset, B: -1})
-    run.receive("moved", *everything[2:], epoch=2, proxy="b")
-    # Delivered by the retried copy alone, where the first one lay below the promise.
-    run.subscribe("late", "topic == 'x'", {A: retried.offset, B: 10_000})
-    run.receive("late", behind, again)
-    # Delivered below the promise, which only says from where on nothing is missed.
-    run.subscribe("early", "topic == 'x'", {A: behind.offset, B: 10_000})
-    run.receive("early", *mine[2:], again)
-    # Two overlapping subscriptions are one delivery; one of them ends, and may end twice.
-    run.subscribe("double", "topic == 'x'", NOTHING)
-    run.subscribe("double", "require(n)", NOTHING, "s2")
-    for upto in (mine[2].offset, mine[3].offset):
-        run.attest("unsubscribed", "double", subscription="s2", frontier={A: upto})
-    run.receive("double", *everything)
-    # Two receivers, of whom the second came later and said from where on.
-    run.subscribe("shared", "topic == 'x'", NOTHING)
+    run.receive("moved", *scene.everything[2:], epoch=2, proxy="b")
+    return len(scene.everything)
+
+
+def late(scene: Scene) -> int:
+    """Delivered by the retried copy alone: the first one lay below the promise."""
+    scene.subscribe("late", {A: scene.retried.offset, B: 10_000})
+    scene.run.receive("late", scene.behind, scene.again)
+    return 2
+
+
+def early(scene: Scene) -> int:
+    """Delivered below the promise, which only says from where on nothing is missed."""
+    scene.subscribe("early", {A: scene.behind.offset, B: 10_000})
+    scene.run.receive("early", *scene.mine[2:], scene.again)
+    return 1
+
+
+def double(scene: Scene) -> int:
+    """Two overlapping subscriptions are one delivery; one of them ends, and ends twice."""
+    scene.subscribe("double")
+    scene.run.subscribe("double", "require(n)", NOTHING, "s2")
+    for upto in (scene.mine[2].offset, scene.mine[3].offset):
+        scene.run.attest("unsubscribed", "double", subscription="s2", frontier={A: upto})
+    scene.run.receive("double", *scene.everything)
+    return len(scene.everything)
+
+
+def shared(scene: Scene) -> int:
+    """Two receivers, of whom the second came later and said from where on."""
+    run, here = scene.run, {A: scene.mine[5].offset, B: scene.far[1].offset}
+    rest = [*scene.other, scene.retried, scene.behind, *scene.far[2:]]
+    scene.subscribe("shared")
     run.attest("attached", "shared", receiver="r")
-    run.attest("attached", "shared", receiver="r2", frontier={A: mine[5].offset, B: far[1].offset})
-    run.receive("shared", *everything)
-    run.receive("shared", *other, retried, behind, *far[2:], receiver="r2")
-    # Nothing matches, and a subscription without a promise is owed nothing.
-    run.subscribe("quiet", "topic == 'z'", NOTHING)
-    run.attest("subscribed", "unpromised", subscription="s1", expression="topic == 'x'")
-    # Ended before anything came: what lies behind the end is not owed.
-    run.subscribe("ended", "topic == 'x'", NOTHING)
-    run.attest("unsubscribed", "ended", subscription="s1", frontier={A: mine[0].offset})
-    run.receive("ended", mine[0])
-    sessions = ["plain", "reordered", "restarted", "moved", "late", "early", "double", "shared", "ended"]
-    for session in sessions:
-        run.drain(session, EVERYTHING)
+    run.attest("attached", "shared", receiver="r2", frontier=here)
+    run.receive("shared", *scene.everything)
+    run.receive("shared", *rest, receiver="r2")
     run.drain("shared", EVERYTHING, "r2")
-    run.fact("proxies", "acknowledged", origin=A, offsets=[each.offset for each in (*mine, *other, *unwanted)])
+    return len(scene.everything) + len(rest)
+
+
+def quiet(scene: Scene) -> int:
+    """Nothing matches."""
+    scene.run.subscribe("quiet", "topic == 'z'", NOTHING)
+    return 0
+
+
+def unpromised(scene: Scene) -> int:
+    """A subscription without a promise is owed nothing."""
+    scene.run.attest("subscribed", "unpromised", subscription="s1", expression=WANTED)
+    return 0
+
+
+def ended(scene: Scene) -> int:
+    """What lies behind the end of a subscription is not owed."""
+    scene.subscribe("ended")
+    scene.run.attest("unsubscribed", "ended", subscription="s1", frontier={A: scene.mine[0].offset})
+    scene.run.receive("ended", scene.mine[0])
+    return 1
+
+
+STORIES: list[Callable[[Scene], int]] = [
+    plain,
+    interleaved,
+    restarted,
+    moved,
+    late,
+    early,
+    double,
+    shared,
+    quiet,
+    unpromised,
+    ended,
+]
+
+
+def writers_that_ended(scene: Scene) -> tuple[str, ...]:
+    """Return those that never say that their journal is closed, and need not."""
+    run = scene.run
     # One life was killed, and who killed it says that its journal is whole.
     run.fact("killed", "opened")
     run.fact("proxies", "ended", proxy="killed")
     # Another lost its lease, which its site log says.
     run.fact("proxy/a/first life", "opened")
     run.append("A", Dropped(ProxyId("a"), Incarnation("first life")))
-    # A receiver's library says nothing but what it received, and so never says that it closed.
-    run.end(but=("killed", "proxy/a/first life", "restarted/rsecond"))
+    # A receiver's library says nothing but what it received.
+    return ("killed", "proxy/a/first life", "restarted/rsecond")
 
-    verdict = judge(spark, locate(str(run.write(tmp_path))))
 
-    assert verdict.examples == []
-    assert verdict.verdict == "ok"
-    assert verdict.counts == {}
-    assert verdict.published == 6 + 3 + 3 + 4 + 3
-    whole = len(everything)
-    assert verdict.owed == 4 * whole + 2 + 1 + whole + whole + 7 + 1
+Told = tuple[Scene, dict[str, int], Verdict]
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Tell every story in one run, and judge it: what was published, what each story is owed, the verdict."""
+    scene = Scene()
+    owed = {story.__name__: story(scene) for story in STORIES}
+    safe = [each.offset for each in (*scene.mine, *scene.other, *scene.unwanted)]
+    scene.run.fact("proxies", "acknowledged", origin=A, offsets=safe)
+    scene.run.end(but=writers_that_ended(scene))
+    return scene, owed, judge(spark, locate(str(scene.run.write(tmp_path_factory.mktemp("clean")))))
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_a_story_without_an_anomaly_is_in_order(story: Callable[[Scene], int], told: Told) -> None:
+    scene, _, verdict = told
+    assert any(fact.session == story.__name__ for fact in scene.run.journals["proxies"] if not isinstance(fact, bytes))
+    assert [finding for finding in verdict.examples if finding.get("session") == story.__name__] == []
+
+
+def test_writers_that_ended_without_a_word_leave_no_hole(told: Told) -> None:
+    assert [finding for finding in told[2].examples if finding["code"] in ("A1", "A4")] == []
+
+
+def test_the_run_of_all_of_them_is_ok_and_its_totals_are_exact(told: Told) -> None:
+    scene, owed, verdict = told
+    assert (verdict.verdict, verdict.counts, verdict.examples) == ("ok", {}, [])
+    assert verdict.published == scene.published
+    assert verdict.owed == sum(owed.values())
     assert (verdict.lost, verdict.duplicated) == (0, 0)

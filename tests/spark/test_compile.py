@@ -177,6 +177,9 @@ def disagreements(
     spark: SparkSession, expressions: list[Expression], notifications: Sequence[Mapping[str, Value]]
 ) -> list[str]:
     judged = verdicts(spark, expressions, notifications)
+    assert [len(found) for found in judged] == [len(expressions)] * len(notifications)
+    # Where every answer is the same, agreement says little.
+    assert {True, False} <= {answer for found in judged for answer in found}
     return [
         f"{expression.text!r} of {dict(notifications[n])!r}: {found[e]}, not {expression.matches(notifications[n])}"
         for n, found in enumerate(judged)

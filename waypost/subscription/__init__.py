@@ -4,7 +4,7 @@
 true, false or bottom (``None``) of a notification; only true delivers. The tree is public,
 :mod:`waypost.subscription.tree`; so is the table of functions, :mod:`waypost.subscription.functions`.
 
-Source: Elvin semantics reference, section 3, and its decisions where the protocol draft is open.
+Source: the Elvin client protocol, draft 4.0, section 6.1; what it leaves open, docs/subscription-language.md decides.
 """
 
 from waypost.subscription.errors import SubscriptionError

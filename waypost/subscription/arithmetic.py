@@ -3,8 +3,8 @@
 None is bottom, and an operand of bottom gives bottom. The result has the wider type of the operands, real64
 before int64 before int32; `>>>` alone keeps the type of its left operand, at whose width it works. Integers
 wrap at their width, division truncates towards zero, the remainder has the sign of the dividend, integer
-division by zero is bottom. Reals follow IEEE 754, which Python's own division does not. Source: Elvin
-semantics reference, section 3.4 and decisions.
+division by zero is bottom. Reals follow IEEE 754, which Python's own division does not
+(docs/subscription-language.md, Values).
 
 `type(x) is ...` is meant: the operands are exact, see :func:`exact`, and this is the inner loop of matching.
 """

@@ -2,8 +2,8 @@
 
 The type of a node is the set of types its value may have: an attribute may be anything, a literal is one
 thing, and an operator gives what it gives for each pair that suits it. A node whose set is empty could be
-nothing but bottom on every notification; that is a mistake, and TYPE_MISMATCH says where. Source: Elvin
-semantics reference, sections 3.2 to 3.4 and 3.6.
+nothing but bottom on every notification; that is a mistake, and TYPE_MISMATCH says where
+(docs/subscription-language.md, Functions, Values and Refusals).
 
 The walk recurses, one call a level of the tree; the parser has bounded the levels.
 """

@@ -2,8 +2,7 @@
 
 The logic has three values, Lukasiewicz's: True, False, and None for bottom. An attribute that is absent or of
 a type that does not suit makes the predicate around it bottom; bottom is passed on by `!` and `^^`, loses
-against a false leg of `&&` and a true leg of `||`, and never delivers. Source: Elvin semantics
-reference, section 3.5.
+against a false leg of `&&` and a true leg of `||`, and never delivers (docs/subscription-language.md, Truth).
 
 Everything that can be known beforehand is done when the closure is made: patterns are compiled, and a
 comparison of an attribute with a literal, which is what most subscriptions are made of, becomes one function

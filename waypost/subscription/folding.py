@@ -3,7 +3,7 @@
 A part without a name is computed once, here, by the evaluator itself, so that the two cannot differ. A true
 leg of `&&` and a false leg of `||` vanish, the opposite decides the whole; in `^^` a false leg vanishes and a
 true one becomes a negation. What cannot be written as a literal stays as it is: bottom, NaN and the
-infinities. Source: Elvin semantics reference, section 3.5.
+infinities (docs/subscription-language.md, Truth).
 
 An expression that is constant after folding asks nothing of a notification, and is refused as trivial.
 """

@@ -1,8 +1,7 @@
 """The functions of the language, as a table.
 
 `first` says what the first argument may be, `rest` what all the others may be; a function without `rest`
-takes one argument. Source: Elvin semantics reference, section 3.3; `regex` takes several patterns, as
-the manual has it.
+takes one argument. What each of them says: docs/subscription-language.md, Functions.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The dialect of `regex` is RE2's. A pattern is searched for, not matched whole; `.` matches a newline too; `^`
 and `$` mean the whole string's ends, unless the pattern itself says ``(?m)``. A wildcard matches the whole
-string; its `*` and `?` do not match a newline, a set does what it says. Source: Elvin semantics
-reference, section 3.3 and decisions.
+string; its `*` and `?` do not match a newline, a set does what it says (docs/subscription-language.md, Functions).
 
 Both are bounded: a pattern by its length, its compiled form by its memory, and all those of an expression
 together by about the same, for otherwise a text of 16 KB could hold on to 60 MB. Past the memory RE2 refuses

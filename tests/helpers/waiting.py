@@ -1,0 +1,25 @@
+"""Waiting for what must come, and no longer than it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 60.0
+POLL_S = 0.02
+
+
+async def until(true: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> float:
+    """Return after how many seconds it came true. Fails with `what` if it does not within the bound."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < within_s, f"not within {within_s:g} s: {what}"
+        await asyncio.sleep(POLL_S)
+    return time.monotonic() - began
+
+
+async def stands_still(task: asyncio.Task[object], for_s: float) -> bool:
+    """Tell whether the task neither ends nor fails for so long; return at once if it does."""
+    done, _ = await asyncio.wait((task,), timeout=for_s)
+    return not done

@@ -1,0 +1,200 @@
+"""What documents and comments name is there: rules, failures, files, commands, links."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ROOMS: list[str] = SETTINGS["tool"]["importlinter"]["root_packages"]
+FOLDERS = [*ROOMS, "bench", "docs", "tests"]
+FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
+PAGES = sorted(path for path in FILES if path.suffix == ".md")
+SOURCES = sorted(path for path in FILES if path.suffix in (".py", ".txt", ".lark"))
+RULES, FAILURES = ROOT / "docs/handover-rules.md", ROOT / "docs/failures.md"
+
+CITED_RULE = re.compile(r"\b[Rr]ules? (\d+)(?: to (\d+))?((?:(?:,| and) \d+)*)")
+CITED_FAILURE = re.compile(r"\bF(\d{1,2})\b")
+BLOCK, SPAN = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE), re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"[\w.-]*[\w./-]+(?:\.(?:py|md|txt|toml|lark)|/)")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def code_of(page: Path) -> Iterator[str]:
+    """Return what stands in a page as code, line by line or span by span."""
+    text = page.read_text()
+    for block in BLOCK.findall(text):
+        yield from (line for line in block.splitlines() if line.strip())
+    for span in SPAN.findall(BLOCK.sub("", text)):
+        yield " ".join(span.split())
+
+
+def cited_rules(text: str) -> set[int]:
+    found: set[int] = set()
+    for first, last, more in CITED_RULE.findall(text):
+        found |= {*range(int(first), int(last or first) + 1), *(int(each) for each in re.findall(r"\d+", more))}
+    return found
+
+
+def rows_of_failures() -> dict[int, str]:
+    """Return failure -> where it is shown."""
+    rows = [line.strip("| \n").split(" | ") for line in FAILURES.read_text().splitlines() if line.startswith("| F")]
+    assert all(len(row) == 4 for row in rows)
+    return {int(row[0][1:]): row[3] for row in rows}
+
+
+@cache
+def help_of(*words: str) -> str:
+    """Return what `waypost WORDS --help` prints; nothing if there is no such command."""
+    waypost = str(Path(sys.executable).with_name("waypost"))
+    done = subprocess.run([waypost, *words, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def calls() -> Iterator[list[str]]:
+    """Return every call of `waypost` that a page shows, as words."""
+    for page in PAGES:
+        for code in code_of(page):
+            line = code.removeprefix("$ ")
+            if re.match(r"waypost [a-z]", line):
+                yield line.partition("#")[0].split()[1:]
+
+
+# ---------------------------------------------------------------- rules and failures
+
+
+def test_the_rules_are_numbered_without_a_hole_and_name_where_they_live() -> None:
+    paragraphs = [part for part in RULES.read_text().split("\n\n") if part.startswith("**Rule ")]
+    assert [int(part.split()[1].rstrip(",")) for part in paragraphs] == list(range(1, len(paragraphs) + 1))
+    for part in paragraphs:
+        assert "Lives in" in part or "Lives\nin" in part, part.splitlines()[0]
+
+
+def test_every_rule_that_is_cited_is_written_down() -> None:
+    written = {int(each) for each in re.findall(r"^\*\*Rule (\d+)", RULES.read_text(), re.MULTILINE)}
+    cited = {name(path): cited_rules(path.read_text()) for path in SOURCES}
+    assert len([path for path, rules in cited.items() if rules]) > 10
+    assert {path: rules - written for path, rules in cited.items() if rules - written} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [("(handover rule 9)", {9}), ("rules 7 to 9", {7, 8, 9}), ("Rules 1, 2 and 5", {1, 2, 5}), ("rule by rule", set())],
+)
+def test_citations_are_understood(text: str, rules: set[int]) -> None:
+    assert cited_rules(text) == rules
+
+
+def test_every_failure_has_a_row_that_names_a_file_or_says_that_it_is_not_shown() -> None:
+    rows = rows_of_failures()
+    assert list(rows) == list(range(1, len(rows) + 1))
+    for number, shown in rows.items():
+        assert "`tests/" in shown or "not yet shown" in shown, f"F{number}"
+
+
+def test_every_failure_that_is_cited_is_written_down() -> None:
+    rows = rows_of_failures()
+    cited = {name(path): {int(each) for each in CITED_FAILURE.findall(path.read_text())} for path in SOURCES}
+    assert len([path for path, found in cited.items() if found]) > 10
+    assert {path: found - set(rows) for path, found in cited.items() if found - set(rows)} == {}
+
+
+def test_a_story_that_says_which_failure_it_shows_stands_in_that_row() -> None:
+    rows = rows_of_failures()
+    for story in sorted((ROOT / "tests/scenarios").glob("*.txt")):
+        for number in CITED_FAILURE.findall(story.read_text()):
+            assert name(story) in rows[int(number)], f"F{number} does not name {story.name}"
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    named = [each for code in code_of(page) for each in code.split() if PATH.fullmatch(each) and "SITE" not in each]
+    missing = [each for each in named if not any((at / each).exists() for at in (page.parent, ROOT))]
+    assert missing == []
+
+
+def test_every_page_that_a_source_names_exists() -> None:
+    named = {each for path in SOURCES for each in re.findall(r"docs/[\w/.-]+\.md", path.read_text())}
+    assert "docs/subscription-language.md" in named
+    assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_readme_of_a_room_names_every_file_of_the_room(room: str) -> None:
+    named = set(re.findall(r"[\w]+\.py|\w+/", " ".join(code_of(ROOT / room / "README.md"))))
+    files = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
+    folders = {f"{path.parent.name}/" for path in (ROOT / room).glob("*/__init__.py")}
+    assert files | folders
+    assert (files | folders) - named == set()
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {each for page in PAGES for code in code_of(page) for each in re.findall(r"\bmake ([a-z]+)", code)}
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_every_command_of_waypost_that_a_page_names_exists() -> None:
+    named = {call[0] for call in calls()}
+    assert {"serve", "sub", "pub", "match", "audit", "demo"} <= named
+    assert [command for command in sorted(named) if not help_of(command)] == []
+    assert not help_of("nosuch")
+
+
+def test_every_command_below_another_that_a_page_names_exists() -> None:
+    named = {call[1] for call in calls() if call[0] == "sessions"}
+    assert "ls" in named
+    assert [command for command in sorted(named) if not help_of("sessions", command)] == []
+
+
+def test_every_flag_of_waypost_that_a_page_names_exists() -> None:
+    named = {(call[0], word) for call in calls() for word in call if re.fullmatch(r"--[a-z-]+", word)}
+    assert ("serve", "--neighbours") in named
+    assert [(command, flag) for command, flag in sorted(named) if f"{flag} " not in help_of(command)] == []
+
+
+def test_every_module_that_a_page_runs_exists() -> None:
+    named = {each for page in PAGES for code in code_of(page) for each in re.findall(r"python -m ([\w.]+)", code)}
+    assert "handover" in named
+    for module in named:
+        found = importlib.util.find_spec(module)
+        assert found is not None, module
+        assert not found.submodule_search_locations or importlib.util.find_spec(f"{module}.__main__"), module
+
+
+# ---------------------------------------------------------------- links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_within_the_repository_resolves(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        place, _, heading = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        assert not heading or heading in headings(target), link
+
+
+def headings(page: Path) -> set[str]:
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in found}
