@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
+from waypost.checkpoint import Checkpoint, decode_checkpoint
+from waypost.errors import BadRecord
 from waypost.identity import Epoch, SessionId
-from waypost.records import Checkpoint, decode_checkpoint
 
 
 def checkpoint_key(session: SessionId, epoch: Epoch) -> bytes:
@@ -18,6 +20,14 @@ class _Entry:
     body: bytes = b""
     epochs: set[int] = field(default_factory=set)
     """The epochs of which the changelog still has a record."""
+
+
+def _rank(epoch: int, value: bytes) -> tuple[int, int]:
+    """One that cannot be read may be the highest of its epoch: better no session now than an older one (P5)."""
+    try:
+        return decode_checkpoint(value).rank
+    except BadRecord:
+        return (epoch, sys.maxsize)
 
 
 class CheckpointTable:
@@ -33,7 +43,7 @@ class CheckpointTable:
             entry.epochs.discard(int(epoch))
             return
         entry.epochs.add(int(epoch))
-        rank = decode_checkpoint(value).rank
+        rank = _rank(int(epoch), value)
         if rank > entry.rank:
             entry.rank, entry.body = rank, value
 

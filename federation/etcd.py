@@ -5,6 +5,7 @@
                                             which the end of the older life's lease does not touch
     <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
                                             revision, and revisions of etcd only ever ascend
+    <prefix>drain/<proxy>                   DrainRow, until it is taken back
     <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
                                             which is the event that tells of it
 
@@ -27,9 +28,12 @@ from urllib.parse import quote, unquote
 
 import aetcd
 from aetcd import rpc
+from pydantic import BaseModel
 
 from federation.ports import (
     Claimed,
+    DrainChanged,
+    DrainRow,
     LeaderChanged,
     Lease,
     OwnerChanged,
@@ -51,7 +55,7 @@ BACKOFF_S = (0.05, 1.0)
 ROWS_IN_ONE_READ = 10_000
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
-OWNER, LIFE, LEADER, SITE = "owner/", "life/", "leader/", "site/"
+OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
     # Is also how long one attempt to connect may take.
@@ -123,10 +127,15 @@ class EtcdRegistry:
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 granted = await (await self._client()).lease(ttl_s)
-        put = aetcd.transactions.Put(key, row.model_dump_json().encode(), lease=granted.id)
+        put = _put(key, row, granted.id)
         site = aetcd.transactions.Put(self._key(SITE, row.site), row.changelog.encode())
         await self._transact([], [put, site], [])
         return EtcdLease(self, int(granted.id), row, ttl_ms)
+
+    async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        key = self._key(DRAIN, proxy)
+        change = aetcd.transactions.Delete(key) if row is None else _put(key, row)
+        await self._transact([], [change], [])
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
         if not isinstance(lease, EtcdLease):
@@ -301,6 +310,8 @@ class _View:
                     state.proxies[proxy_row.proxy] = proxy_row
                 case LeaderChanged(link, str() as proxy, epoch):
                     state.leaders[link] = (proxy, epoch)
+                case DrainChanged(proxy, DrainRow() as drain):
+                    state.drains[proxy] = drain
                 case None:
                     _, site = self._split(row)
                     state.changelogs[SiteId(site)] = row.value.decode()
@@ -321,6 +332,8 @@ class _View:
             return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))
+        if kind == DRAIN:
+            return DrainChanged(ProxyId(name), DrainRow.model_validate_json(row.value))
         if kind == LIFE:
             return ProxyUp(ProxyRow.model_validate_json(row.value))
         epoch = self._epochs[name] = int(row.create_revision)
@@ -333,7 +346,13 @@ class _View:
         if kind == LIFE:
             proxy, _, incarnation = name.partition("/")
             return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
+        if kind == DRAIN:
+            return DrainChanged(ProxyId(name), None)
         return LeaderChanged(name, None, self._epochs.pop(name, 0))
+
+
+def _put(key: bytes, row: BaseModel, lease: int | None = None) -> Any:
+    return aetcd.transactions.Put(key, row.model_dump_json().encode(), lease=lease)
 
 
 async def _stream(client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float) -> AsyncGenerator[Any, None]:

@@ -27,19 +27,11 @@ from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.log_reader import Consumer, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch
+from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.errors import HistoryTruncated, Internal, LogUnavailable
 from waypost.identity import SessionId
 from waypost.limits import LOG_BATCH
-from waypost.records import (
-    Checkpoint,
-    Fact,
-    Record,
-    decode_fact,
-    decode_record,
-    encode_checkpoint,
-    encode_fact,
-    encode_record,
-)
+from waypost.records import Fact, Record, decode_fact, decode_record, encode_fact, encode_record
 
 START_S = 4.0
 APPEND_DEADLINE_S = 15.0

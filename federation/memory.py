@@ -18,6 +18,8 @@ from federation.bell import Bell
 from federation.ports import (
     Batch,
     Claimed,
+    DrainChanged,
+    DrainRow,
     LeaderChanged,
     Lease,
     OwnerChanged,
@@ -27,6 +29,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
+from waypost.checkpoint import Checkpoint
 from waypost.clock import Clock
 from waypost.errors import (
     HistoryTruncated,
@@ -37,7 +40,7 @@ from waypost.errors import (
 )
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_BATCH
-from waypost.records import Checkpoint, Fact, Record
+from waypost.records import Fact, Record
 
 
 class Fallible:
@@ -175,6 +178,7 @@ class _Rows:
     leaders: dict[str, _Leader] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     changelogs: dict[SiteId, str] = field(default_factory=dict)
+    drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
     terms: dict[int, _Term] = field(default_factory=dict)
     leases_granted: int = 0
 
@@ -219,6 +223,7 @@ class MemoryRegistryStorage(Fallible):
             proxies={proxy: life.row for (proxy, _), life in rows.lives.items()},
             leaders={link: (leader.proxy, leader.epoch) for link, leader in rows.leaders.items()},
             changelogs=dict(rows.changelogs),
+            drains=dict(rows.drains),
         )
 
 
@@ -276,6 +281,15 @@ class MemoryRegistry:
         self._storage.changes.append(ProxyUp(row))
         self._storage.answer()
         return lease
+
+    async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        rows = await self._begin()
+        if row is None:
+            rows.drains.pop(proxy, None)
+        else:
+            rows.drains[proxy] = row
+        self._storage.changes.append(DrainChanged(proxy, row))
+        self._storage.answer()
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
         if not isinstance(lease, MemoryLease):

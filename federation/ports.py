@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from waypost.checkpoint import Checkpoint
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Checkpoint, Fact, Record
+from waypost.records import Fact, Record
 
 Batch = list[tuple[int, Record]]
 """Records with their offsets, ascending."""
@@ -28,6 +29,8 @@ class SiteLog(Protocol):
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         """Append in this order and return the offsets, once the records survive a crash.
+
+        Nothing overtakes what failed: with it fails every append of this handle that was called before it failed.
 
         Raises:
             LogUnavailable: not known whether they were appended.
@@ -74,6 +77,15 @@ class ProxyRow(BaseModel):
     """Where the site's checkpoints can be read, for a proxy of another site."""
 
 
+class DrainRow(BaseModel):
+    """An operator wants a proxy emptied: its sessions go elsewhere, `rate` a second. It outlives the proxy's lives."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rate: float = Field(gt=0)
+    paused: bool = False
+
+
 class OwnerRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -117,6 +129,12 @@ class ProxyDown:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainChanged:
+    proxy: ProxyId
+    row: DrainRow | None
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderChanged:
     link: str
     proxy: ProxyId | None
@@ -132,9 +150,10 @@ class Reloaded:
     leaders: dict[str, tuple[ProxyId, int]]
     changelogs: dict[SiteId, str] = field(default_factory=dict)
     """Where the checkpoints of every site are that ever had a proxy: known without any of its proxies alive."""
+    drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
 
 
-RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged
+RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged | DrainChanged
 
 
 class Lease(Protocol):
@@ -181,6 +200,10 @@ class Registry(Protocol):
 
         A later incarnation replaces an earlier one.
         """
+        ...
+
+    async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """Want the proxy emptied, or no more."""
         ...
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:

@@ -47,6 +47,7 @@ from waypost.records import (
     Progress,
     Published,
     Record,
+    Unreadable,
 )
 
 
@@ -245,7 +246,7 @@ class SiteState:
             case Asked():
                 self.version += 1
                 return self._asked(offset, record)
-            case Closed():
+            case Closed() | Unreadable():
                 return []
 
     def _effective(self, record: Effective) -> list[Event]:
@@ -346,7 +347,7 @@ class SiteState:
                 del known[origin]
             if not known:
                 self.effective.pop(expression, None)
-        for expression in needed - wants.keys():
+        for expression in sorted(needed - wants.keys()):
             wants[expression] = offset
 
     # ------------------------------------------------------------ questions

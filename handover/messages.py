@@ -8,10 +8,10 @@ Frozen, Refused.
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import msgspec
 
+from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, SessionId
 
 
@@ -38,7 +38,7 @@ class Prepared(TransferMessage, tag="prepared", frozen=True):
     `stored`: the number of the last entry that they will bring, 0 if there is none.
     """
 
-    descriptor: dict[str, Any]
+    descriptor: Descriptor
     stored: int
 
 
@@ -89,7 +89,7 @@ class Frozen(TransferMessage, tag="frozen", frozen=True):
     `oldest`: entries with a lower number went to all receivers meanwhile.
     """
 
-    descriptor: dict[str, Any]
+    descriptor: Descriptor
     cut: dict[Origin, int]
     chunks: int
     oldest: int

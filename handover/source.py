@@ -55,6 +55,13 @@ class SendPrepared:
 
 
 @dataclass(frozen=True, slots=True)
+class CountStored:
+    """The target has all chunks up to this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SendChunks:
     """Send chunks as far as the window allows; on Retry, again from the first one not acknowledged."""
 
@@ -63,7 +70,7 @@ class SendChunks:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Stop delivering, storing and accepting for the session, durably known as frozen; take the cut."""
+    """Stop delivering, storing and accepting for the session; take the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ _S = SourceState
 
 TABLE: Table = {
     (_S.COPYING, Prepare): ((SendPrepared,), _S.COPYING),
-    (_S.COPYING, ChunkStored): ((SendChunks,), _S.COPYING),
+    (_S.COPYING, ChunkStored): ((CountStored, SendChunks), _S.COPYING),
     (_S.COPYING, Retry): ((SendChunks,), _S.COPYING),
     (_S.COPYING, Ready): ((), _S.WAITING),
     (_S.COPYING, Passed): ((), _S.COPYING),
@@ -102,7 +109,7 @@ TABLE: Table = {
     (_S.COPYING, OwnerUnchanged): ((), _S.COPYING),
     (_S.COPYING, OwnedByOther): ((Release,), _S.ENDED),
     (_S.WAITING, Prepare): ((), _S.WAITING),
-    (_S.WAITING, ChunkStored): ((), _S.WAITING),
+    (_S.WAITING, ChunkStored): ((CountStored,), _S.WAITING),
     (_S.WAITING, Ready): ((), _S.WAITING),
     (_S.WAITING, Retry): ((), _S.WAITING),
     (_S.WAITING, Passed): ((Freeze, SendFrozen), _S.FROZEN),
@@ -112,7 +119,7 @@ TABLE: Table = {
     (_S.WAITING, OwnerUnchanged): ((), _S.WAITING),
     (_S.WAITING, OwnedByOther): ((Release,), _S.ENDED),
     (_S.FROZEN, Prepare): ((), _S.FROZEN),
-    (_S.FROZEN, ChunkStored): ((), _S.FROZEN),
+    (_S.FROZEN, ChunkStored): ((CountStored,), _S.FROZEN),
     (_S.FROZEN, Ready): ((SendFrozen,), _S.FROZEN),
     (_S.FROZEN, Passed): ((), _S.FROZEN),
     (_S.FROZEN, Retry): ((SendFrozen,), _S.FROZEN),
@@ -180,6 +187,8 @@ class SourceTransfer(Machine):
             return Claim(self.owned, self.wanted)
         if kind is Thaw:
             return Thaw(self.wanted.epoch)
+        if kind is CountStored and isinstance(given, ChunkStored):
+            return CountStored(given.number)
         if kind is SendChunks:
             return SendChunks(again=isinstance(given, Retry))
         return super().effect(kind, given)

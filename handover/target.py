@@ -49,6 +49,11 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The source has frozen, and chunks of its copy are missing here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Staged:
     """The merged session is stored durably."""
 
@@ -67,10 +72,14 @@ class SendPrepare:
 class Install:
     """Set up the shadow: hold its expressions, close a gate for every origin."""
 
+    prepared: Prepared
+
 
 @dataclass(frozen=True, slots=True)
 class TakeChunk:
     """Take the chunk's entries if it is the next one; acknowledge all that came."""
+
+    chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,8 @@ class SendReady:
 @dataclass(frozen=True, slots=True)
 class Merge:
     """Make the session of the shadow, the chunks and the cut; store it, staged; answer Staged or StoreFailed."""
+
+    frozen: Frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +148,11 @@ TABLE: Table = _before_staging() | {
     (_T.READY, Chunk): ((TakeChunk,), _T.READY),
     (_T.READY, Complete): ((), _T.READY),
     (_T.READY, Retry): ((SendReady,), _T.READY),
+    (_T.READY, Incomplete): ((AcknowledgeChunks,), _T.READY),
     (_T.READY, Frozen): ((Merge,), _T.STAGING),
     (_T.STAGING, Prepared): ((), _T.STAGING),
     (_T.STAGING, Chunk): ((), _T.STAGING),
+    (_T.STAGING, Incomplete): ((), _T.STAGING),
     (_T.STAGING, Frozen): ((), _T.STAGING),
     (_T.STAGING, Refused): ((), _T.STAGING),
     (_T.STAGING, PeerGone): ((), _T.STAGING),
@@ -151,6 +164,7 @@ TABLE: Table = _before_staging() | {
     (_T.STAGING, Staged): ((Claim,), _T.COMMITTING),
     (_T.COMMITTING, Prepared): ((), _T.COMMITTING),
     (_T.COMMITTING, Chunk): ((), _T.COMMITTING),
+    (_T.COMMITTING, Incomplete): ((), _T.COMMITTING),
     (_T.COMMITTING, Frozen): ((), _T.COMMITTING),
     (_T.COMMITTING, Refused): ((), _T.COMMITTING),
     (_T.COMMITTING, PeerGone): ((), _T.COMMITTING),
@@ -197,4 +211,11 @@ class TargetTransfer(Machine):
     def effect(self, kind: type, given: object) -> object:
         if kind is Claim:
             return Claim(self.owned, self.wanted)
+        match given:
+            case Prepared() if kind is Install:
+                return Install(given)
+            case Chunk() if kind is TakeChunk:
+                return TakeChunk(given)
+            case Frozen() if kind is Merge:
+                return Merge(given)
         return super().effect(kind, given)

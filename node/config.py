@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
 from waypost.errors import BadConfiguration
-from waypost.limits import MAX_SESSION_ID_BYTES
+from waypost.limits import MAX_ID_LENGTH
 
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
@@ -52,10 +52,10 @@ class NodeConfig:
     """One proxy's configuration."""
 
     name: str = _setting(
-        "a", "Name of this proxy, unique in the federation.", _plain, min_length=1, max_length=MAX_SESSION_ID_BYTES
+        "a", "Name of this proxy, unique in the federation.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
     site: str = _setting(
-        "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_SESSION_ID_BYTES
+        "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
     neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _split)
     data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.")

@@ -36,12 +36,14 @@ from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from waypost.clock import Clock, SystemClock, full_jitter_ms
-from waypost.errors import Internal, Unreachable, WaypostError
+from waypost.errors import Internal, LogUnavailable, NameTaken, Refused, RegistryUnavailable, Unreachable, WaypostError
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
-from waypost.limits import APPENDS_UNDER_WAY
+from waypost.limits import APPENDS_UNDER_WAY, FACTS_WAITING
 from waypost.messages import ClientMessage
 
 log = structlog.get_logger("waypost")
+MARK_S = 10.0
+LOOK_S = 2.0
 
 
 class Connection:
@@ -93,7 +95,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._appends = 0
-        self._append_room = asyncio.Event()
+        self._room = asyncio.Event()
         self._foreign_changelogs: dict[str, Any] = {}
         self._facts: deque[effects.Attest] = deque()
         self._facts_due = asyncio.Event()
@@ -118,6 +120,9 @@ class Node:
                 group.create_task(self._watch(), name="watch")
                 group.create_task(self._live(), name="lease")
                 group.create_task(self._journal(), name="journal")
+                group.create_task(self._look_after_log(), name="log")
+        except* WaypostError as errors:
+            raise errors.exceptions[0] from None
         finally:
             await self._stop()
 
@@ -175,12 +180,17 @@ class Node:
     async def _patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
         """Do what needs a part that may not be there yet: say so, and try again with back-off."""
         attempt = 0
+        missing: set[str] = set()
         while True:
             try:
                 result = await action()
-                self.troubles.clear()
+                for each in missing:
+                    self._there(each)
                 return result
+            except Refused:
+                raise
             except WaypostError as error:
+                missing.add(error.field or part)
                 self._missing(error.field or part, error)
             attempt += 1
             await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
@@ -210,6 +220,16 @@ class Node:
             except Unreachable as error:
                 self._missing("log", error)
             await asyncio.sleep(0.2)
+
+    async def _look_after_log(self) -> None:
+        """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.parts.log.end()
+                self._there("log")
+            except Unreachable as error:
+                self._missing("log", error)
 
     async def _watch(self) -> None:
         while True:
@@ -243,7 +263,18 @@ class Node:
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
+            self._yield_to_a_later_life()
             self._life = new_incarnation()
+
+    def _yield_to_a_later_life(self) -> None:
+        """Raises NameTaken: another process runs under our name, and came after us."""
+        row = self._row(self.proxy)
+        if row is not None and row.incarnation != self._life:
+            raise NameTaken(
+                f"another process runs as proxy {self.proxy}, at {row.url}, and came after this one, which ends",
+                field="name",
+                hint="give every proxy a name of its own",
+            )
 
     async def _announce(self, life: Incarnation) -> Lease:
         row = ProxyRow(
@@ -287,10 +318,10 @@ class Node:
         self.drain()
 
     async def room(self) -> None:
-        """Wait while too much is on its way to the log: back-pressure on producers."""
-        while self._appends >= APPENDS_UNDER_WAY:
-            self._append_room.clear()
-            await self._append_room.wait()
+        """Wait while too much is on its way to log or journal: back-pressure on whoever sends."""
+        while self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING:
+            self._room.clear()
+            await self._room.wait()
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -316,6 +347,22 @@ class Node:
             self.peers.send(peer, await self.history.answer(wanted))
         except WaypostError as error:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
+
+    async def mark(self) -> int:
+        """Append a closing marker; return its offset once log and journal have it. Raises WaypostError."""
+        marked: asyncio.Future[int | WaypostError] = asyncio.get_running_loop().create_future()
+        self._engine.close_log(lambda answer: None if marked.done() else marked.set_result(answer))
+        self.drain()
+        async with asyncio.timeout(MARK_S):
+            answer = await marked
+        if isinstance(answer, WaypostError):
+            raise answer
+        return answer
+
+    @property
+    def unsettled(self) -> int:
+        """How much is not on record yet: sessions that do not have all below the last marker, facts to be written."""
+        return (self.engine.undrained if self.engine else 0) + len(self._facts)
 
     # ------------------------------------------------------------ who is there
 
@@ -389,24 +436,31 @@ class Node:
             log.error("a task failed", exc_info=task.exception())
 
     async def _append(self, effect: effects.Append) -> None:
-        answer: list[int] | WaypostError
         try:
-            answer = await self.parts.log.append(effect.records)
-        except WaypostError as error:
-            answer = error
-        self._appends -= 1
-        self._append_room.set()
+            answer = await self._or_error(self.parts.log.append(effect.records))
+        finally:
+            self._appends -= 1
+            self._room.set()
         effect.then(answer)
         self.drain()
 
     async def _ask(self, effect: Any) -> None:
-        """Perform an effect that is answered; every failure is an answer."""
-        try:
-            answer = await self._answer(effect)
-        except WaypostError as error:
-            answer = error
-        effect.then(answer)
+        """Perform an effect that is answered."""
+        effect.then(await self._or_error(self._answer(effect)))
         self.drain()
+
+    async def _or_error(self, work: Awaitable[Any]) -> Any:
+        """Return what comes of it; every failure is an answer, for somebody waits for one."""
+        try:
+            return await work
+        except Unreachable as error:
+            self._missing(_part_of(error), error)
+            return error
+        except WaypostError as error:
+            return error
+        except Exception as fault:
+            log.exception("a part failed in a way that it must not")
+            return Internal(f"{type(fault).__name__}: {fault}")
 
     async def _answer(self, effect: effects.Effect) -> Any:
         registry = self.parts.registry
@@ -475,4 +529,16 @@ class Node:
         for effect in taken:
             self._facts.popleft()
             effect.then(None)
+        self._room.set()
         self.drain()
+
+
+def _part_of(error: Unreachable) -> str:
+    """Return which part did not answer."""
+    match error:
+        case RegistryUnavailable():
+            return "registry"
+        case LogUnavailable():
+            return "log"
+        case _:
+            return error.field or "another site"

@@ -15,6 +15,7 @@ import uvloop
 
 from discovery.announce import Announcement, announce
 from node.config import NodeConfig
+from node.lock import take_name
 from node.node import Node
 from node.parts import open_parts
 from node.web import Server, make_server
@@ -28,6 +29,8 @@ log = structlog.get_logger("waypost")
 def set_up_logging(*, json: bool) -> None:
     """Write log lines to stderr, as JSON or for people."""
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
+    # What is not there we say ourselves, once; aiokafka says it some hundred times a second.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -125,4 +128,5 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
 
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:
     """Run one node in this process until SIGTERM or SIGINT."""
-    uvloop.run(_until_signal(config, started))
+    with take_name(config):
+        uvloop.run(_until_signal(config, started))

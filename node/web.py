@@ -18,9 +18,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from node.node import Connection, Node
 from node.peers import PeerHello, decode_peer_message
-from waypost.errors import BadMessage, Refused
+from waypost.errors import BadMessage, Refused, WaypostError
 from waypost.identity import ProxyId
-from waypost.limits import CONNECTION_QUEUE_BYTES, MAX_FRAME_BYTES
+from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
@@ -175,6 +175,7 @@ def _status(node: Node) -> dict[str, Any]:
         "frontier": engine.state.frontier if engine else {},
         "proxies": sorted(engine.context.proxies) if engine else [],
         "leading": node.leading,
+        "unsettled": node.unsettled,
         "sessions": len(engine.context.sessions) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
@@ -205,9 +206,10 @@ def make_app(node: Node) -> Starlette:
     async def marker(_: Request) -> Response:
         if node.engine is None:
             return JSONResponse({"v": 1, "error": "starting"}, 503)
-        node.engine.close_log()
-        node.drain()
-        return JSONResponse({"v": 1}, 202)
+        try:
+            return JSONResponse({"v": 1, "offset": await node.mark()})
+        except (WaypostError, TimeoutError) as error:
+            return JSONResponse({"v": 1, "error": str(error) or "no answer from log or journal"}, 503)
 
     return Starlette(
         routes=[
@@ -235,7 +237,7 @@ def make_server(node: Node, host: str) -> Server:
         make_app(node),
         host=host,
         ws="websockets-sansio",
-        ws_max_size=MAX_FRAME_BYTES,
+        ws_max_size=HARD_FRAME_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,

@@ -67,11 +67,14 @@ class Context:
 
     # ------------------------------------------------------------ the lease
 
+    @property
+    def fence_at_ms(self) -> int | None:
+        """When we must have stopped serving: before our lease can end; None: we have none."""
+        return None if self.lease_until_ms is None else self.lease_until_ms - self.settings.lease_margin_ms
+
     def may_serve(self) -> bool:
         """Tell whether our lease certainly holds: nobody else may act as if we were gone."""
-        if self.lease_until_ms is None:
-            return False
-        return self.clock.now_ms() < self.lease_until_ms - self.settings.lease_margin_ms
+        return self.fence_at_ms is not None and self.clock.now_ms() < self.fence_at_ms
 
     def alive(self, proxy: ProxyId) -> bool:
         return proxy in self.proxies
@@ -113,7 +116,7 @@ class Context:
         self._said[session] = said
 
         def then(answer: list[int] | WaypostError) -> None:
-            if isinstance(answer, WaypostError):
+            if isinstance(answer, WaypostError) or (not expressions and self._said.get(session) is said):
                 self.unsay(session)
 
         self.append(said, then)

@@ -24,6 +24,7 @@ class Coverage:
         self._checkpoint = checkpoint
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
+        """Sessions of which a promise may be due since it was last looked at."""
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -33,12 +34,23 @@ class Coverage:
         self._gated[session.id] = session
         self._unpromised[session.id] = session
 
+    def covered(self) -> None:
+        """The site covers more than before: look at all."""
+        self._unpromised = dict(self._context.sessions)
+        self.advance_all()
+
     def advance_all(self) -> None:
-        """Do what can be done now: after the log moved, and from time to time."""
+        """Do what can be done now."""
         for session in list(self._gated.values()):
             self.advance(session)
         for session in list(self._unpromised.values()):
             self.promise(session)
+
+    def next_deadline(self) -> int | None:
+        """Return when to try again what failed or is missing still; None: nothing is."""
+        if not self._gated and not self._unpromised:
+            return None
+        return self._context.clock.now_ms() + self._context.settings.retry_ms
 
     def advance(self, session: Session) -> None:
         """Open what can be opened, fetch what is missing."""
@@ -84,6 +96,7 @@ class Coverage:
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
         """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
         session.gates[origin].fetched(covered)
+        self._unpromised[session.id] = session
         for subscription in session.active():
             if origin not in subscription.promised:
                 subscription.floor[origin] = max(covered, subscription.floor.get(origin, NOTHING))
@@ -147,8 +160,8 @@ class Coverage:
 
     def promise(self, session: Session) -> None:
         """Say of every subscription from where on it is effective, as far as that is known, once per origin."""
+        self._unpromised.pop(session.id, None)
         if self._context.sessions.get(session.id) is not session:
-            self._unpromised.pop(session.id, None)
             return
         if session.role is not Role.SERVING or not self._context.may_serve():
             return
@@ -174,6 +187,7 @@ class Coverage:
             if error is not None:
                 for origin in fresh:
                     subscription.promised.pop(origin, None)
+                self._unpromised[session.id] = session
             elif self._context.serving(session.id) is session:
                 self._tell(session, subscription, fresh)
 

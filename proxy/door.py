@@ -10,17 +10,30 @@ from dataclasses import dataclass
 
 from proxy.context import Context
 from proxy.coverage import Coverage
-from proxy.effects import Append, Attest, Hangup, LoadEntries, Send
+from proxy.effects import Attest, Hangup, LoadEntries, Send
 from proxy.keeper import Keeper
 from proxy.ownership import Claims, taken
+from proxy.publishing import Publishing
 from proxy.session import Entry, Receiver, Role, Session, Subscription
 from proxy.transfers import Transfers
-from waypost.errors import BadMessage, Internal, LimitExceeded, NotServed, Refused, WaypostError
+from waypost.errors import (
+    BadMessage,
+    Internal,
+    LimitExceeded,
+    LogUnavailable,
+    NotFound,
+    NotServed,
+    Refused,
+    WaypostError,
+)
 from waypost.frontier import join
 from waypost.identity import Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
+    AboutPublish,
+    AboutSession,
+    AboutSubscription,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -41,8 +54,7 @@ from waypost.messages import (
     Wait,
     Welcome,
 )
-from waypost.notification import check_size, decode_body
-from waypost.records import Fact, Published
+from waypost.records import Fact
 from waypost.subscription import parse
 
 
@@ -74,6 +86,7 @@ class Door:
         self._coverage = coverage
         self._claims = claims
         self._transfers = transfers
+        self._publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
         self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe]]] = {}
@@ -88,6 +101,7 @@ class Door:
         connection = self.connections.pop(number, None)
         if connection:
             self._leave(connection)
+            self._publishing.disconnected(number)
 
     def _leave(self, connection: Connection) -> None:
         """The connection serves no session any more; the receiver keeps its place."""
@@ -105,6 +119,12 @@ class Door:
     def _say(self, connection: Connection, message: object) -> None:
         self._context.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
+    def _tell(self, number: int, message: Acknowledged) -> None:
+        self._context.emit(Send(number, message))
+
+    def _tell_failure(self, number: int, message: Publish, error: WaypostError) -> None:
+        self._context.emit(Send(number, _problem(error, message)))
+
     # ------------------------------------------------------------ messages
 
     def message(self, number: int, message: ClientMessage) -> None:
@@ -114,8 +134,8 @@ class Door:
             return
         try:
             self._take(connection, message)
-        except Refused as error:
-            self._say(connection, Problem(error.code, error.message, error.field, _about(message)))
+        except (Refused, LogUnavailable) as error:
+            self._say(connection, _problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
         if isinstance(message, Hello):
@@ -131,7 +151,7 @@ class Door:
             case Unsubscribe():
                 self._unsubscribe(connection, message)
             case Publish():
-                self._publish(connection, message)
+                self._publishing.take(connection.number, message)
             case Acknowledge():
                 self._acknowledge(connection, message)
             case Detach():
@@ -202,13 +222,15 @@ class Door:
         """The session cannot be had now; an empty reason: there is no such session."""
         self._deferred.pop(session, None)
         for connection in self._waiting.pop(session, []):
-            if connection.attach is None or connection.attach.session != session:
+            attach = connection.attach
+            if attach is None or attach.session != session:
                 continue
             connection.attach = None
             if reason:
                 self._say(connection, Wait(reason, self._context.settings.retry_ms))
             else:
-                self._say(connection, Problem("NOT_FOUND", f"there is no session {session}", "session", session))
+                missing = NotFound(f"there is no session {session}", field="session")
+                self._say(connection, _problem(missing, attach))
 
     def fenced(self) -> None:
         """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
@@ -221,13 +243,16 @@ class Door:
 
     def _detach(self, connection: Connection, message: Detach) -> None:
         session = self._context.sessions.get(connection.session) if connection.session else None
-        receiver = connection.receiver
+        receiver = self._receiver_of(connection)
         self._leave(connection)
-        if message.forget and session is not None and receiver in session.receivers:
-            del session.receivers[receiver]
-            self._context.attest("attached", session, receiver=receiver, reason="forgotten")
+        if session is None or receiver is None or session.role is not Role.SERVING:
+            return
+        receiver.had(message.frontier)
+        if message.forget:
+            del session.receivers[receiver.id]
+            self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
             session.remove_acknowledged()
-            self._context.dirty.add(session.id)
+        self._context.dirty.add(session.id)
 
     # ------------------------------------------------------------ subscriptions
 
@@ -235,7 +260,10 @@ class Door:
         """Return the session; None: it stands still, and the message waits until the registry has decided."""
         held = self._context.sessions.get(connection.session) if connection.session else None
         if held is not None and held.role is Role.FROZEN:
-            self._deferred.setdefault(held.id, []).append((connection, message))
+            deferred = self._deferred.setdefault(held.id, [])
+            if len(deferred) >= MAX_SUBSCRIPTIONS_PER_SESSION:
+                raise NotServed("too much is asked of a session that stands still; ask again")
+            deferred.append((connection, message))
             return None
         session = self._context.serving(connection.session) if connection.session else None
         if session is None:
@@ -305,7 +333,7 @@ class Door:
             if waits:
                 return
             if failure is not None:
-                self._say(connection, Problem(failure.code, failure.message, None, identity))
+                self._say(connection, _problem(failure, message))
                 return
             if self._context.serving(session.id) is not session or session.epoch != epoch:
                 # Written by an owner that may not be one any more: ask again of who is now.
@@ -327,32 +355,6 @@ class Door:
             if other is not None and other is not connection:
                 text = None if subscription is None else subscription.expression.text
                 self._say(other, SubscriptionChanged(identity, text))
-
-    # ------------------------------------------------------------ publishing
-
-    def _publish(self, connection: Connection, message: Publish) -> None:
-        """Append; acknowledged when the log has it. A retry is appended again: only the receiver's library can know."""
-        at_ms = self._context.clock.unix_ms()
-        records = []
-        for index, body in enumerate(message.bodies):
-            try:
-                check_size(body, len(decode_body(body)))
-            except Refused as error:
-                error.field = f"bodies[{index}]" + (f".{error.field}" if error.field else "")
-                raise
-            records.append(
-                Published(message.producer, message.incarnation, message.first + index, at_ms, body)  # type: ignore[arg-type]
-            )
-
-        def then(answer: list[int] | WaypostError) -> None:
-            if isinstance(answer, WaypostError):
-                self._say(connection, Problem(answer.code, answer.message, None, str(message.first)))
-                return
-            origin = self._context.state.origin
-            self._context.attest("acknowledged", origin=origin, offsets=answer)
-            self._say(connection, Acknowledged(message.first, origin, answer))
-
-        self._context.emit(Append(records, then))
 
     # ------------------------------------------------------------ delivering
 
@@ -457,13 +459,14 @@ class Door:
         return connection.session, receiver.id, receiver.incarnation
 
 
-def _about(message: ClientMessage) -> str | None:
+def _problem(error: WaypostError, message: ClientMessage) -> Problem:
+    """Return what answers the message that met the error."""
+    about: AboutSession | AboutSubscription | AboutPublish | None = None
     match message:
-        case Subscribe() | Unsubscribe():
-            return message.subscription
-        case Publish():
-            return str(message.first)
         case Attach():
-            return message.session
-        case _:
-            return None
+            about = AboutSession(message.session)
+        case Subscribe() | Unsubscribe():
+            about = AboutSubscription(SubscriptionId(message.subscription))
+        case Publish():
+            about = AboutPublish(message.first)
+    return Problem(error.code, error.message, error.field, about)

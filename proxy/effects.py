@@ -16,9 +16,10 @@ from federation.messages import CatchUp
 from federation.ports import Claimed
 from proxy.ports import StoreBatch
 from proxy.session import Entry
+from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Checkpoint, Fact, Forwarded, Record
+from waypost.records import Fact, Forwarded, Record
 
 Then = Callable[[Any], None]
 

@@ -10,6 +10,7 @@ After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` n
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from federation.ports import (
     Batch,
@@ -33,10 +34,15 @@ from proxy.ports import Restored, SavedSession
 from proxy.session import Role, Session, Stored
 from proxy.transfers import Transfers
 from waypost.clock import Clock
+from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import Closed, Dropped
+
+
+def _forget(_: object) -> None:
+    """Nobody waits for this answer."""
 
 
 class Engine:
@@ -99,8 +105,8 @@ class Engine:
         if role is Role.SHADOW:
             self.keeper.drop(saved.id)
             return
-        session = Session(saved.id, saved.epoch, Role.STAGED if role is Role.STAGED else Role.DORMANT)
-        session.orphan = role is Role.STAGED
+        staged = role in (Role.STAGED, Role.ORPHAN)
+        session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
         session.describe(saved.descriptor)
         session.first_number, session.next_number = saved.first_number, saved.next_number
         session.saved_number = saved.next_number - 1
@@ -131,7 +137,7 @@ class Engine:
         for session in touched.values():
             self.door.deliver(session)
         if covered:
-            self.coverage.advance_all()
+            self.coverage.covered()
         self.transfers.moved()
         self._after()
 
@@ -186,11 +192,28 @@ class Engine:
         for receiver in session.receivers.values():
             self.context.attest("drained", session, receiver=receiver.id, frontier=dict(frontier))
 
-    def close_log(self) -> None:
-        """Append a closing marker: what this proxy has read of the site log is complete up to here."""
+    def close_log(self, then: Callable[[int | WaypostError], None] = _forget) -> None:
+        """Append a closing marker: what this proxy has read of the site log is complete up to here.
+
+        The journal is marked with it. `then` is told the marker's offset, when log and journal have it.
+        """
         context = self.context
         writer = writer_of(context.proxy, context.incarnation)
-        context.append(Closed(writer, context.clock.unix_ms(), dict(self.state.frontier)))
+        closed = Closed(writer, context.clock.unix_ms(), dict(self.state.frontier))
+
+        def appended(answer: list[int] | WaypostError) -> None:
+            if isinstance(answer, WaypostError):
+                then(answer)
+                return
+            context.attest("marked")
+            context.once_attested(lambda: then(answer[0]))
+
+        context.append(closed, appended)
+
+    @property
+    def undrained(self) -> int:
+        """How many sessions here do not have all yet that is owed below the last closing marker."""
+        return len(self._undrained)
 
     def leave(self) -> None:
         """The process is about to end in good order: what is said from here on is the last."""
@@ -306,9 +329,14 @@ class Engine:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in milliseconds of our clock."""
-        deadlines = [self.keeper.next_deadline(), self.context.clock.now_ms() + self.context.settings.retry_ms]
-        transfer = self.transfers.next_deadline()
-        return min([*deadlines, *([transfer] if transfer is not None else [])])
+        deadlines = (
+            self.keeper.next_deadline(),
+            self.transfers.next_deadline(),
+            self.coverage.next_deadline(),
+            self.claims.next_deadline(),
+            self.context.fence_at_ms,
+        )
+        return min(each for each in deadlines if each is not None)
 
     def _after(self) -> None:
         """Deliver what opened gates set free."""

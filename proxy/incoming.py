@@ -44,7 +44,6 @@ class Incoming:
     stored: int = 0
     progress_ms: int = 0
     """When the shadow was installed, or the last chunk came."""
-    frozen: Frozen | None = None
 
 
 class Targets(Side[Incoming]):
@@ -89,18 +88,10 @@ class Targets(Side[Incoming]):
         if into is None or into.machine.transfer != message.transfer or into.machine.owned.proxy != sender:
             self._unknown_transfer(sender, message)
             return
-        if isinstance(message, Frozen) and into.machine.state is TargetState.READY:
-            if message.chunks != into.chunks or not _whole(into.shadow, message):
-                self._acknowledge(into)
-                return
-            into.frozen = message
-        if isinstance(message, Prepared) and into.shadow is None:
-            into.shadow = Session(message.session, into.machine.owned.epoch, Role.SHADOW)
-            into.shadow.describe(message.descriptor)
-            into.stored = message.stored
-        if isinstance(message, Chunk) and message.number == into.chunks + 1 and message.after == into.upto:
-            self._take_chunk(into, message)
-        self.feed(into, message)
+        if isinstance(message, Frozen) and not _whole(into, message):
+            self.feed(into, target.Incomplete())
+        else:
+            self.feed(into, message)
 
     def _unknown_transfer(self, sender: ProxyId, message: ToTarget) -> None:
         """A frozen source must know that nobody will take the session (handover rule 5)."""
@@ -138,7 +129,7 @@ class Targets(Side[Incoming]):
             if into.shadow is None:
                 continue
             if into.shadow.role is Role.STAGED:
-                into.shadow.orphan = True
+                into.shadow.become(Role.ORPHAN)
             else:
                 self._claims().drop(into.shadow)
 
@@ -155,14 +146,17 @@ class Targets(Side[Incoming]):
                     incarnation=incarnation,
                 )
                 self._say(one, prepare)
-            case target.Install():
-                self._install(one)
-            case target.TakeChunk() | target.AcknowledgeChunks():
+            case target.Install(prepared=prepared):
+                self._install(one, prepared)
+            case target.TakeChunk(chunk=chunk):
+                self._take_chunk(one, chunk)
+                self._acknowledge(one)
+            case target.AcknowledgeChunks():
                 self._acknowledge(one)
             case target.SendReady():
                 self._send_ready(one)
-            case target.Merge():
-                self._merge(one)
+            case target.Merge(frozen=frozen):
+                self._merge(one, frozen)
             case target.Adopt():
                 self._adopt(one)
             case target.SendAborted():
@@ -184,9 +178,11 @@ class Targets(Side[Incoming]):
     def _say(self, into: Incoming, message: ToSource) -> None:
         self._context.emit(SendPeer(into.machine.owned.proxy, message))
 
-    def _install(self, into: Incoming) -> None:
-        shadow, context = into.shadow, self._context
-        assert shadow is not None
+    def _install(self, into: Incoming, prepared: Prepared) -> None:
+        context = self._context
+        shadow = into.shadow = Session(prepared.session, into.machine.owned.epoch, Role.SHADOW)
+        shadow.describe(prepared.descriptor)
+        into.stored = prepared.stored
         into.progress_ms = context.clock.now_ms()
         shadow.close_gates(context.state.frontier, seen=None)
         context.sessions[shadow.id] = shadow
@@ -197,7 +193,9 @@ class Targets(Side[Incoming]):
     def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
         """Take the next chunk; one that is damaged is as good as lost, and will be sent again."""
         shadow = into.shadow
-        if shadow is None or chunk.checksum != checksum(chunk.entries):
+        if shadow is None or chunk.number != into.chunks + 1 or chunk.after != into.upto:
+            return
+        if chunk.checksum != checksum(chunk.entries):
             return
         into.chunks, into.upto = chunk.number, chunk.upto
         into.progress_ms = self._context.clock.now_ms()
@@ -218,10 +216,10 @@ class Targets(Side[Incoming]):
         transfer = into.machine
         self._say(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
 
-    def _merge(self, into: Incoming) -> None:
+    def _merge(self, into: Incoming, frozen: Frozen) -> None:
         """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
-        shadow, frozen, context = into.shadow, into.frozen, self._context
-        assert shadow is not None and frozen is not None
+        shadow, context = into.shadow, self._context
+        assert shadow is not None
         before = _interests(shadow)
         shadow.describe(frozen.descriptor)
         shadow.merge(frozen.cut, context.state.frontier, frozen.oldest, frozen.next_number)
@@ -255,11 +253,11 @@ class Targets(Side[Incoming]):
         self._unavailable(session, "the session could not be handed over yet")
 
 
-def _whole(shadow: Session | None, frozen: Frozen) -> bool:
+def _whole(into: Incoming, frozen: Frozen) -> bool:
     """Tell whether the shadow has every entry that is left at the cut."""
-    if shadow is None:
+    if into.shadow is None or frozen.chunks != into.chunks:
         return False
-    return frozen.oldest >= frozen.next_number or shadow.last_number == frozen.next_number - 1
+    return frozen.oldest >= frozen.next_number or into.shadow.last_number == frozen.next_number - 1
 
 
 def _interests(session: Session) -> set[tuple[str, str]]:

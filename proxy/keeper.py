@@ -13,10 +13,10 @@ from proxy.context import Context
 from proxy.effects import PutCheckpoint, Save
 from proxy.ports import SavedSession, SessionChange, StoreBatch
 from proxy.session import Role, Session
+from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
 from waypost.limits import STORE_BATCH
-from waypost.records import Checkpoint
 
 Done = Callable[[WaypostError | None], None]
 
@@ -122,9 +122,14 @@ class Keeper:
         """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
         self._serial += 1
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
-        self._checkpointed[session.id] = acknowledged
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
-        self._context.emit(PutCheckpoint(checkpoint, then))
+
+        def written(error: WaypostError | None) -> None:
+            if error is None and self._context.sessions.get(session.id) is session:
+                self._checkpointed[session.id] = acknowledged
+            then(error)
+
+        self._context.emit(PutCheckpoint(checkpoint, written))
 
     def _checkpoint_changed(self) -> None:
         for session in self._context.sessions.values():

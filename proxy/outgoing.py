@@ -13,7 +13,6 @@ from handover import machine, source
 from handover.messages import (
     Aborted,
     Chunk,
-    ChunkStored,
     Frozen,
     Prepare,
     Prepared,
@@ -116,8 +115,6 @@ class Sources(Side[Outgoing]):
                 refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
                 self._context.emit(SendPeer(sender, refusal))
             return
-        if isinstance(message, ChunkStored):
-            out.acknowledged = max(out.acknowledged, min(message.number, len(out.bounds)))
         self.feed(out, message)
 
     def cancel(self, session: SessionId) -> None:
@@ -158,7 +155,7 @@ class Sources(Side[Outgoing]):
             del self.running[identity]
             session = self._context.sessions.get(identity)
             if session and session.role is Role.FROZEN:
-                session.role = Role.DORMANT
+                session.become(Role.DORMANT)
 
     def _passed(self, out: Outgoing) -> bool:
         session = self._context.sessions[out.machine.session]
@@ -171,6 +168,8 @@ class Sources(Side[Outgoing]):
         match effect:
             case source.SendPrepared():
                 self._send_prepared(one)
+            case source.CountStored(number=number):
+                one.acknowledged = max(one.acknowledged, min(number, len(one.bounds)))
             case source.SendChunks(again=again):
                 self._send_chunks(one, again=again)
             case source.Freeze():

@@ -15,10 +15,10 @@ from proxy.coverage import Coverage
 from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send
 from proxy.keeper import Keeper
 from proxy.session import Role, Session
-from waypost.errors import WaypostError
+from waypost.checkpoint import Checkpoint
+from waypost.errors import ReceiverTaken, WaypostError
 from waypost.identity import Epoch, Origin, Ownership, SessionId
-from waypost.messages import Moved, Problem, Wait
-from waypost.records import Checkpoint
+from waypost.messages import AboutSession, Moved, Problem, Wait
 
 Asker = tuple[str, str]
 """The receiver that wants a session somewhere, and the name of its present life."""
@@ -180,7 +180,7 @@ class Claims:
         """Serve the session from now on; the registry names us at this epoch."""
         context = self._context
         session.epoch = epoch
-        session.role = Role.SERVING
+        session.become(Role.SERVING)
         session.remove_acknowledged()
         self._seeking.discard(session.id)
         context.sessions[session.id] = session
@@ -258,12 +258,12 @@ class Claims:
                 for receiver in session.receivers.values():
                     receiver.disconnect()
             if session.role is Role.SERVING:
-                session.role = Role.DORMANT
+                session.become(Role.DORMANT)
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """The registry's watch says who owns a session."""
         session = self._context.sessions.get(identity)
-        if session is None or current is None or session.role in (Role.SHADOW, Role.STAGED):
+        if session is None or current is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN):
             return
         if current.epoch > session.epoch and current.proxy != self._context.proxy:
             self.release(session, current)
@@ -275,6 +275,9 @@ class Claims:
             return
         self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
         self.sweep()
+
+    def next_deadline(self) -> int | None:
+        return self._sweep_at if self._context.may_serve() and self._context.watching else None
 
     def sweep(self) -> None:
         context = self._context
@@ -304,13 +307,13 @@ class Claims:
                 self.wake(session)
             elif current is not None and current.epoch > session.epoch:
                 self.release(session, current)
-        elif session.role is Role.STAGED and session.orphan:
+        elif session.role is Role.ORPHAN:
             self._settle_orphan(session, current)
 
     def _settle_orphan(self, session: Session, current: Ownership | None) -> None:
         """A staged copy whose transfer died with the process: ours if the row has its very epoch, else nothing."""
         if current == Ownership(self._context.proxy, session.epoch):
-            session.role, session.orphan = Role.DORMANT, False
+            session.become(Role.DORMANT)
             self.wake(session)
         elif current is not None:
             self.drop(session)
@@ -319,9 +322,8 @@ class Claims:
 
 def taken(session: SessionId, receiver: str) -> Problem:
     """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
-    return Problem(
-        "RECEIVER_TAKEN", f"receiver {receiver} of session {session} attached somewhere else", "receiver", session
-    )
+    text = f"receiver {receiver} of session {session} attached somewhere else"
+    return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))
 
 
 def _forget(_: object) -> None:

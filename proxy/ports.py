@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from proxy.session import Entry
+from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, SessionId
 
 
@@ -17,7 +18,7 @@ class SavedSession:
     id: SessionId
     epoch: Epoch
     role: str
-    descriptor: dict[str, Any]
+    descriptor: Descriptor
     first_number: int
     next_number: int
     gates: dict[Origin, int | None]

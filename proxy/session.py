@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import msgspec
 
 from handover.gate import Gate
+from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
+from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, QUEUE_IN_MEMORY, RECEIVER_WINDOW
@@ -42,6 +43,22 @@ class Role(Enum):
     SERVING = "serving"
     FROZEN = "frozen"
     """A source's, still at its cut; the registry decides what becomes of it."""
+    ORPHAN = "orphan"
+    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch."""
+
+
+CHANGES = {
+    (Role.SHADOW, Role.STAGED): "merge",
+    (Role.STAGED, Role.SERVING): "commit",
+    (Role.STAGED, Role.ORPHAN): "the transfer is gone",
+    (Role.ORPHAN, Role.DORMANT): "the row has its epoch",
+    (Role.DORMANT, Role.SERVING): "a new epoch was taken",
+    (Role.SERVING, Role.FROZEN): "freeze",
+    (Role.SERVING, Role.DORMANT): "the lease has ended",
+    (Role.FROZEN, Role.SERVING): "thaw",
+    (Role.FROZEN, Role.DORMANT): "the lease has ended",
+}
+"""All changes of a copy's role; there are no others."""
 
 
 # Looked up once: every notification of every session asks.
@@ -91,25 +108,25 @@ class Subscription:
             return False
         return self.end is None or offset <= self.end.get(origin, NOTHING)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "expression": self.expression.text,
-            "start": dict(self.start),
-            "floor": dict(self.floor),
-            "promised": dict(self.promised),
-            "end": None if self.end is None else dict(self.end),
-        }
+    def row(self) -> SubscriptionRow:
+        return SubscriptionRow(
+            self.id,
+            self.expression.text,
+            dict(self.start),
+            dict(self.floor),
+            dict(self.promised),
+            None if self.end is None else dict(self.end),
+        )
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Subscription:
+    def of(cls, row: SubscriptionRow) -> Subscription:
         return cls(
-            SubscriptionId(kept["id"]),
-            parse(kept["expression"]),
-            dict(kept["start"]),
-            dict(kept["floor"]),
-            dict(kept["promised"]),
-            None if kept["end"] is None else dict(kept["end"]),
+            row.id,
+            parse(row.expression),
+            dict(row.start),
+            dict(row.floor),
+            dict(row.promised),
+            None if row.end is None else dict(row.end),
         )
 
 
@@ -140,10 +157,14 @@ class Receiver:
     flights: deque[Flight] = field(default_factory=deque)
     fetching: bool = False
 
+    def had(self, frontier: Mapping[Origin, int]) -> None:
+        """Its application was given all up to here, also in the middle of a delivery."""
+        join(self.frontier, frontier)
+
     def connect(self, connection: int, incarnation: Incarnation, known: Mapping[Origin, int], window: int) -> None:
         self.connection = connection
         self.incarnation = incarnation
-        self.known = dict(known)
+        self.known = join(dict(known), self.frontier)
         self.window = window
         self.sent = self.acknowledged
         self.flights.clear()
@@ -185,9 +206,13 @@ class Session:
         """Entries up to this one are in the store."""
         self.waking = False
         """The claim of a new epoch is under way."""
-        self.orphan = False
-        """A staged copy whose transfer died with the process."""
         self._entries: list[Entry] = []
+
+    def become(self, role: Role) -> None:
+        """Change the role, as :data:`CHANGES` allows. Raises Internal."""
+        if (self.role, role) not in CHANGES:
+            raise Internal(f"session {self.id}: {self.role.value} never becomes {role.value}")
+        self.role = role
 
     # ------------------------------------------------------------ subscriptions
 
@@ -269,7 +294,7 @@ class Session:
         for origin in site:
             if origin not in self.gates:
                 self.gate(origin, cut[origin])
-        self.role = Role.FROZEN
+        self.become(Role.FROZEN)
         return cut
 
     def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
@@ -284,7 +309,7 @@ class Session:
         del self._entries[:gone]
         self.first_number, self.next_number = oldest, following
         self.saved_number = max(self.saved_number, oldest - 1)
-        self.role = Role.STAGED
+        self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
         self.gates.pop(origin).open(lambda _, item: self.accept(*item))
@@ -401,29 +426,23 @@ class Session:
 
     # ------------------------------------------------------------ what travels
 
-    def descriptor(self) -> dict[str, Any]:
+    def descriptor(self) -> Descriptor:
         """Return all that is not a stored notification; a copy, which later changes do not reach."""
-        return {
-            "v": 1,
-            "base": dict(self.base),
-            "subscriptions": [sub.to_dict() for sub in [*self.active(), *self.ended]],
-            "receivers": {
-                receiver.id: {"acknowledged": receiver.acknowledged, "frontier": dict(receiver.frontier)}
-                for receiver in self.receivers.values()
-            },
-        }
+        return Descriptor(
+            dict(self.base),
+            [sub.row() for sub in [*self.active(), *self.ended]],
+            {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
+        )
 
-    def describe(self, descriptor: Mapping[str, Any]) -> None:
+    def describe(self, descriptor: Descriptor) -> None:
         """Become what the descriptor says."""
-        self.base = dict(descriptor["base"])
-        listed = [Subscription.from_dict(kept) for kept in descriptor["subscriptions"]]
+        self.base = dict(descriptor.base)
+        listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]
         self.receivers = {
-            ReceiverId(identity): Receiver(
-                ReceiverId(identity), kept["acknowledged"], dict(kept["frontier"]), sent=kept["acknowledged"]
-            )
-            for identity, kept in descriptor["receivers"].items()
+            identity: Receiver(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged)
+            for identity, row in descriptor.receivers.items()
         }
 
     def renumber(self) -> None:

@@ -10,9 +10,12 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 from federation.embedded.database import DatabaseThread, write
 from proxy.ports import Restored, SavedSession, SessionChange, StoreBatch
 from proxy.session import Entry, Stored
+from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
@@ -84,7 +87,7 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
             saved.id,
             saved.epoch,
             saved.role,
-            json.dumps(saved.descriptor),
+            msgspec.json.encode(saved.descriptor).decode(),
             saved.first_number,
             saved.next_number,
             json.dumps(saved.gates),
@@ -132,7 +135,7 @@ def _load(connection: sqlite3.Connection) -> Restored | None:
             SessionId(identity),
             Epoch(epoch),
             role,
-            json.loads(descriptor),
+            _descriptor(identity, descriptor),
             first,
             following,
             {Origin(origin): seen for origin, seen in json.loads(gates).items()},
@@ -141,6 +144,13 @@ def _load(connection: sqlite3.Connection) -> Restored | None:
     ]
     position, acceptance, site_state = place
     return Restored(position, acceptance, site_state, sessions)
+
+
+def _descriptor(session: str, text: str) -> Descriptor:
+    try:
+        return msgspec.json.decode(text, type=Descriptor)
+    except msgspec.DecodeError as error:
+        raise StoreFailed(f"session {session} in the store cannot be read: {error}") from None
 
 
 def _entries(connection: sqlite3.Connection, session: SessionId, after: int, limit: int) -> list[Entry]:

@@ -9,13 +9,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
 from waypost.errors import BadNotification
 from waypost.identity import SiteId, origin_of
 from waypost.notification import INT64_MAX, Int64, Value, decode_body
-from waypost.records import Closed, Dropped, Forwarded, Published, Record, decode_record
+from waypost.records import Closed, Dropped, Forwarded, Published, Record, Unreadable, decode_record
 
 Row = tuple[Any, ...]
 Raw = tuple[str, int, int, bytes | None]
@@ -32,10 +30,9 @@ def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
 
 
 def _row(site: str, partition: int, position: int, data: bytes | None, names: tuple[str, ...]) -> Row:
-    try:
-        record = decode_record(data or b"")
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
-        return _unusable(site, position, f"the record does not decode: {error}")
+    record = decode_record(data)
+    if isinstance(record, Unreadable):
+        return _unusable(site, position, f"the record does not decode: {record.why}")
     if isinstance(record, Published | Forwarded) and record.sequence > INT64_MAX:
         return _unusable(site, position, "the sequence does not fit 64 bits")
     if isinstance(record, Published):

@@ -1,8 +1,8 @@
 """The journal as evidence: each fact once, and what is missing of it.
 
-Facts of a writer are numbered 1, 2, 3, ... and end with `closed`, so a repeat and a hole are both visible. A
-repeat is removed before anything is judged (D4). A hole makes the run's verdict unknown (A1), and so does a
-writer of which nothing says that it has ended.
+Facts of a writer are numbered 1, 2, 3, ... and end with `closed`, so a repeat and a hole are both visible; one that
+goes on says `marked` where it has written down all so far. A repeat is removed before anything is judged (D4). A hole
+makes the run's verdict unknown (A1), and so does a writer of which nothing says up to where it is complete.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ def holes(journal: DataFrame) -> DataFrame:
 
 
 def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
-    """Find the writers whose journal may have gone on: nothing says that they have ended.
+    """Find the writers whose journal may have gone on: nothing says that they ended, or how far they are complete.
 
-    A writer says so itself (`closed`), or somebody who knows does (`ended`, whose `proxy` names the writer), or
+    A writer says so itself (`closed`, `marked`), or somebody who knows does (`ended`, whose `proxy` names it), or
     a site log does: `dropped` has the `proxy` and `incarnation` whose lease ended, and a proxy puts on record
     what it promises before it promises it. Those that only attest what they received, receivers' libraries, do
     not close; up to where they had everything, `drained` says.
     """
-    done = of_kind(journal, "closed").select("writer")
+    done = journal.where(F.col("kind").isin("closed", "marked")).select("writer")
     done = done.unionByName(of_kind(journal, "ended").select(F.col("proxy").alias("writer")))
     done = done.unionByName(dropped.select(F.concat_ws("/", F.lit("proxy"), "proxy", "incarnation").alias("writer")))
     lives = journal.groupBy("writer").agg(
         F.max("number").alias("number"), F.max(F.col("kind") != "received").alias("is_to_close")
     )
     left = lives.where("is_to_close").join(done, on="writer", how="left_anti")
-    return findings(left, "A1", "nothing says that this writer has ended")
+    return findings(left, "A1", "nothing says that this writer has ended, or up to where it is complete")
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:

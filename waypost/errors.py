@@ -70,6 +70,19 @@ class NotServed(Refused):
     code = "NOT_SERVED"
 
 
+class ReceiverTaken(Refused):
+    """Another client attached under this receiver's name."""
+
+    code = "RECEIVER_TAKEN"
+
+
+class NameTaken(Refused):
+    """A proxy's name is in use by another process."""
+
+    code = "NAME_TAKEN"
+    exit_status = 1
+
+
 class UnexpectedInput(Refused):
     """A machine was given an input that its table does not list for its state. Nothing was changed."""
 
@@ -97,6 +110,12 @@ class RegistryUnavailable(Unreachable):
     code = "REGISTRY_UNAVAILABLE"
 
 
+class NoAnswer(Unreachable):
+    """What was asked for was not answered in time; it may have been done."""
+
+    code = "NO_ANSWER"
+
+
 class StoreFailed(WaypostError):
     """The local disk did not take a transaction; nothing of it was kept."""
 
@@ -113,5 +132,30 @@ class HistoryTruncated(WaypostError):
         self.first = first
 
 
+class BadRecord(WaypostError):
+    """What was written down cannot be read: it is damaged, or of a version that is not known here."""
+
+    code = "BAD_RECORD"
+
+
 class Internal(WaypostError):
     code = "INTERNAL"
+
+
+def from_wire(code: str, message: str, field: str | None = None) -> WaypostError:
+    """Return the error that was sent as these words; one of an unknown code is a plain refusal with that code."""
+    kind = _BY_CODE.get(code, Refused)
+    error = kind.__new__(kind)
+    WaypostError.__init__(error, message, field=field)
+    error.code = code
+    return error
+
+
+def _tree(kind: type[WaypostError]) -> dict[str, type[WaypostError]]:
+    found = {kind.code: kind}
+    for each in kind.__subclasses__():
+        found |= _tree(each)
+    return found
+
+
+_BY_CODE = _tree(WaypostError)

@@ -10,50 +10,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
-from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
+from waypost.identity import NOTHING, NotificationId, Origin
 from waypost.limits import RECENT_IDS
 
-
-class Frontier(Mapping[Origin, int]):
-    """An immutable frontier. An origin that is not named has been seen up to :data:`NOTHING`."""
-
-    __slots__ = ("_offsets",)
-
-    def __init__(self, offsets: Mapping[Origin, int] | None = None) -> None:
-        self._offsets: dict[Origin, int] = dict(offsets or {})
-
-    def __getitem__(self, origin: Origin) -> int:
-        return self._offsets.get(origin, NOTHING)
-
-    def __contains__(self, origin: object) -> bool:
-        return origin in self._offsets
-
-    def __iter__(self) -> Iterator[Origin]:
-        return iter(self._offsets)
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def __repr__(self) -> str:
-        inside = ", ".join(f"{origin}:{offset}" for origin, offset in sorted(self._offsets.items()))
-        return f"Frontier({inside})"
-
-    def covers(self, coordinate: Coordinate) -> bool:
-        return coordinate.offset <= self[coordinate.origin]
-
-    def joined(self, other: Mapping[Origin, int]) -> Frontier:
-        """Return the frontier that covers what either covers."""
-        return Frontier(join(dict(self._offsets), other))
-
-    def reaches(self, other: Mapping[Origin, int]) -> bool:
-        """Tell whether everything that `other` covers is covered here too."""
-        return all(self[origin] >= offset for origin, offset in other.items())
-
-    def to_dict(self) -> dict[Origin, int]:
-        return dict(self._offsets)
+Frontier = Mapping[Origin, int]
+"""An origin that is not named has been seen up to :data:`NOTHING`."""
 
 
-def join(into: dict[Origin, int], other: Mapping[Origin, int]) -> dict[Origin, int]:
+def join(into: dict[Origin, int], other: Frontier) -> dict[Origin, int]:
     """Raise `into`, in place, so that it covers `other` too; return it."""
     for origin, offset in other.items():
         if offset > into.get(origin, NOTHING):

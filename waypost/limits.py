@@ -12,10 +12,12 @@ MAX_EXPRESSION_DEPTH = 100
 MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
-MAX_SESSION_ID_BYTES = 256
+MAX_ID_LENGTH = 256
 
-# --- frames: a larger frame ends its connection, because what follows it cannot be trusted
+# --- frames: a larger one is refused by name and the connection goes on; one past the hard limit is not read at all,
+#     and ends its connection
 MAX_FRAME_BYTES = 8 * 1024 * 1024
+HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 
 # --- clients
 MAX_PUBLISH_BATCH = 1000
@@ -41,6 +43,8 @@ GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
+FACTS_WAITING = 50_000
+"""Facts on their way to the journal; past it a proxy reads no more from its clients."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 

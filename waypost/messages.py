@@ -9,7 +9,9 @@ connections is the frontier.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+import re
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -19,15 +21,15 @@ from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, Sit
 from waypost.limits import (
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,
+    MAX_ID_LENGTH,
     MAX_PUBLISH_BATCH,
-    MAX_SESSION_ID_BYTES,
     RECEIVER_WINDOW,
 )
 
 VERSION = 1
 _T = TypeVar("_T")
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_SESSION_ID_BYTES)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Serial = Annotated[int, Meta(ge=0)]
 
 
@@ -97,9 +99,13 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
 
 class Detach(_Message, tag="detach", frozen=True):
-    """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too."""
+    """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too.
+
+    `frontier`: what the application was given, in the middle of a delivery too.
+    """
 
     forget: bool = False
+    frontier: dict[Origin, int] = {}
 
 
 ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach
@@ -214,13 +220,25 @@ class Gap(_Message, tag="gap", frozen=True):
     reason: str
 
 
+class AboutSession(_Message, tag="session", frozen=True):
+    session: str
+
+
+class AboutSubscription(_Message, tag="subscription", frozen=True):
+    subscription: SubscriptionId
+
+
+class AboutPublish(_Message, tag="publish", frozen=True):
+    first: int
+
+
 class Problem(_Message, tag="problem", frozen=True):
-    """A refusal. `about` names what it answers: a subscription, or the first sequence of a publish."""
+    """A refusal. `about` names what it answers: an attach, a subscription, a publish; None: a frame that said none."""
 
     code: str
     message: str
     field: str | None = None
-    about: str | None = None
+    about: AboutSession | AboutSubscription | AboutPublish | None = None
 
 
 ProxyMessage = (
@@ -274,6 +292,21 @@ def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T
         return decoder.decode(frame)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `")
-        raise BadMessage(reason, field=path.rstrip("`") or None) from None
+        raise BadMessage(reason, field=_named(path.rstrip("`"), frame, decoder)) from None
     except msgspec.DecodeError as error:
         raise BadMessage(f"the frame is no MessagePack: {error}") from None
+
+
+def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> str | None:
+    """Return the path of a field by its name: messages travel as arrays, ``$[2]`` would say little."""
+    place = re.match(r"\$\[(\d+)\]", path)
+    if place is None:
+        return path or None
+    with suppress(msgspec.DecodeError, TypeError, IndexError):
+        tag = msgspec.msgpack.decode(frame)[0]
+        kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
+        fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()
+        number = int(place[1]) - 1
+        if 0 <= number < len(fields):
+            return fields[number] + path[place.end() :]
+    return path

@@ -130,10 +130,9 @@ def decode_body(body: bytes) -> dict[str, Value]:
         raise BadNotification(f"the body is no MessagePack map of attributes: {error}") from None
     for name, value in raw.items():
         kind = type(value)
-        if kind is str or kind is float:
-            if len(name) <= MAX_NAME_BYTES // 4:
-                continue
-        elif kind is int and INT32_MIN <= value <= INT32_MAX and len(name) <= MAX_NAME_BYTES // 4:
+        if len(name) <= MAX_NAME_BYTES // 4 and (
+            (kind is str and "\0" not in value) or kind is float or (kind is int and INT32_MIN <= value <= INT32_MAX)
+        ):
             continue
         raw[name] = _checked(name, value)
     return raw

@@ -9,11 +9,10 @@ Records of a link carry the epoch of the link's leader. After a record of a newe
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.errors import BadRecord
+from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 
 # ---------------------------------------------------------------- the site log
 
@@ -96,18 +95,29 @@ class Closed(msgspec.Struct, tag="closed", frozen=True, array_like=True):
     frontier: dict[Origin, int]
 
 
-Record = Published | Forwarded | Progress | Effective | Held | Dropped | Asked | Closed
+class Unreadable(msgspec.Struct, frozen=True):
+    """What stands in a log and is no record of this version: it means nothing, and stops nobody."""
+
+    why: str
+
+
+_Known = Published | Forwarded | Progress | Effective | Held | Dropped | Asked | Closed
+Record = _Known | Unreadable
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+_decoder: msgspec.msgpack.Decoder[_Known] = msgspec.msgpack.Decoder(_Known)
 
 
 def encode_record(record: Record) -> bytes:
     return _encoder.encode(record)
 
 
-def decode_record(data: bytes) -> Record:
-    return _decoder.decode(data)
+def decode_record(data: bytes | None) -> Record:
+    """Return the record, or Unreadable; never raises."""
+    try:
+        return _decoder.decode(data or b"")
+    except (msgspec.DecodeError, ValueError) as error:
+        return Unreadable(str(error))
 
 
 SITE_LOG_DDL = "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, record BLOB NOT NULL)"
@@ -168,36 +178,12 @@ def encode_fact(fact: Fact) -> bytes:
 
 
 def decode_fact(line: bytes) -> Fact:
-    return _fact_decoder.decode(line)
+    """Decode a line. Raises BadRecord."""
+    try:
+        return _fact_decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(f"a fact cannot be read: {error}") from None
 
 
 def fact_fields() -> tuple[str, ...]:
     return Fact.__struct_fields__
-
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A session as another proxy can rebuild it from: no payloads, those are in the site logs.
-
-    Readers take the highest (epoch, serial), never the last one written (handover rule 19).
-    """
-
-    session: SessionId
-    epoch: Epoch
-    serial: int
-    descriptor: dict[str, Any]
-    acknowledged: dict[Origin, int]
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        return (self.epoch, self.serial)
-
-
-_checkpoint_decoder = msgspec.json.Decoder(Checkpoint)
-
-
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return msgspec.json.encode(checkpoint)
-
-
-def decode_checkpoint(data: bytes) -> Checkpoint:
-    return _checkpoint_decoder.decode(data)

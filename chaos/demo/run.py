@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import waypost
 from chaos.checker import Tally, check
@@ -30,6 +31,7 @@ DOWN_S = 4.0
 RESTART_AFTER_S = 15.0
 """A proxy that somebody else ended and nobody started again by then is started again."""
 SETTLE_S = 90.0
+MARKED_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +222,22 @@ class Demo:
         for person in self._people:
             if person.session is not None:
                 await person.session.until_attested()
-        for proxy in self.cluster.proxies.values():
-            with contextlib.suppress(Unreachable):
-                await asyncio.to_thread(proxy.ask, "/v1/marker", post=True)
-        await asyncio.sleep(1.5)
+        await asyncio.gather(*(asyncio.to_thread(self._mark, proxy) for proxy in self.cluster.proxies.values()))
         return short <= 0
+
+    def _mark(self, proxy: ProxyProcess) -> None:
+        """Have a closing marker written, and wait until everything below it is on record. Also if started by hand."""
+        try:
+            marker = int(proxy.ask("/v1/marker", post=True)["offset"])
+            deadline = time.monotonic() + MARKED_S
+            while not _settled(proxy.ask("/v1/status"), marker):
+                if time.monotonic() > deadline:
+                    raise Unreachable(f"{proxy.name} did not put all on record within {MARKED_S:g} s")
+                time.sleep(0.05)
+        except Unreachable as error:
+            self._say(f"the audit will miss something: {error}")
+        if not proxy.process.running and proxy.listening:
+            self._say(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
 
     def _delivered(self) -> int:
         return sum(len(person.got) for person in self._people)
@@ -236,6 +249,10 @@ class Demo:
             self._progress.online = sum(person.session is not None for person in self._people)
             self._show(self._progress)
             await asyncio.sleep(0.5)
+
+
+def _settled(status: dict[str, Any], marker: int) -> bool:
+    return bool(status["position"] > marker and status["unsettled"] == 0)
 
 
 async def _until(when: float) -> None:

@@ -75,6 +75,9 @@ class Traveller:
     place: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
     session: waypost.Session | None = None
     proxy: str = ""
+    moving: bool = False
+    """On its way to a proxy at which it was not before."""
+    _url: str = ""
     _reader: asyncio.Task[None] | None = None
 
     @property
@@ -98,7 +101,9 @@ class Traveller:
         )
         await session.__aenter__()
         self.session = session
+        self.moving = url != self._url
         attached = await session.until_attached()
+        self._url, self.moving = url, False
         if before and attached.proxy != before:
             self.moves_ms.append((time.monotonic() - began) * 1000)
         self.proxy = attached.proxy

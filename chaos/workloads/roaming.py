@@ -92,6 +92,11 @@ class Roaming:
     def moves(self) -> int:
         return sum(len(client.moves_ms) for client in self.clients)
 
+    async def until_moving(self) -> None:
+        """Return while a client is on its way to another proxy: its session is being handed over, or about to be."""
+        while not any(client.moving for client in self.clients):
+            await asyncio.sleep(0.001)
+
     def _judge(self) -> Tally:
         subscriptions = {client.name: client.subscriptions for client in self.clients}
         got: dict[str, Counter[NotificationId]] = {client.name: client.got for client in self.clients}

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from federation.embedded.database import DatabaseThread, GroupCommit
+from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.errors import LogUnavailable
 from waypost.identity import SessionId
-from waypost.records import Checkpoint, decode_checkpoint, encode_checkpoint
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS checkpoints (session TEXT PRIMARY KEY, epoch INTEGER NOT NULL,"

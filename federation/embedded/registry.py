@@ -22,7 +22,7 @@ from typing import TypeVar
 from federation.bell import Bell
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import DatabaseThread, snapshot, write
-from federation.ports import Claimed, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
+from federation.ports import Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
@@ -97,6 +97,14 @@ class EmbeddedRegistry:
         now = self.now()
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms))
         return EmbeddedLease(self, number, ttl_ms)
+
+    async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        key = rows.DRAIN + proxy
+        if row is None:
+            await self.change(lambda c: rows.delete(c, key))
+        else:
+            text = row.model_dump_json()
+            await self.change(lambda c: rows.put(c, key, text))
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
         if not isinstance(lease, EmbeddedLease):
@@ -204,5 +212,9 @@ def _load(connection: sqlite3.Connection) -> Reloaded:
         # In the order of announcement: of several lives of a proxy the last one stays.
         proxies={row.proxy: row for row in proxies},
         leaders={link: (leader.proxy, leader.epoch) for link, leader in leaders.items()},
+        drains={
+            ProxyId(key.removeprefix(rows.DRAIN)): DrainRow.model_validate_json(value)
+            for key, value in rows.items(connection, rows.DRAIN)
+        },
         changelogs={SiteId(key.removeprefix(rows.SITE)): value for key, value in rows.items(connection, rows.SITE)},
     )

@@ -4,6 +4,7 @@ owner/<session>                 OwnerRow, for ever
 life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
                                 that the end of the older life's lease does not touch it
 leader/<link>                   LeaderRow, as long as its lease
+drain/<proxy>                   DrainRow, until it is taken back
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
 """
 
@@ -17,6 +18,8 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, ConfigDict
 
 from federation.ports import (
+    DrainChanged,
+    DrainRow,
     LeaderChanged,
     OwnerChanged,
     OwnerRow,
@@ -38,7 +41,7 @@ SCHEMA = (
     # Outlives the leaders, so that epochs go on ascending.
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
-OWNER, LIFE, LEADER, SITE = "owner/", "life/", "leader/", "site/"
+OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
 CHANGES_KEPT = 10_000
 PRUNE_EVERY = 1_000
 
@@ -93,6 +96,9 @@ def event_of(change: Change) -> RegistryEvent:
             return ProxyUp(ProxyRow.model_validate_json(change.value))
         proxy, _, incarnation = change.key.removeprefix(LIFE).partition("/")
         return ProxyDown(ProxyId(unquote(proxy)), Incarnation(incarnation))
+    if change.key.startswith(DRAIN):
+        row = DrainRow.model_validate_json(change.value) if change.value is not None else None
+        return DrainChanged(ProxyId(change.key.removeprefix(DRAIN)), row)
     leader = LeaderRow.model_validate_json(change.value or change.previous or "")
     return LeaderChanged(leader.link, leader.proxy if change.value is not None else None, leader.epoch)
 
@@ -122,6 +128,11 @@ def leaders(connection: sqlite3.Connection) -> Iterator[LeaderRow]:
 def put(connection: sqlite3.Connection, key: str, value: str, lease: int | None = None) -> None:
     revision = _log(connection, key, value)
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", (key, value, revision, lease))
+
+
+def delete(connection: sqlite3.Connection, key: str) -> None:
+    _log(connection, key, None)
+    connection.execute("DELETE FROM rows WHERE key = ?", (key,))
 
 
 def changes_kept(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -215,8 +226,7 @@ def end_lease(connection: sqlite3.Connection, lease: int) -> None:
     """Delete the lease and its rows: leaderships first, so that the end of the proxy comes last."""
     query = "SELECT key FROM rows WHERE lease = ? ORDER BY key LIKE ? DESC, revision"
     for (key,) in connection.execute(query, (lease, LEADER + "%")).fetchall():
-        _log(connection, key, None)
-        connection.execute("DELETE FROM rows WHERE key = ?", (key,))
+        delete(connection, key)
     connection.execute("DELETE FROM leases WHERE id = ?", (lease,))
 
 

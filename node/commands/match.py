@@ -19,9 +19,16 @@ def match_one(expression: str, notification: str, *, as_json: bool) -> None:
         result = _word(parse(expression).matches(notification_from_text(notification)))
     except SubscriptionError as error:
         if not as_json:
-            error.hint = f"{expression}\n      {' ' * error.offset}^"
+            error.hint = _marked(expression, error.offset)
         raise
     print(json.dumps({"v": 1, "result": result}) if as_json else result)
+
+
+def _marked(expression: str, offset: int) -> str:
+    """Return the line of the expression that holds the place, and a mark below it, to be printed behind "hint: "."""
+    begin = expression.rfind("\n", 0, offset) + 1
+    line = expression[begin:].split("\n", 1)[0]
+    return f"{line}\n      {' ' * (offset - begin)}^"
 
 
 def _word(result: bool | None) -> str:
@@ -42,6 +49,5 @@ def match_batch(source: str) -> None:
 
 def _match_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        if line.strip():
-            print(json.dumps(evaluate_line(line)), flush=False)
+        print(json.dumps(evaluate_line(line)), flush=False)
     sys.stdout.flush()

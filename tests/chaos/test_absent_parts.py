@@ -36,6 +36,7 @@ async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: 
         await _until(lambda: "registry" in _troubles(proxy), SERVE_S)
         await asyncio.to_thread(etcd.start)
         await _until(proxy.ready, SERVE_S)
+        assert _troubles(proxy) == {}
     finally:
         for part in (proxy, etcd, kafka):
             await asyncio.to_thread(part.stop)

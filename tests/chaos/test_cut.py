@@ -18,6 +18,8 @@ from chaos.workloads.roaming import Roaming
 
 SEED = 31
 ROUNDS = 4
+HANDOVER_S = 0.05
+"""About as long as a handover takes here: the cut falls somewhere inside."""
 NAMES = {"a1": "A", "a2": "A", "b1": "B"}
 
 
@@ -43,6 +45,8 @@ async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> T
     for _ in range(ROUNDS):
         await asyncio.sleep(chance.uniform(0.5, 1.5))
         cut = chance.choice(cuts)
+        await work.until_moving()
+        await asyncio.sleep(chance.uniform(0, HANDOVER_S))
         await cut.inject()
         await asyncio.sleep(chance.uniform(0.3, 1) * cut_s)
         await cut.heal()

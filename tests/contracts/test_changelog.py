@@ -7,12 +7,13 @@ import random
 
 from federation.ports import Changelog
 from tests.contracts.benches import Bench
-from waypost.identity import Epoch, Origin, SessionId
-from waypost.records import Checkpoint
+from waypost.checkpoint import Checkpoint, Descriptor, SubscriptionRow
+from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
 
 def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
-    descriptor = {"subscriptions": [{"id": "s1", "expression": 'x == "ü"', "floor": {"north/0": serial}}]}
+    floor = {Origin("north/0"): serial}
+    descriptor = Descriptor({}, [SubscriptionRow(SubscriptionId("s1"), 'x == "ü"', {}, floor, {})])
     return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})
 
 
@@ -28,8 +29,11 @@ async def test_a_checkpoint_comes_back_as_it_was_at_any_handle(changelogs: Bench
     assert await reader.latest(SessionId("s|1/é")) == written
 
 
-async def test_nothing_to_put_is_nothing(changelogs: Bench[Changelog]) -> None:
-    await (await changelogs.open()).put([])
+async def test_nothing_to_put_changes_nothing(changelogs: Bench[Changelog]) -> None:
+    changelog = await changelogs.open()
+    await changelog.put([checkpoint("s", 1, 1)])
+    await changelog.put([])
+    assert await changelog.latest(SessionId("s")) == checkpoint("s", 1, 1)
 
 
 async def test_a_later_serial_wins(changelogs: Bench[Changelog]) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from federation.ports import (
+    DrainChanged,
+    DrainRow,
     LeaderChanged,
     OwnerChanged,
     ProxyDown,
@@ -300,6 +302,21 @@ async def test_a_leader_leads_no_longer_than_its_lease(registries: Registries) -
         assert successor is not None and successor > epoch
         await observer.until_seen(LeaderChanged("link", P2, successor))
         assert observer.leaders == {"link": (P2, successor)}
+
+
+# ---------------------------------------------------------------- drains
+
+
+async def test_that_a_proxy_is_to_be_emptied_is_told_to_all_and_outlives_it(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    async with watching(other) as observer:
+        await one.drain(P1, DrainRow(rate=5))
+        await one.drain(P1, DrainRow(rate=5, paused=True))
+        await observer.until_seen(DrainChanged(P1, DrainRow(rate=5, paused=True)))
+        async with watching(await registries.open()) as late:
+            assert late.events == [Reloaded({}, {}, {}, {}, {P1: DrainRow(rate=5, paused=True)})]
+        await other.drain(P1, None)
+        await observer.until_seen(DrainChanged(P1, None))
 
 
 # ---------------------------------------------------------------- the watch

@@ -14,9 +14,10 @@ from chaos.servers.process import free_port
 from federation import kafka as adapter
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 from tests.servers import FaultyPath
+from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable
 from waypost.identity import Epoch, Incarnation, SessionId
-from waypost.records import Checkpoint, Published
+from waypost.records import Published
 
 PATIENCE_S = 60
 
@@ -117,7 +118,7 @@ async def test_a_changelog_keeps_a_record_for_each_session_and_epoch_and_deletes
     await changelog.start()
     session = SessionId("s|1")
     for epoch in (1, 2, 3):
-        await changelog.put([Checkpoint(session, Epoch(epoch), 1, {}, {})])
+        await changelog.put([Checkpoint(session, Epoch(epoch), 1, Descriptor(), {})])
         await changelog.latest(session)
     messages = await changelog._reader.read(0, 100)
     written = [(message.key, message.value is not None) for message in messages]

@@ -12,6 +12,7 @@ from handover import machine, source, target
 from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused
 from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
+from waypost.checkpoint import Descriptor
 from waypost.errors import UnexpectedInput
 from waypost.identity import Epoch, Ownership, ProxyId, SessionId
 
@@ -131,9 +132,9 @@ class Pair:
 
 
 SAID: dict[type, object] = {
-    source.SendPrepared: Prepared(*NAMED, {}, 0),
+    source.SendPrepared: Prepared(*NAMED, Descriptor(), 0),
     source.SendChunks: Chunk(*NAMED, 1, None, 0, [], 0),
-    source.SendFrozen: Frozen(*NAMED, {}, {}, 1, 1, 1),
+    source.SendFrozen: Frozen(*NAMED, Descriptor(), {}, 1, 1, 1),
     target.SendPrepare: Prepare(*NAMED),
     target.TakeChunk: ChunkStored(*NAMED, 1),
     target.AcknowledgeChunks: ChunkStored(*NAMED, 1),

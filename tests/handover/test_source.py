@@ -24,6 +24,7 @@ from handover.machine import (
 from handover.messages import Aborted, ChunkStored, Prepare, Ready
 from handover.source import (
     TABLE,
+    CountStored,
     Forget,
     Freeze,
     Passed,
@@ -74,7 +75,7 @@ def source(state: SourceState = SourceState.COPYING) -> SourceTransfer:
 def test_the_way_of_a_handover_that_succeeds() -> None:
     machine = source()
     assert machine.step(INPUTS[Prepare], 0) == [SendPrepared()]
-    assert machine.step(INPUTS[ChunkStored], 1) == [SendChunks(again=False)]
+    assert machine.step(INPUTS[ChunkStored], 1) == [CountStored(1), SendChunks(again=False)]
     assert machine.step(READY, 2) == []
     assert machine.coverage == {"A/0": 5}
     assert machine.step(Passed(), 3) == FREEZING

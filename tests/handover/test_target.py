@@ -27,6 +27,7 @@ from handover.target import (
     Complete,
     Discard,
     FailOver,
+    Incomplete,
     Install,
     Merge,
     SendAborted,
@@ -38,6 +39,7 @@ from handover.target import (
     TargetState,
     TargetTransfer,
 )
+from waypost.checkpoint import Descriptor
 from waypost.errors import UnexpectedInput
 from waypost.identity import Epoch, Ownership, ProxyId, SessionId
 
@@ -46,12 +48,16 @@ SESSION = SessionId("session")
 OWNED = Ownership(S, Epoch(7))
 TIMING = Timing()
 NAMED = (SESSION, "t-1", Epoch(7))
+PREPARED = Prepared(*NAMED, Descriptor(), 0)
+CHUNK = Chunk(*NAMED, 1, None, 0, [], 0)
+FROZEN = Frozen(*NAMED, Descriptor(), {}, 0, 1, 1)
 INPUTS: dict[type, object] = {
     type(each): each
     for each in (
-        Prepared(*NAMED, {}, 0),
-        Chunk(*NAMED, 1, None, 0, [], 0),
-        Frozen(*NAMED, {}, {}, 0, 1, 1),
+        PREPARED,
+        CHUNK,
+        FROZEN,
+        Incomplete(),
         Refused(*NAMED, "no"),
         Complete(),
         Staged(),
@@ -79,10 +85,10 @@ def target(state: TargetState = TargetState.PREPARING) -> TargetTransfer:
 def test_the_way_of_a_handover_that_succeeds() -> None:
     machine = target()
     assert machine.begin() == [SendPrepare()]
-    assert machine.step(INPUTS[Prepared], 0) == [Install()]
-    assert machine.step(INPUTS[Chunk], 1) == [TakeChunk()]
+    assert machine.step(INPUTS[Prepared], 0) == [Install(PREPARED)]
+    assert machine.step(INPUTS[Chunk], 1) == [TakeChunk(CHUNK)]
     assert machine.step(Complete(), 2) == [SendReady()]
-    assert machine.step(INPUTS[Frozen], 3) == [Merge()]
+    assert machine.step(INPUTS[Frozen], 3) == [Merge(FROZEN)]
     assert machine.step(Staged(), 4) == [CLAIM]
     assert machine.step(OwnedByUs(), 5) == [Adopt()]
     assert machine.over

@@ -19,8 +19,9 @@ from federation.ports import (
 )
 from proxy.ports import Restored, SavedSession, StoreBatch
 from proxy.session import Entry
+from waypost.checkpoint import Checkpoint
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Checkpoint, Record, decode_record, encode_record
+from waypost.records import Record, decode_record, encode_record
 
 
 class PlainLog:

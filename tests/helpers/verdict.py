@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from proxy.session import Role
-from waypost.identity import NOTHING, Coordinate
+from waypost.identity import NOTHING, Coordinate, NotificationId
 from waypost.notification import Notification
+from waypost.records import Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ def verdict(world: World) -> list[str]:
     """Return what is wrong; nothing: all is well."""
     wrong = list(dict.fromkeys(world.wrongs))
     wrong += _owned_once(world)
+    retried = _retried(world)
     for client in world.clients.values():
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
         if client.machine.publish_room != 4000:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
-            wrong += _one_side(world, client) + _live(client) + _owed(world, client) + _given(client)
+            wrong += _one_side(world, client) + _live(client) + _owed(world, client) + _given(client, retried)
     return wrong
 
 
@@ -117,15 +119,34 @@ def _end(world: World, client: Client, subscription: str, coordinate: Coordinate
     return min(ends, default=NOTHING)
 
 
-def _given(client: Client) -> list[str]:
+def _retried(world: World) -> set[NotificationId]:
+    """The ids that stand in the logs more than once."""
+    times = Counter(
+        NotificationId(record.producer, record.incarnation, record.sequence)
+        for log in world.logs.values()
+        for _, record in log.read(0, len(log))
+        if isinstance(record, Published)
+    )
+    return {identity for identity, n in times.items() if n > 1}
+
+
+def _given(client: Client, retried: set[NotificationId]) -> list[str]:
+    """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3)."""
     wrong = []
     ids = Counter(identity for identity, _, _ in client.given)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[str, int] = {}
-    for _, (origin, offset), number in client.given:
+    sequences: dict[tuple[str, str, str], int] = {}
+    for (producer, incarnation, sequence), (origin, offset), number in client.given:
         if offset <= last.get(origin, NOTHING):
             wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin]}")
         last[origin] = offset
+        if NotificationId(producer, incarnation, sequence) in retried:
+            continue
+        life = (producer, incarnation, origin)
+        if sequence < sequences.get(life, -1):
+            wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")
+        sequences[life] = sequence
         if not any(parse(each).matches(Notification({"n": number})) for each in client.asked.values()):
             wrong.append(f"PHANTOM {client.name} was given {number}")
     return wrong

@@ -9,6 +9,7 @@ from proxy import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.messages import (
+    AboutPublish,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -31,6 +32,7 @@ from waypost.messages import (
     encode_message,
 )
 from waypost.notification import Notification
+from waypost.records import Published
 
 
 def body(number: int) -> bytes:
@@ -109,7 +111,22 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     append.then(LogUnavailable("gone"))
     alone.settle()
     problems = [each for each in alone.heard() if isinstance(each, Problem)]
-    assert [(each.code, each.about) for each in problems] == [("LOG_UNAVAILABLE", "5")]
+    assert [(each.code, each.about) for each in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
+
+
+def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> None:
+    alone = Alone()
+    alone.engine.client_connected(1)
+    alone.engine.client_message(1, Hello(1, "c"))
+    alone.engine.client_message(1, Publish("p", "i", 5, [body(1)]))
+    (append,) = [each for each in alone.engine.take_effects() if isinstance(each, effects.Append)]
+    append.then(LogUnavailable("gone"))
+    alone.says(1, Publish("p", "i", 6, [body(2)]))
+    alone.says(1, Publish("other", "i", 6, [body(3)]))
+    alone.says(1, Publish("p", "i", 5, [body(1)]))
+    alone.says(1, Publish("p", "i", 6, [body(2)]))
+    said = [(record.producer, record.sequence) for record in alone.log if isinstance(record, Published)]
+    assert said == [("other", 6), ("p", 5), ("p", 6)]
 
 
 def test_nothing_is_subscribed_before_store_and_changelog_have_it() -> None:

@@ -11,17 +11,16 @@ from proxy import effects
 from proxy.ports import Restored, SavedSession
 from proxy.session import Role
 from tests.helpers.alone import SESSION, Alone, owner
+from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import RegistryUnavailable
 from waypost.identity import ProxyId, SiteId
 from waypost.messages import Attached, BecameEffective, Moved, Wait
-from waypost.records import Checkpoint
 
 
 def disk(role: Role, epoch: int) -> Restored:
     """A disk with one session."""
     state = SiteState(SiteId("A"))
-    descriptor = {"v": 1, "base": {}, "subscriptions": {}, "receivers": {}}
-    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, descriptor, 1, 1, {})
+    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, Descriptor(), 1, 1, {})
     return Restored(0, state.acceptance.snapshot(), state.snapshot(), [saved])
 
 
@@ -66,7 +65,7 @@ def test_a_dormant_session_that_got_no_answer_is_tried_again() -> None:
 
 def test_a_staged_copy_of_the_very_epoch_is_ours() -> None:
     alone = Alone(disk(Role.STAGED, 4))
-    assert role(alone) is Role.STAGED
+    assert role(alone) is Role.ORPHAN
     alone.reload({SESSION: owner("me", 4)})
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert role(alone) is Role.SERVING
@@ -93,8 +92,7 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     alone = Alone()
     alone.reload({SESSION: owner("me", 4)})
     alone.answer(effects.ReadRow, owner("me", 4))
-    descriptor = {"v": 1, "base": {}, "subscriptions": {}, "receivers": {}}
-    checkpoint = Checkpoint(SESSION, owner("me", 4).epoch, 1, descriptor, {})
+    checkpoint = Checkpoint(SESSION, owner("me", 4).epoch, 1, Descriptor(), {})
     alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert (role(alone), epoch(alone)) == (Role.SERVING, 5)

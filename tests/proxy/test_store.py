@@ -11,6 +11,7 @@ import pytest
 from proxy.ports import SavedSession, SessionChange, StoreBatch
 from proxy.session import Entry, Stored
 from proxy.store import SqliteSessionStore
+from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
@@ -43,7 +44,9 @@ def entry(number: int, offset: int | None = None) -> Entry:
 
 def change(session: SessionId, first: int, *entries: Entry, fresh: bool = False) -> SessionChange:
     following = entries[-1][0] + 1 if entries else first
-    saved = SavedSession(session, Epoch(1), "serving", {"v": 1}, first, following, {A: 3, Origin("B/0"): None})
+    saved = SavedSession(
+        session, Epoch(1), "serving", Descriptor({A: 1}), first, following, {A: 3, Origin("B/0"): None}
+    )
     return SessionChange(saved, entries, fresh)
 
 

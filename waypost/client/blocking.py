@@ -49,8 +49,10 @@ class Session:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *problem: Any) -> None:
+        if self._thread.is_alive():
+            self._call(self._session.__aexit__(*problem))
+            self._end()
 
     def __iter__(self) -> Iterator[Received]:
         while True:
@@ -83,6 +85,9 @@ class Session:
     @property
     def state(self) -> ReceiverState:
         return self._session.state
+
+    def acknowledge(self) -> None:
+        self._loop.call_soon_threadsafe(self._session.acknowledge)
 
     def close(self, *, forget: bool = False) -> None:
         if self._thread.is_alive():

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from waypost.batches import batches
-from waypost.errors import WaypostError
-from waypost.frontier import RecentIds
+from waypost.errors import LogUnavailable, NotServed, WaypostError, from_wire
+from waypost.frontier import RecentIds, join
 from waypost.identity import (
     NOTHING,
     Coordinate,
@@ -41,6 +41,9 @@ from waypost.identity import (
 from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
+    AboutPublish,
+    AboutSession,
+    AboutSubscription,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -68,7 +71,7 @@ from waypost.messages import (
 
 @dataclass(slots=True)
 class ReceiverState:
-    """A receiver's place, as it outlives connections; keep it, and nothing is given twice."""
+    """What a receiver's application has by its own word; keep it, and nothing is given twice or passed over."""
 
     frontier: dict[Origin, int] = field(default_factory=dict)
     recent: RecentIds = field(default_factory=RecentIds)
@@ -132,27 +135,22 @@ Told = (
     | BecameEffective
     | SubscriptionChanged
     | Gap
+    | Problem
     | Welcome
 )
 
 
-class Refused(WaypostError):
-    """A refusal that came over the wire, with its own code."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message, field=problem.field)
-        self.code = problem.code
-        self.exit_status = 5 if problem.code == "NOT_FOUND" else 2
-
-
 @dataclass(slots=True)
 class _Batch:
-    """One delivery in the inbox: its entries, how far they were taken, and what to acknowledge then."""
+    """One delivery in the inbox: which of its entries are no repeats; how many of those were given to the application,
+    how many it has by its own word, and how many were attested."""
 
-    connection: int
     deliver: Deliver
+    proxy: ProxyId
     fresh: list[int]
-    taken: int = 0
+    given: int = 0
+    had: int = 0
+    attested: int = 0
 
 
 class ClientMachine:
@@ -183,11 +181,16 @@ class ClientMachine:
         self.attached = False
         self._create = create
         self._window = window
-        self._connection = 0
-        self._proxy_of_epoch: dict[int, ProxyId] = {}
+        self._connected = False
+        self._greeted = False
+        """The proxy of this connection has let us in."""
         self._out: list[msgspec.Struct] = []
         self._told: list[Told] = []
         self._inbox: deque[_Batch] = deque()
+        self._taken_in: dict[Origin, int] = {}
+        """The frontier of what came since the last attach; the state's is that of what was given."""
+        self._ids_in: set[NotificationId] = set()
+        """Of what is in the inbox."""
         self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
         self._producer = name
         self._producer_life = new_incarnation()
@@ -213,18 +216,26 @@ class ClientMachine:
 
     def connected(self) -> None:
         """A new connection stands: say who we are, and all that was never answered."""
-        self._connection += 1
-        self.attached = False
+        self._greeted = False
         self._out = [Hello(VERSION, self.name)]
-        for first, bodies in self._in_flight:
-            self._out.append(Publish(self._producer, self._producer_life, first, bodies))
+        self._connected = True
+        self._send_in_flight()
         self.attach()
         self.flush()
 
+    def _send_in_flight(self) -> None:
+        for first, bodies in self._in_flight:
+            self._out.append(Publish(self._producer, self._producer_life, first, bodies))
+
     def attach(self) -> None:
-        """Ask for the session, on the connection that stands."""
+        """Ask for the session, on the connection that stands. What was not given yet will be delivered again."""
+        self.attached = False
         if self.session is not None:
+            self.settle()
+            self._inbox.clear()
+            self._ids_in.clear()
             state = self.state
+            self._taken_in = dict(state.frontier)
             self._out.append(
                 Attach(
                     self.session,
@@ -237,7 +248,7 @@ class ClientMachine:
             )
 
     def disconnected(self) -> None:
-        self.attached = False
+        self.attached = self._connected = self._greeted = False
         self._out.clear()
 
     # ------------------------------------------------------------ what a proxy says
@@ -259,6 +270,7 @@ class ClientMachine:
                 self._told.append(message)
             case Welcome():
                 self.proxy = message.proxy
+                self._greeted = True
                 self._told.append(message)
             case Moved():
                 self.attached = False
@@ -278,30 +290,38 @@ class ClientMachine:
         self._told.append(message)
 
     def _problem(self, problem: Problem) -> None:
-        error = Refused(problem)
-        about = problem.about
-        if about is not None and SubscriptionId(about) in self._asked:
-            if problem.code == "NOT_SERVED":
-                return
-            del self._asked[SubscriptionId(about)]
-            self._told.append(Outcome(SubscriptionId(about), error))
-        elif about is not None and about.isdigit():
-            self._publish_problem(int(about), problem, error)
-        else:
-            self._told.append(Refusal(error))
+        error = from_wire(problem.code, problem.message, problem.field)
+        match problem.about:
+            case AboutSubscription(subscription):
+                self._subscription_problem(subscription, error)
+            case AboutPublish(first):
+                self._publish_problem(first, error)
+            case AboutSession(session) if session == self.session:
+                self._told.append(Refusal(error))
+            case None if not self._greeted:
+                self._told.append(Refusal(error))
+            case _:
+                self._told.append(problem)
 
-    def _publish_problem(self, first: int, problem: Problem, error: Refused) -> None:
-        """A log that did not answer may have appended: send again. Anything else is final."""
-        for index, (sequence, bodies) in enumerate(self._in_flight):
-            if sequence != first:
-                continue
-            if problem.code == "LOG_UNAVAILABLE":
-                self._out.append(Publish(self._producer, self._producer_life, first, bodies))
-                return
-            del self._in_flight[index]
-            self._outstanding -= len(bodies)
-            self._told.extend(Published(first + each, None, error) for each in range(len(bodies)))
+    def _subscription_problem(self, subscription: SubscriptionId, error: WaypostError) -> None:
+        if subscription not in self._asked or isinstance(error, NotServed):
             return
+        del self._asked[subscription]
+        self._told.append(Outcome(subscription, error))
+
+    def _publish_problem(self, first: int, error: WaypostError) -> None:
+        """A log that did not answer may have appended. All that is in flight is sent again, in order, when the oldest
+        of it failed: with it failed what followed, and nothing may overtake it. Another error is final."""
+        if isinstance(error, LogUnavailable):
+            if self._in_flight and self._in_flight[0][0] == first:
+                self._send_in_flight()
+            return
+        for index, (sequence, bodies) in enumerate(self._in_flight):
+            if sequence == first:
+                del self._in_flight[index]
+                self._outstanding -= len(bodies)
+                self._told.extend(Published(first + each, None, error) for each in range(len(bodies)))
+                return
 
     # ------------------------------------------------------------ receiving
 
@@ -310,68 +330,89 @@ class ClientMachine:
         if deliver.epoch < state.epoch or not self.attached:
             return
         state.epoch = deliver.epoch
-        self._proxy_of_epoch[deliver.epoch] = self.proxy
-        frontier, fresh = state.frontier, []
+        seen, fresh = self._taken_in, []
         for index, entry in enumerate(deliver.entries):
-            if entry.offset <= frontier.get(entry.origin, NOTHING):
+            if entry.offset <= seen.get(entry.origin, NOTHING):
                 self.duplicates_dropped += 1
                 continue
-            frontier[entry.origin] = entry.offset
-            identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
-            if identity in state.recent:
+            seen[entry.origin] = entry.offset
+            identity = _id_of(entry)
+            if identity in state.recent or identity in self._ids_in:
                 self.duplicates_dropped += 1
                 continue
-            state.recent.add(identity)
+            self._ids_in.add(identity)
             fresh.append(index)
-        self._inbox.append(_Batch(self._connection, deliver, fresh))
+        self._inbox.append(_Batch(deliver, self.proxy, fresh))
         if not fresh and len(self._inbox) == 1:
-            self._finish(self._inbox.popleft())
+            self._finish_had()
 
     @property
     def waiting(self) -> bool:
         """Tell whether there is something for the application."""
         return bool(self._inbox)
 
-    def take(self) -> list[tuple[Delivery, tuple[SubscriptionId, ...]]]:
-        """Give the application the next notifications; with the next call, it has them: they are acknowledged."""
-        self.settle()
-        while self._inbox:
-            batch = self._inbox[0]
-            batch.taken = len(batch.fresh)
-            if not batch.fresh:
-                self._finish(self._inbox.popleft())
-                continue
-            self._attest(batch)
-            entries, deliver = batch.deliver.entries, batch.deliver
-            return [(entries[each], deliver.matches[deliver.matched[each]]) for each in batch.fresh]
-        return []
+    def take(self, most: int | None = None) -> list[tuple[Delivery, tuple[SubscriptionId, ...]]]:
+        """Give the application the next notifications, `most` at most; with the next call, it has them.
+
+        A delivery is acknowledged when the application has all of it.
+        """
+        self._finish_had()
+        if not self._inbox:
+            return []
+        batch = self._inbox[0]
+        deliver = batch.deliver
+        chosen = batch.fresh[batch.given :][:most]
+        batch.given += len(chosen)
+        return [(deliver.entries[each], deliver.matches[deliver.matched[each]]) for each in chosen]
 
     def settle(self) -> None:
-        """The application has what it was given."""
-        if self._inbox and self._inbox[0].taken:
-            self._finish(self._inbox.popleft())
+        """The application has all that it was given."""
+        self._finish_had()
+        if self._inbox:
+            self._attest(self._inbox[0])
 
-    def _finish(self, batch: _Batch) -> None:
-        if batch.connection != self._connection or not self.attached:
-            return
-        self._out.append(Acknowledge(batch.deliver.through, self._unsent_attestations()))
+    def give_back(self) -> None:
+        """The application does not have what it was given last: it comes again."""
+        if self._inbox:
+            self._inbox[0].given = self._inbox[0].had
+
+    def _finish_had(self) -> None:
+        """The application has what it was given; acknowledge the deliveries of which it has all."""
+        state = self.state
+        while self._inbox:
+            batch = self._inbox[0]
+            for index in batch.fresh[batch.had : batch.given]:
+                entry = batch.deliver.entries[index]
+                identity = _id_of(entry)
+                state.frontier[entry.origin] = entry.offset
+                state.recent.add(identity)
+                self._ids_in.discard(identity)
+            batch.had = batch.given
+            if batch.had < len(batch.fresh):
+                return
+            self._inbox.popleft()
+            self._attest(batch)
+            join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
+            if self.attached:
+                self._out.append(Acknowledge(batch.deliver.through, self._unsent_attestations()))
 
     def _unsent_attestations(self) -> list[Attestation]:
         fresh, self._fresh_attestations = self._fresh_attestations, []
         return fresh
 
     def _attest(self, batch: _Batch) -> None:
-        """Attest what the application is given, origin by origin: no order is promised between origins."""
+        """Attest what the application has, origin by origin: no order is promised between origins."""
         by_origin: dict[Origin, tuple[list[int], list[int]]] = {}
-        for each in batch.fresh:
+        for each in batch.fresh[batch.attested : batch.had]:
             entry = batch.deliver.entries[each]
             offsets, digests = by_origin.setdefault(entry.origin, ([], []))
             offsets.append(entry.offset)
             digests.append(zlib.crc32(entry.body))
+        batch.attested = batch.had
         epoch = batch.deliver.epoch
         for origin, (offsets, digests) in by_origin.items():
             self.state.attested += 1
-            attestation = Attestation(self.state.attested, epoch, self._proxy_of_epoch[epoch], origin, offsets, digests)
+            attestation = Attestation(self.state.attested, epoch, batch.proxy, origin, offsets, digests)
             self.state.unconfirmed.append(attestation)
             self._fresh_attestations.append(attestation)
 
@@ -413,7 +454,7 @@ class ClientMachine:
 
     def flush(self) -> None:
         """Send what was taken since the last flush, in frames of bounded size."""
-        if not self._connection:
+        if not self._connected:
             return
         first = self._next_sequence - len(self._unsent)
         for batch in batches(self._unsent, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
@@ -435,3 +476,7 @@ class ClientMachine:
             Published(message.first + each, Coordinate(message.origin, offset), None)
             for each, offset in enumerate(message.offsets)
         )
+
+
+def _id_of(entry: Delivery) -> NotificationId:
+    return NotificationId(entry.producer, entry.incarnation, entry.sequence)

@@ -5,14 +5,17 @@
         async for notification in session:
             print(notification["flight"])
 
-A notification is acknowledged when the application asks for the next one. Cancelling or leaving the block loses
-nothing: what was not acknowledged comes again to the next attach with the same `state` or the same receiver.
+A notification is acknowledged when the application asks for the next one, says :meth:`Session.acknowledge`, or leaves
+the block in peace. What was not acknowledged - the one in hand when the block ends by an exception, what was not
+asked for yet - comes again to the next attach with the same `state` or the same receiver.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -32,9 +35,9 @@ from waypost.client.machine import (
     Told,
 )
 from waypost.clock import full_jitter_ms
-from waypost.errors import NoProxy, Unreachable, WaypostError
+from waypost.errors import Internal, NoAnswer, NoProxy, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SessionId, SubscriptionId
-from waypost.limits import MAX_FRAME_BYTES, RECEIVER_WINDOW
+from waypost.limits import MAX_FRAME_BYTES, MAX_ID_LENGTH, RECEIVER_WINDOW
 from waypost.messages import (
     Attached,
     BecameEffective,
@@ -44,6 +47,9 @@ from waypost.messages import (
     encode_message,
 )
 from waypost.notification import Notification, Value
+
+log = logging.getLogger("waypost")
+NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
 
 Finder = Callable[[], Awaitable[Sequence[str]]]
 """Returns the addresses of proxies, best first."""
@@ -93,7 +99,7 @@ class Session:
         self._addresses = list(addresses or [])
         self._find = find
         self._timeout_s = timeout_s
-        self._on_event = on_event or (lambda _: None)
+        self._listener = on_event
         self._chance = random.Random()
         self._next_url: str | None = None
         self._attempt = 0
@@ -109,7 +115,6 @@ class Session:
         self._published: dict[int, asyncio.Future[Coordinate]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
-        self._buffer: list[Received] = []
         self._closing = False
         self.attached: Attached | None = None
         """What the proxy said at the last attach."""
@@ -118,6 +123,7 @@ class Session:
 
     async def __aenter__(self) -> Session:
         self._task = asyncio.create_task(self._run(), name=f"waypost {self._machine.name}")
+        self._task.add_done_callback(self._ran)
         try:
             await self._within(self._ready.wait(), "no proxy let us in")
         except BaseException:
@@ -125,7 +131,9 @@ class Session:
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._machine.give_back()
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
@@ -135,7 +143,7 @@ class Session:
             with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._send_all(self._socket)
-                    await self._socket.send(encode_message(Detach(forget)))
+                    await self._socket.send(encode_message(Detach(forget, dict(self.state.frontier))))
                     await self._socket.close()
         await self._stop()
 
@@ -147,6 +155,7 @@ class Session:
 
     async def _stop(self) -> None:
         self._closing = True
+        self._machine.settle()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -159,15 +168,19 @@ class Session:
                 future.exception()
         self._news.set()
 
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        """By itself it ends only by a fault of ours, which everybody who waits is told."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._refused(Internal(f"{type(fault).__name__}: {fault}"))
+
     async def _within(self, what: Awaitable[Any], otherwise: str) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await what
         except TimeoutError:
-            raise self._failure or NoProxy(
-                f"{otherwise} within {self._timeout_s:g} s",
-                hint="is a proxy running? name it with --proxy or WAYPOST_PROXY",
-            ) from None
+            late = f"{otherwise} within {self._timeout_s:g} s"
+            lonely = self._socket is None
+            raise self._failure or (NoProxy(late, hint=NO_PROXY) if lonely else NoAnswer(late)) from None
         if self._failure is not None:
             raise self._failure
         return result
@@ -178,10 +191,8 @@ class Session:
         return self
 
     async def __anext__(self) -> Received:
-        while not self._buffer:
-            batch = await self._next_batch()
-            self._buffer = batch[::-1]
-        return self._buffer.pop()
+        (received,) = await self._next_batch(1)
+        return received
 
     async def batches(self) -> AsyncIterator[list[Received]]:
         """Yield what is there, a list at a time; a list is acknowledged when the next one is asked for."""
@@ -191,18 +202,23 @@ class Session:
             except StopAsyncIteration:
                 return
 
-    async def _next_batch(self) -> list[Received]:
+    async def _next_batch(self, most: int | None = None) -> list[Received]:
         while True:
-            taken = self._machine.take()
+            if self._failure is not None:
+                raise self._failure
+            taken = self._machine.take(most)
             self._wake.set()
             if taken:
                 return [Received.of(entry, matched) for entry, matched in taken]
-            if self._failure is not None:
-                raise self._failure
             if self._closing:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
+
+    def acknowledge(self) -> None:
+        """Say that the application has all that it was given so far; asking for the next one says it too."""
+        self._machine.settle()
+        self._wake.set()
 
     @property
     def state(self) -> ReceiverState:
@@ -223,7 +239,7 @@ class Session:
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
         """
-        identity = SubscriptionId(id or expression)
+        identity = SubscriptionId(id or _short(expression))
         await self._ask(identity, lambda: self._machine.subscribe(identity, expression))
         return identity
 
@@ -249,7 +265,7 @@ class Session:
         """Wait until the subscription is effective for these origins, such as ``B/0``."""
 
         async def wait() -> None:
-            while not set(origins) <= set(self.effective(subscription)):
+            while not set(origins) <= set(self.effective(subscription)) and self._failure is None:
                 self._effective_changed.clear()
                 await self._effective_changed.wait()
 
@@ -265,12 +281,16 @@ class Session:
     async def publish_soon(self, notification: Mapping[str, Value]) -> asyncio.Future[Coordinate]:
         """Hand over a notification to be published and return its future coordinate.
 
-        Waits only while too many are unanswered.
+        Waits only while too many are unanswered. Raises what the session ended with.
         """
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
         while self._machine.publish_room <= 0:
+            if self._failure is not None:
+                raise self._failure
             self._room.clear()
             await self._room.wait()
+        if self._failure is not None:
+            raise self._failure
         sequence = self._machine.publish(body)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
@@ -315,14 +335,15 @@ class Session:
 
     async def _run(self) -> None:
         while not self._closing:
-            url = await self._choose()
-            if url is None:
-                await self._pause("no proxy is known")
-                continue
+            url: str | None = None
             try:
+                url = await self._choose()
+                if url is None:
+                    await self._pause("no proxy is known")
+                    continue
                 await self._serve(url)
-            except (OSError, websockets.WebSocketException, TimeoutError) as error:
-                await self._pause(f"{url}: {error or type(error).__name__}")
+            except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
+                await self._pause(f"{url or 'finding a proxy'}: {error or type(error).__name__}")
 
     async def _choose(self) -> str | None:
         if self._next_url is not None:
@@ -332,6 +353,14 @@ class Session:
             found = list(await self._find())
             return found[self._turn % len(found)] if found else None
         return self._addresses[self._turn % len(self._addresses)] if self._addresses else None
+
+    def _on_event(self, event: object) -> None:
+        """Tell the application; what it throws is its own affair."""
+        if self._listener is not None:
+            try:
+                self._listener(event)
+            except Exception:
+                log.exception("on_event failed")
 
     async def _pause(self, reason: str) -> None:
         self._attempt += 1
@@ -425,9 +454,25 @@ class Session:
             self._wake.set()
 
     def _refused(self, error: WaypostError) -> None:
+        """This session is over; what came is not acknowledged any more, and nobody attaches again."""
         self._failure = error
-        self._ready.set()
-        self._news.set()
+        self._closing = True
+        if self._socket is not None:
+            self._socket.transport.abort()
+        for wakened in (self._ready, self._news, self._effective_changed, self._room):
+            wakened.set()
+        futures: list[asyncio.Future[Any]] = [*self._asked.values(), *self._published.values()]
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+
+
+def _short(expression: str) -> SubscriptionId:
+    """Return the id of a subscription that was given none: its expression, or a digest of a long one."""
+    if len(expression) <= MAX_ID_LENGTH:
+        return SubscriptionId(expression)
+    return SubscriptionId("sha256:" + hashlib.sha256(expression.encode()).hexdigest())
 
 
 def _finder() -> Finder | None:

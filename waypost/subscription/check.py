@@ -106,10 +106,6 @@ def _binary_types(node: Binary) -> Types:
 
 
 def _compare_types(node: Compare) -> Types:
-    if node.operator not in ("==", "!="):
-        _suited(node.left, node.operator)
-        _suited(node.right, node.operator)
-        return _BOOLEAN
     left, right = _value_types(node.left), _value_types(node.right)
     if not (left & _NUMBERS and right & _NUMBERS) and "string" not in left & right:
         culprit = node.right if isinstance(node.right, Literal) or not isinstance(node.left, Literal) else node.left

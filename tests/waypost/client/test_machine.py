@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zlib
 
-from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Retry
+from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
 from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import MAX_PUBLISH_BATCH
 from waypost.messages import (
+    AboutPublish,
+    AboutSession,
+    AboutSubscription,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -152,6 +155,73 @@ def test_unacknowledged_publishes_are_sent_again_in_order_on_the_next_connection
     assert second[0].incarnation == first[0].incarnation
 
 
+def test_what_follows_a_failed_publish_is_sent_again_behind_it() -> None:
+    machine = attached_machine()
+    for _ in range(3):
+        machine.publish(b"x")
+        machine.flush()
+    machine.take_messages()
+    for first in (0, 1, 2):
+        machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(first)))
+    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0, 1, 2]
+    machine.message(Acknowledged(0, A, [10]))
+    machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
+    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [1, 2]
+
+
+def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
+    assert [each.offset for each, _ in machine.take(2)] == [1, 2]
+    machine.settle()
+    assert machine.state.frontier == {A: 2}
+    machine.disconnected()
+    machine.connected()
+    assert [each.frontier for each in machine.take_messages() if isinstance(each, Attach)] == [{A: 2}]
+    machine.message(Welcome(1, ProxyId("a"), SiteId("A")))
+    machine.message(Attached(SessionId("s"), Epoch(1), ProxyId("a"), SiteId("A"), {}, 0))
+    machine.message(deliver(1, 3, entry(A, 2), entry(A, 3)))
+    assert given(machine) == [(A, 3)]
+    said = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
+    attested = [offset for message in said for each in message.attestations for offset in each.offsets]
+    assert sorted(set(attested)) == [1, 2, 3]
+
+
+def test_what_the_application_gave_back_comes_again() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 3, entry(A, 1), entry(A, 2)))
+    machine.take(1)
+    machine.take(1)
+    machine.give_back()
+    machine.settle()
+    assert machine.state.frontier == {A: 1}
+    assert [each.offset for each, _ in machine.take()] == [2]
+
+
+def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 9, entry(A, 1), entry(A, 2)))
+    machine.take(1)
+    machine.settle()
+    assert machine.take_messages() == []
+    assert [each.offsets for each in machine.state.unconfirmed] == [[1]]
+
+
+def test_a_problem_that_names_nothing_of_ours_ends_nothing() -> None:
+    machine = attached_machine()
+    stray = Problem("BAD_MESSAGE", "no", None, None)
+    machine.message(stray)
+    machine.message(Problem("NOT_FOUND", "no", None, AboutSession("other")))
+    assert [type(each) for each in machine.take_told()] == [Problem, Problem]
+
+
+def test_a_problem_before_the_proxy_let_us_in_is_a_refusal() -> None:
+    machine = ClientMachine("c", SessionId("s"))
+    machine.connected()
+    machine.message(Problem("BAD_MESSAGE", "version", "version", None))
+    assert [type(each) for each in machine.take_told()] == [Refusal]
+
+
 def test_publishes_are_told_their_coordinates() -> None:
     machine = attached_machine()
     machine.publish(b"x")
@@ -167,9 +237,9 @@ def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not(
     machine.publish(b"x")
     machine.flush()
     machine.take_messages()
-    machine.message(Problem("LOG_UNAVAILABLE", "away", None, "0"))
+    machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
     assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0]
-    machine.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", "0"))
+    machine.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", AboutPublish(0)))
     (told,) = [each for each in machine.take_told() if isinstance(each, Published)]
     assert told.error is not None
     assert told.error.code == "BAD_NOTIFICATION"
@@ -188,7 +258,7 @@ def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() ->
     machine = attached_machine()
     machine.subscribe(SUB, "a == 1")
     assert [type(each) for each in machine.take_messages()] == [Subscribe]
-    machine.message(Problem("NOT_SERVED", "moving", None, SUB))
+    machine.message(Problem("NOT_SERVED", "moving", None, AboutSubscription(SUB)))
     machine.disconnected()
     connect(machine, epoch=2)
     assert Subscribe in [type(each) for each in machine.take_messages()]

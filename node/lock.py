@@ -1,0 +1,34 @@
+"""One process a name and folder: a second one would take the lease from the first, and the first from the second."""
+
+from __future__ import annotations
+
+import fcntl
+from typing import TextIO
+
+from node.config import NodeConfig
+from waypost.errors import BadConfiguration, NameTaken
+
+
+def take_name(config: NodeConfig) -> TextIO:
+    """Keep every other process from running as this proxy with this folder, until the file is closed or we die.
+
+    Raises:
+        NameTaken: one does already.
+        BadConfiguration: the folder cannot be written.
+    """
+    folder = config.data / "proxies" / config.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+")
+    except OSError as error:
+        raise BadConfiguration(f"{folder} cannot be written: {error.strerror}", field="data") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise NameTaken(
+            f"a process runs as proxy {config.name} in {config.data} already",
+            field="name",
+            hint="give every proxy a name of its own, or end the other one",
+        ) from None
+    return lock

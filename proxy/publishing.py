@@ -1,0 +1,134 @@
+"""What producers publish, appended to the site log in each one's order (P3).
+
+Of one life of a producer one append is under way at a time; what comes meanwhile makes up the next one, so nothing can
+overtake what fails. When an append fails, nobody knows whether it was done: what waited behind it is refused with it,
+and so is all that follows until what failed comes again. The library sends everything again from there; that an
+earlier try had been appended after all, only the receiver's library can tell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.context import Context
+from proxy.effects import Append
+from waypost.errors import LimitExceeded, LogUnavailable, Refused, WaypostError
+from waypost.identity import Incarnation
+from waypost.limits import PUBLISH_WINDOW
+from waypost.messages import Acknowledged, Publish
+from waypost.notification import check_size, decode_body
+from waypost.records import Published
+
+Life = tuple[str, str]
+"""A producer and its incarnation."""
+Refuse = Callable[[int, Publish, WaypostError], None]
+"""Tells a connection that a publish failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    connection: int
+    message: Publish
+    records: Sequence[Published]
+
+
+@dataclass(slots=True)
+class _Producer:
+    waiting: deque[_Frame] = field(default_factory=deque)
+    under_way: bool = False
+    failed: int | None = None
+    """The first sequence of what failed; nothing behind it is taken before it comes again."""
+    connections: set[int] = field(default_factory=set)
+
+
+class Publishing:
+    """All producers that publish through this proxy."""
+
+    def __init__(self, context: Context, say: Callable[[int, Acknowledged], None], refuse: Refuse) -> None:
+        self._context = context
+        self._say = say
+        self._refuse = refuse
+        self._producers: dict[Life, _Producer] = {}
+        self._lives: dict[int, set[Life]] = {}
+        """Of each connection."""
+
+    def take(self, connection: int, message: Publish) -> None:
+        """Take a publish; it is acknowledged when the log has it.
+
+        Raises:
+            BadNotification: one of the bodies; nothing of the frame is taken.
+            LogUnavailable: something before it failed, and has not come again.
+            LimitExceeded: more is waiting already than a producer's window allows.
+        """
+        records = self._records(message)
+        life = (message.producer, message.incarnation)
+        producer = self._producers.setdefault(life, _Producer())
+        if producer.failed is not None and message.first > producer.failed:
+            raise LogUnavailable(f"publish {producer.failed} failed; send again from there")
+        if sum(len(frame.records) for frame in producer.waiting) + len(records) > 2 * PUBLISH_WINDOW:
+            raise LimitExceeded(f"over {PUBLISH_WINDOW} notifications wait for the log", field="bodies")
+        producer.failed = None
+        producer.waiting.append(_Frame(connection, message, records))
+        producer.connections.add(connection)
+        self._lives.setdefault(connection, set()).add(life)
+        if not producer.under_way:
+            self._append(life, producer)
+
+    def disconnected(self, connection: int) -> None:
+        """What it sent and is not under way is not appended any more: it will come again, from wherever it is then."""
+        for life in self._lives.pop(connection, ()):
+            producer = self._producers[life]
+            producer.connections.discard(connection)
+            producer.waiting = deque(frame for frame in producer.waiting if frame.connection != connection)
+            self._forget_gone(life, producer)
+
+    def _forget_gone(self, life: Life, producer: _Producer) -> None:
+        if not producer.connections and not producer.under_way:
+            del self._producers[life]
+
+    def _records(self, message: Publish) -> list[Published]:
+        at_ms = self._context.clock.unix_ms()
+        incarnation = Incarnation(message.incarnation)
+        records = []
+        for index, body in enumerate(message.bodies):
+            try:
+                check_size(body, len(decode_body(body)))
+            except Refused as error:
+                error.field = f"bodies[{index}]" + (f".{error.field}" if error.field else "")
+                raise
+            records.append(Published(message.producer, incarnation, message.first + index, at_ms, body))
+        return records
+
+    def _append(self, life: Life, producer: _Producer) -> None:
+        frames, producer.waiting = list(producer.waiting), deque()
+        producer.under_way = True
+
+        def then(answer: list[int] | WaypostError) -> None:
+            producer.under_way = False
+            if isinstance(answer, WaypostError):
+                self._failed(producer, [*frames, *producer.waiting], answer)
+            else:
+                self._acknowledge(frames, answer)
+            if producer.waiting:
+                self._append(life, producer)
+            else:
+                self._forget_gone(life, producer)
+
+        self._context.emit(Append([record for frame in frames for record in frame.records], then))
+
+    def _failed(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
+        producer.waiting.clear()
+        producer.failed = frames[0].message.first
+        for frame in frames:
+            self._refuse(frame.connection, frame.message, error)
+
+    def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
+        origin = self._context.state.origin
+        self._context.attest("acknowledged", origin=origin, offsets=offsets)
+        done = 0
+        for frame in frames:
+            mine = offsets[done : done + len(frame.records)]
+            done += len(mine)
+            self._say(frame.connection, Acknowledged(frame.message.first, origin, mine))

@@ -1,0 +1,99 @@
+"""The client library against a real proxy: what an application that ends half-way has, and what comes again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, Place, ProxyProcess
+from waypost.errors import ReceiverTaken
+from waypost.notification import Notification
+
+NUMBERS = list(range(1, 101))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = {"no-discovery": ""}
+    root = tmp_path_factory.mktemp("library")
+    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def home(cluster: Cluster) -> ProxyProcess:
+    return cluster.proxies["a1"]
+
+
+async def _prepare(name: str, url: str) -> None:
+    """A session with all the numbers stored."""
+    async with waypost.attach(name, proxy=url) as session:
+        await session.until_effective(await session.subscribe(f'to == "{name}"'), ["A/0"])
+    async with waypost.produce("maker", proxy=url) as producer:
+        for number in NUMBERS:
+            await producer.publish_soon(Notification({"to": name, "number": number}))
+        while producer.unacknowledged:
+            await asyncio.sleep(0.01)
+
+
+async def _take(session: waypost.Session, number: int) -> list[int]:
+    return [int((await anext(session))["number"]) for _ in range(number)]
+
+
+async def _rest(name: str, url: str, number: int, state: waypost.ReceiverState | None = None) -> list[int]:
+    async with asyncio.timeout(20), waypost.attach(name, proxy=url, state=state) as session:
+        return await _take(session, number)
+
+
+async def test_what_was_not_asked_for_comes_to_the_next_attach(home: ProxyProcess) -> None:
+    await _prepare("team/stops", home.url)
+    async with waypost.attach("team/stops", proxy=home.url) as session:
+        taken = await _take(session, 10)
+    assert taken + await _rest("team/stops", home.url, 90) == NUMBERS
+
+
+async def test_what_was_in_hand_when_the_application_failed_comes_again(home: ProxyProcess) -> None:
+    await _prepare("team/fails", home.url)
+    with pytest.raises(ZeroDivisionError):
+        async with waypost.attach("team/fails", proxy=home.url) as session:
+            await _take(session, 10)
+            raise ZeroDivisionError
+    assert await _rest("team/fails", home.url, 91) == NUMBERS[9:]
+
+
+async def test_what_was_acknowledged_does_not_come_again_though_the_application_failed(home: ProxyProcess) -> None:
+    await _prepare("team/says", home.url)
+    with pytest.raises(ZeroDivisionError):
+        async with waypost.attach("team/says", proxy=home.url) as session:
+            await _take(session, 10)
+            session.acknowledge()
+            raise ZeroDivisionError
+    assert await _rest("team/says", home.url, 90) == NUMBERS[10:]
+
+
+async def test_unread_notifications_survive_a_move_and_a_lost_connection(cluster: Cluster) -> None:
+    here, there = cluster.proxies["a1"].url, cluster.proxies["a2"].url
+    await _prepare("team/moves", here)
+    place = waypost.ReceiverState()
+    async with waypost.attach("team/moves", proxy=here, state=place) as session:
+        taken = await _take(session, 10)
+        await session.move(there)
+        await session.until_attached()
+        taken += await _take(session, 10)
+        await session.abandon()
+    assert taken + await _rest("team/moves", there, 80, place) == NUMBERS
+
+
+async def test_of_two_that_attach_under_one_name_the_later_one_stays(home: ProxyProcess) -> None:
+    await _prepare("team/one", home.url)
+    async with waypost.attach("team/one", proxy=home.url) as first:
+        await first.until_attached()
+        async with waypost.attach("team/one", proxy=home.url) as second:
+            assert await _take(second, 100) == NUMBERS
+            with pytest.raises(ReceiverTaken):
+                await anext(first)
+            await asyncio.sleep(0.5)
+            assert second.attached is not None and (await second.until_attached()) is second.attached

@@ -1,0 +1,72 @@
+"""A session without its notifications: its descriptor, as it is stored and handed over, and its checkpoint.
+
+Fields may be added; a reader of an older version passes over what it does not know.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.errors import BadRecord
+from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
+
+
+class SubscriptionRow(msgspec.Struct, frozen=True):
+    """A subscription, an interval of every origin; `end`, if it has ended (handover rule 7)."""
+
+    id: SubscriptionId
+    expression: str
+    start: dict[Origin, int]
+    floor: dict[Origin, int]
+    promised: dict[Origin, int]
+    end: dict[Origin, int] | None = None
+
+
+class ReceiverRow(msgspec.Struct, frozen=True):
+    """A receiver's cursor: the number of the last entry that it acknowledged, and its frontier."""
+
+    acknowledged: int
+    frontier: dict[Origin, int]
+
+
+class Descriptor(msgspec.Struct, frozen=True):
+    """All of a session that is not a stored notification.
+
+    `base`: the frontier at which it was made, which is what a receiver has that never acknowledged.
+    """
+
+    base: dict[Origin, int] = {}
+    subscriptions: list[SubscriptionRow] = []
+    receivers: dict[ReceiverId, ReceiverRow] = {}
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A session as another proxy can rebuild it from: no payloads, those are in the site logs.
+
+    Readers take the highest (epoch, serial), never the last one written (handover rule 19).
+    """
+
+    session: SessionId
+    epoch: Epoch
+    serial: int
+    descriptor: Descriptor
+    acknowledged: dict[Origin, int]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return (self.epoch, self.serial)
+
+
+_decoder = msgspec.json.Decoder(Checkpoint)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.json.encode(checkpoint)
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Decode a checkpoint. Raises BadRecord."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(f"a checkpoint cannot be read: {error}") from None
