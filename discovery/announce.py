@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from discovery.multicast import LOOPBACK, multicast, own_addresses
+from waypost.errors import Unreachable
 
 SERVICE = "_waypost._tcp.local."
 LOAD_EVERY_S = 5.0
@@ -80,7 +81,7 @@ async def announced(said: Announcement) -> AsyncIterator[Announced]:
     A name that is taken gets a number behind it: several proxies of one host may share a name.
 
     Raises:
-        Unreachable: there is no multicast here.
+        Unreachable: there is no multicast here, or DNS does not take what is said.
     """
     async with multicast(audience(said)) as zeroconf:
         info = _info(said, f"{_label(said.proxy)}.{SERVICE}")
@@ -97,14 +98,19 @@ async def announce(said: Announcement, load: Callable[[], int]) -> None:
 
 
 def _info(said: Announcement, service: str) -> AsyncServiceInfo:
-    return AsyncServiceInfo(
-        SERVICE,
-        service,
-        parsed_addresses=said.addresses,
-        port=said.port,
-        properties={"proxy": said.proxy, "site": said.site, "url": said.url, "load": str(said.load)},
-        server=f"{_label(said.proxy)}-waypost.local.",
-    )
+    try:
+        return AsyncServiceInfo(
+            SERVICE,
+            service,
+            parsed_addresses=said.addresses,
+            port=said.port,
+            properties={"proxy": said.proxy, "site": said.site, "url": said.url, "load": str(said.load)},
+            server=f"{_label(said.proxy)}-waypost.local.",
+        )
+    except ValueError:
+        raise Unreachable(
+            "a name or an address is too long for DNS, which allows 255 bytes", field="discovery"
+        ) from None
 
 
 def _is_ipv4(host: str) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Sequence
-from functools import cache
 from urllib.parse import urlsplit
 
 from zeroconf import IPVersion, ServiceStateChange, Zeroconf
@@ -14,9 +12,6 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from discovery.announce import EVERYWHERE, SERVICE, Announcement
 from discovery.multicast import multicast, own_addresses
-from waypost.errors import Unreachable
-
-log = logging.getLogger("waypost.discovery")
 
 LOOK_S = 2.0
 """How long to look before saying that nobody is there."""
@@ -87,20 +82,8 @@ async def proxies(site: str | None = None) -> list[Announcement]:
 
 
 async def find() -> list[str]:
-    """Return the addresses of proxies, best first: the client library's finder, which asks again and again.
-
-    Without a network there is nobody, for now; the reason is logged.
-    """
-    try:
-        return [announcement.url for announcement in await proxies()]
-    except Unreachable as error:
-        _say_once(str(error))
-        return []
-
-
-@cache
-def _say_once(reason: str) -> None:
-    log.warning("cannot look for proxies: %s", reason)
+    """Return the addresses of proxies, best first: the client library's finder. Raises Unreachable."""
+    return [announcement.url for announcement in await proxies()]
 
 
 def _read(info: AsyncServiceInfo) -> Announcement | None:

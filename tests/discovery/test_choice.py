@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import time
 
 import pytest
 
 from discovery import browse, multicast
-from discovery.announce import Announcement
+from discovery.announce import Announcement, announced
 from discovery.browse import choose, find, proxies
 from waypost.errors import Unreachable
 
@@ -39,18 +38,19 @@ async def test_the_environment_may_name_the_site(monkeypatch: pytest.MonkeyPatch
     assert await find() == [IDLE.url, FAR.url]
 
 
-async def test_without_a_network_there_is_nobody_and_the_log_says_why(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_a_network_the_finder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def down(**_: object) -> None:
         raise OSError(errno.ENODEV, "No such device")
 
     monkeypatch.setattr(multicast, "AsyncZeroconf", down)
     with pytest.raises(Unreachable, match=r"no multicast on 127\.0\.0\.1.*: No such device"):
-        await proxies()
-    with caplog.at_level(logging.WARNING):
-        assert await find() == []
-    assert "no multicast on 127.0.0.1" in caplog.text
+        await find()
+
+
+async def test_what_is_too_long_for_dns_is_refused_in_words() -> None:
+    with pytest.raises(Unreachable, match="too long for DNS"):
+        async with announced(Announcement("p", "A" * 256, "ws://127.0.0.1:1")):
+            pass
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.05, 0.1, 0.102, 0.11])
