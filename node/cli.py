@@ -21,8 +21,8 @@ from node.config import NodeConfig, load_config
 from waypost.errors import Internal, Refused, WaypostError
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
-expression; 3 not reachable in time, trying again may help; 5 not found; 27 waited -W in vain; 70 a fault inside
-Waypost; 130 ended by Ctrl-C."""
+expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
+inside Waypost; 130 ended by Ctrl-C."""
 HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
