@@ -59,15 +59,18 @@ def build(master: str | None = None) -> SparkSession:
 
 @contextmanager
 def _java_overheard(listener: IO[bytes]) -> Iterator[None]:
-    """Let what is started in the block write its errors to a file: Java greets people with three lines of warnings,
-    which only matter when nothing comes of it."""
-    kept = os.dup(2)
-    os.dup2(listener.fileno(), 2)
+    """Let what is started in the block write to a file: Java greets people with three lines of warnings, and says on
+    stdout why it does not start. That matters only when nothing comes of it."""
+    sys.stdout.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    for number, _ in kept:
+        os.dup2(listener.fileno(), number)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _settings(is_local: bool) -> dict[str, str]:
