@@ -12,7 +12,10 @@ import zlib
 import msgspec
 
 from waypost.checkpoint import Descriptor
-from waypost.identity import Epoch, Origin, SessionId
+from waypost.identity import Epoch, Origin, ProxyId, SessionId
+
+ATTACH = "attach"
+"""The reason of a handover for which a client attached at the target."""
 
 
 class TransferMessage(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class Prepare(TransferMessage, tag="prepare", frozen=True):
     `receiver`, in its life `incarnation`, attached there, if that is the reason.
     """
 
-    reason: str = "attach"
+    reason: str = ATTACH
     receiver: str = ""
     incarnation: str = ""
 
@@ -106,6 +109,22 @@ class Aborted(TransferMessage, tag="aborted", frozen=True):
     """I have no such transfer, or have it no more."""
 
     reason: str
+
+
+class Offer(msgspec.Struct, frozen=True, tag="offer"):
+    """S -> T, before any transfer: I serve this session at `epoch`; ask me for it. It obliges nobody to anything."""
+
+    session: SessionId
+    epoch: Epoch
+    reason: str
+
+
+class Give(msgspec.Struct, frozen=True, tag="give"):
+    """To the owner at `epoch`, from a proxy that rebalances: this session were better served by `target`."""
+
+    session: SessionId
+    epoch: Epoch
+    target: ProxyId
 
 
 ToSource = Prepare | ChunkStored | Ready | Aborted

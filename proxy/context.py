@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from federation.ports import ProxyRow
+from federation.ports import DrainRow, ProxyRow
 from federation.site_state import SiteState
 from handover.machine import Timing
 from proxy.effects import Append, Attest, Effect
@@ -50,6 +50,8 @@ class Context:
         """The live proxies, as the registry's watch says."""
         self.changelogs: dict[SiteId, str] = {}
         """Where the checkpoints of every site are that ever had a proxy."""
+        self.drains: dict[ProxyId, DrainRow] = {}
+        """Proxies that are to be emptied."""
         self.owners: dict[SessionId, Ownership] = {}
         self.watching = False
         self.dirty: set[SessionId] = set()
@@ -132,11 +134,13 @@ class Context:
 
     # ------------------------------------------------------------ the journal
 
-    def attest(self, kind: str, session: Session | None = None, **fields: object) -> None:
+    def attest(self, kind: str, session: Session | SessionId | None = None, **fields: object) -> None:
         """Note a fact of our own; facts of one step go to the journal together."""
         fields = {"proxy": self.proxy, "site": self.settings.site} | fields
-        if session is not None:
+        if isinstance(session, Session):
             fields = {"session": session.id, "epoch": session.epoch} | fields
+        elif session is not None:
+            fields = {"session": session} | fields
         self._fact_number += 1
         self._facts.append(
             Fact(

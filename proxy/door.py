@@ -12,6 +12,7 @@ from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.effects import Attest, Hangup, LoadEntries, Send
 from proxy.keeper import Keeper
+from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
 from proxy.session import Entry, Receiver, Role, Session, Subscription
@@ -44,6 +45,7 @@ from waypost.messages import (
     ClientMessage,
     Detach,
     Hello,
+    Moved,
     Problem,
     Publish,
     Subscribe,
@@ -80,12 +82,14 @@ class Door:
         coverage: Coverage,
         claims: Claims,
         transfers: Transfers,
+        moving: Moving,
     ) -> None:
         self._context = context
         self._keeper = keeper
         self._coverage = coverage
         self._claims = claims
         self._transfers = transfers
+        self._moving = moving
         self._publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
@@ -174,8 +178,22 @@ class Door:
             self._transfers.cancel(identity)
             self._enter(connection, session)
             return
+        if self._moving.row is not None and self._send_away(connection, identity):
+            return
         self._waiting.setdefault(identity, []).append(connection)
         self._claims.seek(identity, create=message.create, receiver=(message.receiver, message.incarnation))
+
+    def _send_away(self, connection: Connection, session: SessionId) -> bool:
+        """This proxy is being emptied: tell the client a better one; False: there is none."""
+        owner = self._context.owners.get(session)
+        row = self._context.proxies.get(owner.proxy) if owner else None
+        if row is None or row.proxy == self._context.proxy:
+            row = self._moving.target()
+        if row is None:
+            return False
+        connection.attach = None
+        self._say(connection, Moved(session, row.proxy, row.url))
+        return True
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""

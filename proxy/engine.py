@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from federation.ports import (
     Batch,
+    DrainChanged,
     LeaderChanged,
     OwnerChanged,
     ProxyDown,
@@ -23,14 +24,16 @@ from federation.ports import (
 )
 from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
 from handover.gate import Gate
-from handover.messages import ToSource, ToTarget
+from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
 from proxy.coverage import Coverage
 from proxy.door import Door
-from proxy.effects import Effect
+from proxy.effects import Effect, SendPeer
 from proxy.keeper import Keeper
+from proxy.moving import Moving
 from proxy.ownership import Claims
 from proxy.ports import Restored, SavedSession
+from proxy.rebalance import Move, plan
 from proxy.session import Role, Session, Stored
 from proxy.transfers import Transfers
 from waypost.clock import Clock
@@ -82,7 +85,8 @@ class Engine:
             served=self._served,
             unavailable=self._unavailable,
         )
-        self.door = Door(self.context, self.keeper, self.coverage, self.claims, self.transfers)
+        self.moving = Moving(self.context)
+        self.door = Door(self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving)
         self._undrained: dict[SessionId, dict[str, int]] = {}
         for saved in restored.sessions if restored else ():
             self._restore(saved)
@@ -233,10 +237,33 @@ class Engine:
         self.door.message(connection, message)
         self._after()
 
-    def peer_message(self, peer: ProxyId, message: ToSource | ToTarget) -> None:
-        """Take a handover message of a proxy whose identity was proven."""
-        self.transfers.peer_message(peer, message)
+    def peer_message(self, peer: ProxyId, message: ToSource | ToTarget | Offer | Give) -> None:
+        """Take a message about sessions of a proxy whose identity was proven."""
+        match message:
+            case Offer():
+                if self.moving.row is None:
+                    self.transfers.offered(peer, message)
+            case Give():
+                self.moving.give(message)
+                self.moving.tick()
+            case _:
+                self.transfers.peer_message(peer, message)
         self._after()
+
+    # ------------------------------------------------------------ operators
+
+    def rebalance(self, *, apply: bool) -> list[Move]:
+        """Plan which sessions should go where; with `apply`, ask their owners to give them away."""
+        context = self.context
+        moves = plan(context.owners, context.proxies.values(), context.drains)
+        for move in moves if apply else ():
+            give = Give(move.session, move.owner.epoch, move.target)
+            if move.owner.proxy == context.proxy:
+                self.moving.give(give)
+            else:
+                context.emit(SendPeer(move.owner.proxy, give))
+        self.moving.tick()
+        return moves
 
     # ------------------------------------------------------------ the registry
 
@@ -277,6 +304,8 @@ class Engine:
                 context.changelogs[event.row.site] = event.row.changelog
             case ProxyDown():
                 self._proxy_down(event)
+            case DrainChanged():
+                self.moving.drain_changed(event.proxy, event.row)
             case LeaderChanged():
                 pass
         self._after()
@@ -288,6 +317,8 @@ class Engine:
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True
+        for proxy in {*context.drains, *event.drains}:
+            self.moving.drain_changed(proxy, event.drains.get(proxy))
         for row in gone:
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         for session, current in event.owners.items():
@@ -324,6 +355,7 @@ class Engine:
         self.transfers.tick()
         self.claims.tick()
         self.coverage.advance_all()
+        self.moving.tick()
         self._after()
         self.keeper.tick()
 
@@ -334,6 +366,7 @@ class Engine:
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
             self.claims.next_deadline(),
+            self.moving.next_deadline(),
             self.context.fence_at_ms,
         )
         return min(each for each in deadlines if each is not None)

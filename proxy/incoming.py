@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from handover import machine, target
 from handover.messages import (
+    ATTACH,
     Aborted,
     Chunk,
     ChunkStored,
@@ -35,6 +36,8 @@ class Incoming:
     """A transfer to here: the machine, the shadow, and how many chunks have come."""
 
     machine: TargetTransfer
+    began_ms: int
+    reason: str
     receiver: Asker = NOBODY
     """Who attached here and made us ask."""
     shadow: Session | None = None
@@ -44,6 +47,9 @@ class Incoming:
     stored: int = 0
     progress_ms: int = 0
     """When the shadow was installed, or the last chunk came."""
+    entries: int = 0
+    bytes: int = 0
+    """Taken so far."""
 
 
 class Targets(Side[Incoming]):
@@ -69,7 +75,7 @@ class Targets(Side[Incoming]):
         self._claims = claims
         self._unavailable = unavailable
 
-    def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY) -> None:
+    def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY, reason: str = ATTACH) -> None:
         """Begin to take a session from its live owner."""
         if session in self.running or session in self._context.sessions:
             return
@@ -79,7 +85,7 @@ class Targets(Side[Incoming]):
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
-        into = self.running[session] = Incoming(transfer, receiver)
+        into = self.running[session] = Incoming(transfer, now, reason, receiver)
         self.perform(into, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
@@ -133,6 +139,9 @@ class Targets(Side[Incoming]):
             else:
                 self._claims().drop(into.shadow)
 
+    def peer(self, one: Incoming) -> ProxyId:
+        return one.machine.owned.proxy
+
     def act(self, one: Incoming, effect: object) -> None:
         transfer = one.machine
         match effect:
@@ -142,6 +151,7 @@ class Targets(Side[Incoming]):
                     transfer.session,
                     transfer.transfer,
                     transfer.owned.epoch,
+                    one.reason,
                     receiver=receiver,
                     incarnation=incarnation,
                 )
@@ -205,6 +215,8 @@ class Targets(Side[Incoming]):
         )
         self._context.dirty.add(shadow.id)
         self._keeper.pending += len(chunk.entries)
+        into.entries += len(chunk.entries)
+        into.bytes += sum(len(each.delivery) for each in chunk.entries)
 
     def _acknowledge(self, into: Incoming) -> None:
         transfer = into.machine

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from handover import machine, source
 from handover.messages import (
+    ATTACH,
     Aborted,
     Chunk,
     Frozen,
@@ -38,6 +39,9 @@ class Outgoing:
     """A transfer from here: the machine, and how far the copy has come."""
 
     machine: SourceTransfer
+    began_ms: int
+    reason: str
+    """attach, drain or rebalance."""
     receiver: Asker
     """Who attached at the target and made it ask."""
     start: int
@@ -49,6 +53,9 @@ class Outgoing:
     acknowledged: int = 0
     loading: bool = False
     cut: dict[Origin, int] | None = None
+    entries: int = 0
+    bytes: int = 0
+    """Sent so far, repeats included."""
 
 
 class Sources(Side[Outgoing]):
@@ -85,7 +92,8 @@ class Sources(Side[Outgoing]):
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         session = self._context.sessions[message.session]
-        out = Outgoing(transfer, (message.receiver, message.incarnation), start=session.first_number - 1)
+        receiver = (message.receiver, message.incarnation)
+        out = Outgoing(transfer, now, message.reason, receiver, start=session.first_number - 1)
         self.running[message.session] = out
         self.feed(out, message)
 
@@ -118,9 +126,9 @@ class Sources(Side[Outgoing]):
         self.feed(out, message)
 
     def cancel(self, session: SessionId) -> None:
-        """A receiver is back here before the freeze: the session stays (failures, F25)."""
+        """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""
         out = self.running.get(session)
-        if out and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
+        if out and out.reason == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
             transfer = out.machine
             refusal = Refused(session, transfer.transfer, transfer.owned.epoch, "a receiver came back here")
             self._context.emit(SendPeer(transfer.target, refusal))
@@ -163,6 +171,9 @@ class Sources(Side[Outgoing]):
         return all(
             above is None or seen.get(origin, NOTHING) >= above for origin, above in out.machine.coverage.items()
         )
+
+    def peer(self, one: Outgoing) -> ProxyId:
+        return one.machine.target
 
     def act(self, one: Outgoing, effect: object) -> None:
         match effect:
@@ -273,6 +284,8 @@ class Sources(Side[Outgoing]):
             entries=stored,
             checksum=checksum(stored),
         )
+        out.entries += len(stored)
+        out.bytes += sum(len(each.delivery) for each in stored)
         self._context.emit(SendPeer(out.machine.target, chunk))
 
     def _freeze(self, out: Outgoing) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from collections import deque
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from federation.ports import Claimed
 from handover import machine
+from handover.messages import Aborted, Refused
 from proxy.context import Context
 from proxy.effects import ClaimRow, ReadRow
 from waypost.errors import UnexpectedInput, WaypostError
-from waypost.identity import Ownership, SessionId
+from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.limits import TRANSFERS_SHOWN
 
 
 class _Transfer(Protocol):
@@ -21,14 +24,36 @@ class _Transfer(Protocol):
     wanted: Ownership
     state: Any
 
+    @property
+    def over(self) -> bool: ...
     def step(self, given: object, now_ms: int) -> list[object]: ...
     def tick(self, now_ms: int) -> list[object]: ...
     def next_deadline(self) -> int | None: ...
 
 
 class _Running(Protocol):
+    began_ms: int
+    entries: int
+    bytes: int
+
     @property
     def machine(self) -> _Transfer: ...
+
+
+class Shown(NamedTuple):
+    """One transfer, as operators see it: of how many entries and bytes, in which phase, for how long, why it ended."""
+
+    session: SessionId
+    transfer: str
+    role: str
+    peer: ProxyId
+    epoch: int
+    phase: str
+    why: str
+    began_ms: int
+    age_ms: int
+    entries: int
+    bytes: int
 
 
 Running = TypeVar("Running", bound=_Running)
@@ -42,7 +67,12 @@ class Side(Generic[Running]):
     def __init__(self, context: Context) -> None:
         self._context = context
         self.running: dict[SessionId, Running] = {}
+        self.ended: deque[Shown] = deque(maxlen=TRANSFERS_SHOWN)
         self.refused_inputs = 0
+
+    def peer(self, one: Running) -> ProxyId:
+        """Return who is on the other side."""
+        raise NotImplementedError
 
     def act(self, one: Running, effect: object) -> None:
         """Perform an effect that only this role has."""
@@ -60,20 +90,20 @@ class Side(Generic[Running]):
         except UnexpectedInput:
             self.refused_inputs += 1
             return
-        self.perform(one, before, effects)
+        self.perform(one, before, effects, _why(given))
 
     def tick(self) -> None:
         for one in list(self.running.values()):
             before = one.machine.state
-            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()))
+            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), "patience was at an end")
 
     def next_deadline(self) -> int | None:
         deadlines = [one.machine.next_deadline() for one in self.running.values()]
         return min((each for each in deadlines if each is not None), default=None)
 
-    def perform(self, one: Running, before: object, effects: list[object]) -> None:
+    def perform(self, one: Running, before: object, effects: list[object], why: str = "") -> None:
         if one.machine.state is not before:
-            self._attest(one)
+            self._attest(one, why)
         for effect in effects:
             if isinstance(effect, machine.Claim):
                 self._claim(one, effect)
@@ -82,14 +112,38 @@ class Side(Generic[Running]):
             else:
                 self.act(one, effect)
 
-    def _attest(self, one: Running) -> None:
+    def _attest(self, one: Running, why: str) -> None:
         transfer = one.machine
+        phase = transfer.state.name.lower()
         self._context.attest(
             "handover",
-            reason=f"{self.role} {transfer.state.name.lower()}",
+            transfer.session,
+            reason=f"{self.role} {phase}",
             transfer=transfer.transfer,
             epoch=transfer.owned.epoch,
         )
+        if transfer.over:
+            self.ended.append(self._shown(one, why))
+
+    def _shown(self, one: Running, why: str = "") -> Shown:
+        transfer, now = one.machine, self._context.clock.now_ms()
+        return Shown(
+            transfer.session,
+            transfer.transfer,
+            self.role,
+            self.peer(one),
+            transfer.owned.epoch,
+            transfer.state.name.lower(),
+            why,
+            one.began_ms,
+            now - one.began_ms,
+            one.entries,
+            one.bytes,
+        )
+
+    def shown(self) -> list[Shown]:
+        """Return the transfers that run and those that ended lately, for operators."""
+        return [*(self._shown(one) for one in self.running.values()), *self.ended]
 
     def _is_running(self, one: Running) -> bool:
         return self.running.get(one.machine.session) is one
@@ -111,6 +165,21 @@ class Side(Generic[Running]):
                 self.answered(one, answer)
 
         self._context.emit(ReadRow(one.machine.session, then))
+
+
+def _why(given: object) -> str:
+    """Return in words what may have ended a transfer."""
+    match given:
+        case Refused(reason=reason) | Aborted(reason=reason):
+            return reason
+        case machine.PeerGone():
+            return "the lease of the other proxy has ended"
+        case machine.OwnedByOther():
+            return "the registry names another owner"
+        case machine.OwnedByUs():
+            return "the registry names us"
+        case _:
+            return ""
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handover.messages import Aborted, ChunkStored, Prepare, Ready, ToSource, ToTarget
+from handover.messages import Aborted, ChunkStored, Offer, Prepare, Ready, ToSource, ToTarget
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.incoming import Targets
@@ -12,6 +12,7 @@ from proxy.keeper import Keeper
 from proxy.outgoing import Sources
 from proxy.ownership import NOBODY, Asker, Claims
 from proxy.session import Session
+from proxy.side import Shown
 from waypost.identity import Ownership, ProxyId, SessionId
 
 
@@ -50,6 +51,14 @@ class Transfers:
     def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY) -> None:
         """Begin to take a session from its live owner."""
         self.targets.fetch(session, owner, receiver)
+
+    def offered(self, sender: ProxyId, offer: Offer) -> None:
+        """A proxy that is to give a session away offers it to us."""
+        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), reason=offer.reason)
+
+    def shown(self) -> list[Shown]:
+        """Return the transfers that run and those that ended lately."""
+        return [*self.sources.shown(), *self.targets.shown()]
 
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here: the session stays, if it is not frozen yet."""

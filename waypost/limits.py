@@ -19,6 +19,12 @@ MAX_ID_LENGTH = 256
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 
+# --- moves
+MOVES_AT_ONCE = 32
+"""Sessions that one proxy hands over at one time for a drain or a rebalance; the others wait."""
+TRANSFERS_SHOWN = 500
+"""Ended transfers that a proxy can tell of; the oldest go first."""
+
 # --- clients
 MAX_PUBLISH_BATCH = 1000
 """Notifications in one publish frame; the client library splits larger ones."""

@@ -1,0 +1,129 @@
+"""Sessions that are wanted elsewhere: an operator drains this proxy, or a rebalance asks for one.
+
+The source only offers; the target fetches the session as it would for a client, by the same protocol. What operators
+want stands in the registry (:class:`federation.ports.DrainRow`), so a drain goes on after a restart, and everybody
+knows where not to send anything. An offer that leads to nothing is made again, to whoever is best then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from federation.ports import DrainRow, ProxyRow
+from handover.messages import Give, Offer
+from proxy.context import Context
+from proxy.effects import SendPeer
+from proxy.session import Role
+from waypost.identity import ProxyId, SessionId
+from waypost.limits import MOVES_AT_ONCE
+
+GRACE_MS = 1_000
+"""So long a proxy says that it is not healthy before the first session leaves it."""
+OFFER_MS = 6_000
+"""After so long an offer has led to nothing."""
+REBALANCE_RATE = 50.0
+"""Sessions a second that leave one proxy for a rebalance."""
+
+
+class Moving:
+    """What leaves this proxy, at a bounded rate."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wanted: dict[SessionId, ProxyId] = {}
+        """Asked for by a rebalance."""
+        self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
+        """To whom, and when."""
+        self._next_at = 0
+
+    @property
+    def row(self) -> DrainRow | None:
+        """The drain of this proxy; None: it is not to be emptied."""
+        return self._context.drains.get(self._context.proxy)
+
+    def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """The registry says what an operator wants of a proxy."""
+        begins = proxy == self._context.proxy and row is not None and self.row is None
+        if row is None:
+            self._context.drains.pop(proxy, None)
+        else:
+            self._context.drains[proxy] = row
+        if begins:
+            self._next_at = self._context.clock.now_ms() + GRACE_MS
+
+    def give(self, message: Give) -> None:
+        """Somebody who rebalances wants a session of ours at another proxy."""
+        session = self._context.serving(message.session)
+        if session is not None and session.epoch == message.epoch and message.target != self._context.proxy:
+            self._wanted[message.session] = message.target
+
+    def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
+        """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
+        context = self._context
+        loads = self._loads() if loads is None else loads
+        others = [
+            row for row in context.proxies.values() if row.proxy not in context.drains and row.proxy != context.proxy
+        ]
+        site = context.settings.site
+        return min(others, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
+
+    def _loads(self) -> Counter[ProxyId]:
+        loads = Counter(owner.proxy for owner in self._context.owners.values())
+        loads.update(proxy for proxy, _ in self._offered.values())
+        return loads
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Make the offers that are due."""
+        now = self._context.clock.now_ms()
+        self._settle(now)
+        rate = self._rate()
+        if rate is None or now < self._next_at or not self._any_candidate():
+            return
+        loads = self._loads()
+        for session in list(islice(self._candidates(), MOVES_AT_ONCE - len(self._offered))):
+            if now < self._next_at:
+                return
+            row = self._context.proxies.get(self._wanted.get(session, ProxyId(""))) or self.target(loads)
+            if row is None:
+                return
+            self._wanted.pop(session, None)
+            loads[row.proxy] += 1
+            self._offered[session] = (row.proxy, now)
+            self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
+            offer = Offer(session, self._context.sessions[session].epoch, "rebalance" if self.row is None else "drain")
+            self._context.emit(SendPeer(row.proxy, offer))
+
+    def next_deadline(self) -> int | None:
+        now = self._context.clock.now_ms()
+        offered = [at + OFFER_MS for _, at in self._offered.values()]
+        due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
+        return min([*offered, *due], default=None)
+
+    def _rate(self) -> float | None:
+        """Sessions a second; None: nothing is to leave now."""
+        if not self._context.may_serve():
+            return None
+        if self.row is not None:
+            return None if self.row.paused else self.row.rate
+        return REBALANCE_RATE if self._wanted else None
+
+    def _candidates(self) -> Iterator[SessionId]:
+        sessions = self._context.sessions
+        for each in sessions if self.row is not None else self._wanted:
+            if each not in self._offered and each in sessions and sessions[each].role is Role.SERVING:
+                yield each
+
+    def _any_candidate(self) -> bool:
+        return len(self._offered) < MOVES_AT_ONCE and next(self._candidates(), None) is not None
+
+    def _settle(self, now: int) -> None:
+        """Forget the offers that came to an end: the session is gone, or it is still here after a while."""
+        for session, (_, at) in list(self._offered.items()):
+            if session not in self._context.sessions or now >= at + OFFER_MS:
+                del self._offered[session]
+        for session in [each for each in self._wanted if each not in self._context.sessions]:
+            del self._wanted[session]

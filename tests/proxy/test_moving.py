@@ -1,0 +1,104 @@
+"""What an operator wants elsewhere is offered, at a bounded rate, to whoever is best, until it is gone."""
+
+from __future__ import annotations
+
+from federation.ports import DrainChanged, DrainRow
+from handover.messages import Give, Offer
+from proxy import effects
+from proxy.moving import GRACE_MS, OFFER_MS
+from tests.helpers.alone import ME, SESSION, Alone, owner, row
+from waypost.identity import ProxyId
+from waypost.messages import Attach, Attached, Hello, Moved
+
+YOU = ProxyId("you")
+
+
+def drained(rate: float = 10, *, others: tuple[str, ...] = ("you",)) -> Alone:
+    alone = Alone()
+    alone.reload({}, *others)
+    alone.serve()
+    alone.engine.registry_event(DrainChanged(ME, DrainRow(rate=rate)))
+    alone.settle()
+    return alone
+
+
+def offers(alone: Alone) -> list[tuple[str, Offer]]:
+    said = [each for each in alone.waiting if isinstance(each, effects.SendPeer) and isinstance(each.message, Offer)]
+    alone.waiting = [each for each in alone.waiting if each not in said]
+    return [(each.proxy, each.message) for each in said if isinstance(each.message, Offer)]
+
+
+def test_nothing_leaves_before_the_proxy_has_said_for_a_while_that_it_is_not_healthy() -> None:
+    alone = drained()
+    alone.pass_time(GRACE_MS - 1)
+    assert offers(alone) == []
+    alone.pass_time(1)
+    assert offers(alone) == [(YOU, Offer(SESSION, owner("me", 1).epoch, "drain"))]
+
+
+def test_an_offer_that_led_to_nothing_is_made_again() -> None:
+    alone = drained()
+    alone.pass_time(GRACE_MS)
+    assert len(offers(alone)) == 1
+    alone.pass_time(OFFER_MS - 1)
+    assert offers(alone) == []
+    alone.pass_time(1)
+    assert len(offers(alone)) == 1
+
+
+def test_a_drain_that_is_paused_or_taken_back_offers_nothing() -> None:
+    alone = drained()
+    alone.engine.registry_event(DrainChanged(ME, DrainRow(rate=10, paused=True)))
+    alone.pass_time(GRACE_MS * 3)
+    assert offers(alone) == []
+    alone.engine.registry_event(DrainChanged(ME, None))
+    alone.pass_time(GRACE_MS * 3)
+    assert offers(alone) == []
+
+
+def test_with_nobody_to_take_it_a_session_stays() -> None:
+    alone = drained(others=())
+    alone.pass_time(GRACE_MS * 3)
+    assert offers(alone) == []
+    assert SESSION in alone.engine.context.sessions
+
+
+def test_the_proxy_of_the_same_site_is_better_than_one_of_another_and_one_that_is_drained_is_none() -> None:
+    alone = Alone()
+    alone.reload({}, "you", "they")
+    context = alone.engine.context
+    context.proxies[YOU] = row("you", "B")
+    assert (best := alone.engine.moving.target()) is not None and best.proxy == "they"
+    alone.engine.registry_event(DrainChanged(ProxyId("they"), DrainRow(rate=1)))
+    assert (best := alone.engine.moving.target()) is not None and best.proxy == YOU
+
+
+def test_a_client_that_comes_to_a_proxy_that_is_drained_is_told_a_better_one() -> None:
+    alone = drained()
+    alone.engine.client_connected(2)
+    alone.engine.client_message(2, Hello(1, "c"))
+    alone.engine.client_message(2, Attach("other", "main", "i", {}))
+    alone.settle()
+    assert [each.proxy for each in alone.heard(2) if isinstance(each, Moved)] == [YOU]
+
+
+def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> None:
+    alone = Alone()
+    alone.reload({}, "they", "you")
+    alone.serve()
+    alone.engine.peer_message(YOU, Give(SESSION, owner("me", 7).epoch, YOU))
+    alone.settle()
+    assert offers(alone) == []
+    alone.engine.peer_message(YOU, Give(SESSION, owner("me", 1).epoch, YOU))
+    alone.settle()
+    assert [proxy for proxy, _ in offers(alone)] == [YOU]
+
+
+def test_what_is_offered_is_asked_for() -> None:
+    alone = Alone()
+    alone.reload({SESSION: owner("you", 4)}, "you")
+    alone.engine.peer_message(YOU, Offer(SESSION, owner("you", 4).epoch, "drain"))
+    alone.settle()
+    (prepare,) = [each for each in alone.waiting if isinstance(each, effects.SendPeer)]
+    assert (prepare.proxy, getattr(prepare.message, "reason", "")) == (YOU, "drain")
+    assert not [each for each in alone.sent if isinstance(each[1], Attached)]
