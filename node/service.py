@@ -64,27 +64,37 @@ async def serve(config: NodeConfig, started: Callable[[str], None], stop: asynci
     Raises:
         WaypostError: the node, or its port, ended before that; what is left of it has been brought to its end.
     """
-    listener = listen(config)
-    url = config.advertise or f"ws://{config.host}:{listener.getsockname()[1]}"
-    life = new_incarnation()
-    node = Node(config, partial(open_parts, config, life), life, lambda: url)
-    server = make_server(node, config.host)
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_serve_web(server, listener), name="web")
-            inner = [group.create_task(node.run(), name="node")]
-            if config.discovery:
-                said = Announcement(config.name, config.site, url)
-                inner.append(group.create_task(_announce(said, node), name="announcement"))
-            started(url)
-            await stop.wait()
-            # The port closes last: until the node has left, it has things to tell to those who are connected.
-            for task in inner:
-                task.cancel()
-            await asyncio.wait(inner)
-            server.should_exit = True
-    except ExceptionGroup as failures:
-        raise _failure(failures) from failures
+    with listen(config) as listener:
+        url = config.advertise or f"ws://{config.host}:{listener.getsockname()[1]}"
+        life = new_incarnation()
+        node = Node(config, partial(open_parts, config, life), life, lambda: url)
+        server = make_server(node, config.host)
+        failures: list[Exception] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_serve_web(server, listener), name="web")
+                started(url)
+                try:
+                    await _serve_node(config, node, url, stop)
+                except ExceptionGroup as failed:
+                    failures.append(failed)
+                # The port closes last: until the node has left, it has things to tell to those who are connected.
+                server.should_exit = True
+        except ExceptionGroup as failed:
+            failures.append(failed)
+    if failures:
+        raise _failure(failures[0]) from failures[0]
+
+
+async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(node.run(), name="node")]
+        if config.discovery:
+            said = Announcement(config.name, config.site, url)
+            tasks.append(group.create_task(_announce(said, node), name="announcement"))
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
 
 
 async def _serve_web(server: Server, listener: socket.socket) -> None:
@@ -107,9 +117,9 @@ def _sessions_served(node: Node) -> int:
     return sum(session.role is Role.SERVING for session in node.engine.context.sessions.values())
 
 
-def _failure(failures: ExceptionGroup[Exception]) -> WaypostError:
+def _failure(failures: Exception) -> WaypostError:
     """Return the first thing that went wrong, as an error of the house; the log has a fault's whole story."""
-    first: Exception = failures
+    first = failures
     while isinstance(first, ExceptionGroup):
         first = first.exceptions[0]
     if isinstance(first, WaypostError):
