@@ -1,4 +1,4 @@
-"""Announcing a proxy on the local network: `_waypost._tcp.local.`, with its site and its load.
+"""Announcing a proxy on the local network: `_waypost._tcp.local.`, with its site, its address and its load.
 
 An announcement is a hint. Who a proxy really is, the registry says; a client that finds nobody at an address
 tries the next.
@@ -6,65 +6,121 @@ tries the next.
 
 from __future__ import annotations
 
-import socket
-from dataclasses import dataclass
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
-from zeroconf import InterfaceChoice, IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
+from discovery.multicast import LOOPBACK, multicast, own_addresses
+from waypost.errors import Unreachable
+
 SERVICE = "_waypost._tcp.local."
-LOOPBACK = "127.0.0.1"
+LOAD_EVERY_S = 5.0
+"""The load is said anew at most so often: every word of it goes to everybody on the network."""
+LABEL_BYTES = 50
+"""Of a name in DNS, which allows 63; the rest is room for the number behind a name that is taken."""
+EVERYWHERE = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a proxy says of itself. `load`: sessions that it serves."""
+    """What a proxy says of itself. `url`: where others reach it; `load`: sessions that it serves."""
 
     proxy: str
     site: str
-    host: str
-    port: int
+    url: str
     load: int = 0
 
     @property
-    def url(self) -> str:
-        return f"ws://{self.host}:{self.port}"
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        parts = urlsplit(self.url)
+        return parts.port or (443 if parts.scheme == "wss" else 80)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Its own address; those of this host, where it listens on all or is reached by a name."""
+        if self.host == "localhost":
+            return [LOOPBACK]
+        if self.host != EVERYWHERE and _is_ipv4(self.host):
+            return [self.host]
+        return [each for each in own_addresses() if each != LOOPBACK] or [LOOPBACK]
 
 
-def interfaces(host: str) -> list[str] | InterfaceChoice:
-    """Return where to speak multicast: on loopback only for a proxy that listens there only."""
-    return [LOOPBACK] if host in (LOOPBACK, "localhost") else InterfaceChoice.All
+def audience(said: Announcement) -> list[str]:
+    """Return where to announce: a proxy that is reached by loopback only is nobody else's business."""
+    return [LOOPBACK] if said.addresses == [LOOPBACK] else own_addresses()
 
 
-class Announcer:
-    """Keeps one announcement on the network, from :meth:`start` to :meth:`stop`."""
+class Announced:
+    """An announcement that is on the network."""
 
-    def __init__(self, announcement: Announcement) -> None:
-        self._announcement = announcement
-        self._zeroconf: AsyncZeroconf | None = None
+    def __init__(self, zeroconf: AsyncZeroconf, said: Announcement, service: str) -> None:
+        self._zeroconf = zeroconf
+        self._said = said
+        self._service = service
 
-    async def start(self) -> None:
-        """Announce. A name that is taken gets a number behind it: several proxies of one host may share a name."""
-        self._zeroconf = AsyncZeroconf(interfaces=interfaces(self._announcement.host), ip_version=IPVersion.V4Only)
-        await self._zeroconf.async_register_service(self._info(), allow_name_change=True)
+    async def say(self, load: int) -> None:
+        """Say another load; nothing if it is the same."""
+        if load != self._said.load:
+            self._said = replace(self._said, load=load)
+            await (await self._zeroconf.async_update_service(_info(self._said, self._service)))
 
-    async def stop(self) -> None:
-        """Say goodbye."""
-        if self._zeroconf is not None:
-            await self._zeroconf.async_unregister_all_services()
-            await self._zeroconf.async_close()
-            self._zeroconf = None
 
-    def _info(self) -> AsyncServiceInfo:
-        said = self._announcement
-        address = LOOPBACK if said.host == "localhost" else said.host
-        if address == "0.0.0.0":
-            address = socket.gethostbyname(socket.gethostname())
+@asynccontextmanager
+async def announced(said: Announcement) -> AsyncIterator[Announced]:
+    """Announce, and say goodbye at the end of the block.
+
+    A name that is taken gets a number behind it: several proxies of one host may share a name.
+
+    Raises:
+        Unreachable: there is no multicast here, or DNS does not take what is said.
+    """
+    async with multicast(audience(said)) as zeroconf:
+        info = _info(said, f"{_label(said.proxy)}.{SERVICE}")
+        await (await zeroconf.async_register_service(info, allow_name_change=True))
+        yield Announced(zeroconf, said, info.name)
+
+
+async def announce(said: Announcement, load: Callable[[], int]) -> None:
+    """Announce until cancelled; say the load anew when it has changed. Raises Unreachable."""
+    async with announced(said) as place:
+        while True:
+            await place.say(load())
+            await asyncio.sleep(LOAD_EVERY_S)
+
+
+def _info(said: Announcement, service: str) -> AsyncServiceInfo:
+    try:
         return AsyncServiceInfo(
             SERVICE,
-            f"{said.proxy}.{SERVICE}",
-            addresses=[socket.inet_aton(address)],
+            service,
+            parsed_addresses=said.addresses,
             port=said.port,
-            properties={"proxy": said.proxy, "site": said.site, "load": str(said.load)},
-            server=f"{said.proxy}-waypost.local.",
+            properties={"proxy": said.proxy, "site": said.site, "url": said.url, "load": str(said.load)},
+            server=f"{_label(said.proxy)}-waypost.local.",
         )
+    except ValueError:
+        raise Unreachable(
+            "a name or an address is too long for DNS, which allows 255 bytes", field="discovery"
+        ) from None
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _label(name: str) -> str:
+    """Return a name as one label of a DNS name; the whole of it is among the properties."""
+    return name.replace(".", "-").encode()[:LABEL_BYTES].decode(errors="ignore")

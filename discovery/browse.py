@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from zeroconf import IPVersion, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from discovery.announce import LOOPBACK, SERVICE, Announcement
+from discovery.announce import EVERYWHERE, SERVICE, Announcement
+from discovery.multicast import multicast, own_addresses
 
 LOOK_S = 2.0
 """How long to look before saying that nobody is there."""
@@ -17,38 +20,51 @@ SETTLE_S = 0.2
 
 
 async def browse(look_s: float = LOOK_S, settle_s: float = SETTLE_S) -> list[Announcement]:
-    """Return the proxies that announce themselves, on all interfaces, loopback included; as soon as it is settled."""
-    found: dict[str, Announcement] = {}
-    news = asyncio.Event()
-    zeroconf = AsyncZeroconf(interfaces=_everywhere(), ip_version=IPVersion.V4Only)
-    tasks: set[asyncio.Task[None]] = set()
+    """Return the proxies that announce themselves, on all interfaces, loopback included; as soon as it is settled.
 
-    async def resolve(name: str) -> None:
-        info = AsyncServiceInfo(SERVICE, name)
-        if await info.async_request(zeroconf.zeroconf, int(look_s * 1000)):
-            announcement = _read(info)
-            if announcement is not None:
-                found[name] = announcement
-                news.set()
+    Raises:
+        Unreachable: there is no multicast here.
+    """
+    async with multicast(own_addresses()) as zeroconf:
+        return await _Look(zeroconf).found(look_s, settle_s)
 
-    def changed(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+
+class _Look:
+    """One look around: what was found so far, and the questions that are still open."""
+
+    def __init__(self, zeroconf: AsyncZeroconf) -> None:
+        self._zeroconf = zeroconf.zeroconf
+        self._found: dict[str, Announcement] = {}
+        self._news = asyncio.Event()
+        self._questions: set[asyncio.Task[None]] = set()
+
+    async def found(self, look_s: float, settle_s: float) -> list[Announcement]:
+        browser = AsyncServiceBrowser(self._zeroconf, SERVICE, handlers=[self._changed])
+        try:
+            async with asyncio.timeout(look_s):
+                await self._news.wait()
+            await asyncio.sleep(settle_s)
+        except TimeoutError:
+            pass
+        finally:
+            await browser.async_cancel()
+            for question in self._questions:
+                question.cancel()
+            await asyncio.gather(*self._questions, return_exceptions=True)
+        return list(self._found.values())
+
+    def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is not ServiceStateChange.Removed:
-            tasks.add(asyncio.ensure_future(resolve(name)))
+            self._questions.add(asyncio.ensure_future(self._resolve(name)))
 
-    browser = AsyncServiceBrowser(zeroconf.zeroconf, SERVICE, handlers=[changed])
-    try:
-        async with asyncio.timeout(look_s):
-            await news.wait()
-        await asyncio.sleep(settle_s)
-    except TimeoutError:
-        pass
-    finally:
-        await browser.async_cancel()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await zeroconf.async_close()
-    return list(found.values())
+    async def _resolve(self, name: str) -> None:
+        info = AsyncServiceInfo(SERVICE, name)
+        if not await info.async_request(self._zeroconf, int(LOOK_S * 1000)):
+            return
+        announcement = _read(info)
+        if announcement is not None:
+            self._found[name] = announcement
+            self._news.set()
 
 
 def choose(announcements: Sequence[Announcement], site: str | None = None) -> list[Announcement]:
@@ -56,32 +72,41 @@ def choose(announcements: Sequence[Announcement], site: str | None = None) -> li
     return sorted(announcements, key=lambda each: (each.site != site if site else False, each.load, each.proxy))
 
 
+async def proxies(site: str | None = None) -> list[Announcement]:
+    """Return the proxies of the local network, best first. `site` is ours; else WAYPOST_SITE says it, if anything.
+
+    Raises:
+        Unreachable: there is no multicast here.
+    """
+    return choose(await browse(), site or os.environ.get("WAYPOST_SITE"))
+
+
 async def find() -> list[str]:
-    """Return the addresses of proxies, best first: the client library's finder."""
-    return [announcement.url for announcement in choose(await browse())]
-
-
-def _everywhere() -> list[str]:
-    """Return every address of this host, loopback first: zeroconf leaves loopback out by itself."""
-    import ifaddr
-
-    addresses = [
-        ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4 and isinstance(ip.ip, str)
-    ]
-    return [LOOPBACK, *(address for address in addresses if not address.startswith("127."))]
+    """Return the addresses of proxies, best first: the client library's finder. Raises Unreachable."""
+    return [announcement.url for announcement in await proxies()]
 
 
 def _read(info: AsyncServiceInfo) -> Announcement | None:
     """Return what a service says, None if it is no proxy's."""
     said = {
-        key.decode(): value.decode()
+        key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in info.properties.items()
         if isinstance(key, bytes) and isinstance(value, bytes)
     }
-    addresses = info.parsed_addresses(IPVersion.V4Only)
-    if not addresses or not info.port or "proxy" not in said:
+    if "proxy" not in said:
         return None
-    load = said.get("load", "0")
-    return Announcement(
-        said["proxy"], said.get("site", ""), addresses[0], info.port, int(load) if load.isdigit() else 0
-    )
+    url = _url(said.get("url", ""), info)
+    load = said.get("load", "")
+    return Announcement(said["proxy"], said.get("site", ""), url, int(load) if load.isdecimal() else 0) if url else None
+
+
+def _url(said: str, info: AsyncServiceInfo) -> str | None:
+    """Return where the proxy is: as it says, or by the records of DNS if it says only that it listens everywhere."""
+    try:
+        host = urlsplit(said).hostname if said.startswith(("ws://", "wss://")) else None
+    except ValueError:
+        host = None
+    if host and host != EVERYWHERE:
+        return said
+    addresses = info.parsed_addresses(IPVersion.V4Only)
+    return f"ws://{addresses[0]}:{info.port}" if addresses and info.port else None

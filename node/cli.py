@@ -1,33 +1,38 @@
-"""The command line. Human errors are one line on stderr; exit statuses say who is at fault.
-
-0 done; 1 the answer is no; 2 wrong usage or a bad expression; 3 not reachable in time; 4 refused; 5 not found or
-conflict; 27 waited in vain; 70 internal; 130 by Ctrl-C.
-"""
+"""The command line. Human errors are one line on stderr; exit statuses say who is at fault: :data:`STATUSES`."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
-from waypost.errors import Refused, WaypostError
+from node.config import NodeConfig, load_config
+from waypost.errors import Internal, Refused, WaypostError
+
+STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
+expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
+inside Waypost; 130 ended by Ctrl-C."""
+HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
     name="waypost",
     help="A federated proxy service for content-based notifications.",
+    epilog=STATUSES,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 sessions_app = typer.Typer(help="Sessions of the federation.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(sessions_app, name="sessions")
@@ -42,46 +47,54 @@ Proxy = Annotated[
 # ---------------------------------------------------------------- serving
 
 
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each setting of a node; it gets them all as keywords, None if not given."""
+    kinds = get_type_hints(NodeConfig)
+    options = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            # What is a list in the configuration is one word, with commas in it, on the command line.
+            annotation=Annotated[
+                (str if get_origin(kinds[each.name]) is tuple else kinds[each.name]) | None,
+                typer.Option(help=each.metadata["help"]),
+            ],
+        )
+        for each in fields(NodeConfig)
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
+    return command
+
+
 @app.command()
+@_with_settings
 def serve(
-    name: Annotated[str | None, typer.Option(help="Name of this proxy, unique in the federation.")] = None,
-    site: Annotated[str | None, typer.Option(help="Site whose log this proxy reads and writes.")] = None,
-    neighbours: Annotated[str | None, typer.Option(help="Sites to exchange with, separated by commas.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder for everything embedded.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any.")] = None,
-    advertise: Annotated[str | None, typer.Option(help="ws://host:port that others use.")] = None,
-    kafka: Annotated[str | None, typer.Option(help="host:port of the site's Kafka; else the embedded log.")] = None,
-    etcd: Annotated[str | None, typer.Option(help="host:port of etcd; else the embedded registry.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Of Kafka topics and etcd keys.")] = None,
-    lease_ttl_ms: Annotated[int | None, typer.Option(help="How long a silent proxy counts as alive.")] = None,
-    durable: Annotated[bool | None, typer.Option(help="Embedded parts survive a power cut, not only a crash.")] = None,
-    discovery: Annotated[bool | None, typer.Option(help="Announce this proxy by mDNS.")] = None,
+    *,
     config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A TOML file.")] = None,
     json_: Json = False,
+    **settings: Any,
 ) -> None:
     """Run one proxy, until SIGTERM or Ctrl-C.
 
+    Every option can be set as WAYPOST_NAME and so on too, or in the file.
+
     Example: waypost serve --name a --site A --neighbours B --data run
     """
-    from node.config import load_config
     from node.service import run, set_up_logging
 
-    flags = {
-        key: value
-        for key, value in locals().items()
-        if key not in ("config", "json_", "load_config", "run", "set_up_logging")
-    }
     set_up_logging(json=json_)
-    settings = load_config(flags, config)
+    chosen = load_config(settings, config)
 
     def started(url: str) -> None:
         if json_:
-            print(json.dumps({"v": 1, "proxy": settings.name, "site": settings.site, "url": url}), flush=True)
+            print(json.dumps({"v": 1, "proxy": chosen.name, "site": chosen.site, "url": url}), flush=True)
         else:
-            print(f"proxy {settings.name} of site {settings.site} listens at {url}", flush=True)
+            print(f"proxy {chosen.name} of site {chosen.site} listens at {url}", flush=True)
 
-    run(settings, started)
+    run(chosen, started)
 
 
 # ---------------------------------------------------------------- clients
@@ -95,7 +108,7 @@ def sub(
     ] = None,
     receiver: Annotated[str, typer.Option(help="Which of the session's receivers we are.")] = "main",
     count: Annotated[int, typer.Option("-C", "--count", help="End after so many.")] = 0,
-    wait: Annotated[float, typer.Option("-W", "--wait", help="End with status 27 after so many seconds.")] = 0,
+    wait: Annotated[float, typer.Option("-W", "--wait", help="End with status 27 after so many seconds in vain.")] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
     proxy: Proxy = None,
     json_: Json = False,
@@ -217,12 +230,25 @@ def _load_commands(arguments: list[str]) -> None:
             app.command(entry.name)(entry.load())
 
 
+def _run(arguments: list[str]) -> object:
+    """Run the command that the arguments name, and return what it gives.
+
+    The groups above it are not asked: they have no options but `--help`, and Typer imports pydantic to see that it
+    was not given, which takes longer than all the rest of a `--help`.
+    """
+    command: Any = typer.main.get_command(app)
+    path, rest = ["waypost"], arguments
+    while rest and (inner := getattr(command, "commands", {}).get(rest[0])):
+        command, path, rest = inner, [*path, rest[0]], rest[1:]
+    return command(args=rest, standalone_mode=False, prog_name=" ".join(path), help_option_names=HELP_NAMES)
+
+
 def main() -> None:
     """The entry point `waypost`."""
     arguments = sys.argv[1:]
     try:
         _load_commands(arguments)
-        status = app(args=arguments, standalone_mode=False, prog_name="waypost")
+        status = _run(arguments)
     except WaypostError as error:
         status = report(error, as_json=_wants_json(arguments))
     except NoArgsIsHelpError as error:
@@ -232,9 +258,17 @@ def main() -> None:
         status = report(Refused(error.format_message(), hint="waypost --help"), as_json=_wants_json(arguments))
     except (typer.Abort, KeyboardInterrupt):
         status = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as end:
+        # So Typer ends, with 1, when the reader of our stdout has gone: he has what he wanted.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
         status = 0
+    except Exception as error:
+        if os.environ.get("WAYPOST_DEBUG"):
+            raise
+        hint = "this is Waypost's fault, not yours; WAYPOST_DEBUG=1 shows where"
+        status = report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -1,84 +1,126 @@
-"""Everything that a node can be told: flags over environment (WAYPOST_...) over a TOML file over defaults."""
+"""Everything that a node can be told: flags over environment (WAYPOST_...) over a TOML file over defaults.
+
+:class:`NodeConfig` is the only place that lists the settings. The flags of `waypost serve` are made from it, and so
+is the model by which pydantic judges what comes from outside. Neither pydantic nor its settings are imported before
+there is something to judge: `waypost serve --help` must not wait for them.
+"""
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
-
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from urllib.parse import urlsplit
 
 from waypost.errors import BadConfiguration
 from waypost.limits import MAX_ID_LENGTH
 
+if TYPE_CHECKING:
+    from pydantic_settings import BaseSettings
 
-class NodeConfig(BaseSettings):
+PREFIX = "WAYPOST_"
+
+
+def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, **bounds: Any) -> Any:
+    """Return a setting: what `--help` says of it, pydantic's bounds, and a check of text that may turn it into more."""
+    return field(default=default, metadata={"help": say, "check": check, "bounds": bounds})
+
+
+def _plain(name: str) -> str:
+    if "/" in name or any(each.isspace() for each in name):
+        raise ValueError("no slash and no blank, please")
+    return name
+
+
+def _split(sites: str) -> tuple[str, ...]:
+    return tuple(each for each in sites.split(",") if each)
+
+
+def _reachable(url: str) -> str:
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("ws", "wss") or not parts.hostname or parts.port == 0):
+        raise ValueError(f"{url!r} is not ws://host:port")
+    return url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
     """One proxy's configuration."""
 
-    model_config = SettingsConfigDict(env_prefix="WAYPOST_", extra="forbid", frozen=True)
-
-    name: str = Field(
-        "a", min_length=1, max_length=MAX_ID_LENGTH, description="name of this proxy, unique in the federation"
+    name: str = _setting(
+        "a", "Name of this proxy, unique in the federation.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
-    site: str = Field(
-        "A", min_length=1, max_length=MAX_ID_LENGTH, description="the site whose log this proxy reads and writes"
+    site: str = _setting(
+        "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
-    neighbours: tuple[str, ...] = Field((), description="sites to exchange notifications with, by links")
-    data: Path = Field(Path("run"), description="folder for everything embedded, and for this proxy's own store")
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(0, ge=0, le=65535, description="port to listen on; 0: any free one")
-    advertise: str = Field("", description="ws://host:port that others reach this proxy at; empty: where it listens")
-    kafka: str = Field("", description="host:port of the site's Kafka; empty: the embedded log")
-    etcd: str = Field("", description="host:port of etcd; empty: the embedded registry")
-    prefix: str = Field("waypost", pattern=r"^[A-Za-z0-9._-]+$", description="of Kafka topics and etcd keys")
-    lease_ttl_ms: int = Field(3_000, ge=500, description="how long this proxy is seen alive after its last renewal")
-    durable: bool = Field(
-        True, description="embedded log, registry and changelog survive a power cut, not only a crash"
-    )
-    discovery: bool = Field(True, description="announce this proxy on the local network by mDNS")
-
-    @field_validator("neighbours", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return tuple(each for each in value.split(",") if each) if isinstance(value, str) else value
-
-    @field_validator("name", "site")
-    @classmethod
-    def _plain(cls, value: str) -> str:
-        if "/" in value or any(each.isspace() for each in value):
-            raise ValueError("no slash and no blank, please")
-        return value
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings, env_settings)
+    neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _split)
+    data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.")
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
+    advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", _reachable)
+    kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
+    etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
+    prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
+    lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500)
+    durable: bool = _setting(True, "Embedded parts survive a power cut, not only a crash.")
+    discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
 
 
 def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
-    """Return the configuration.
+    """Return the configuration. A flag that is None was not given.
 
     Raises:
         BadConfiguration: names the field, and where the value comes from.
     """
-    from_file = _read(file) if file else {}
+    from pydantic import ValidationError
+
     given = {key: value for key, value in flags.items() if value is not None}
+    model = _model(_read(file) if file else {})
     try:
-        environment = NodeConfig.model_validate({}).model_dump(exclude_unset=True)
-        return NodeConfig(**(from_file | environment | given))
+        return NodeConfig(**model(**given).model_dump())
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
+        place = ".".join(str(part) for part in first["loc"]) or None
         name = str(first["loc"][0]) if first["loc"] else ""
-        source = "flag" if name in given else f"file {file}" if name in from_file else f"WAYPOST_{name.upper()}"
-        raise BadConfiguration(f"{first['msg']} (from {source})", field=field) from None
+        variable = f"{PREFIX}{name.upper()}"
+        source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
+        raise BadConfiguration(f"{first['msg']} (from {source})", field=place) from None
+
+
+def _model(from_file: dict[str, Any]) -> type[BaseSettings]:
+    """Return the model of the settings, which reads the environment, and what a file said."""
+    from pydantic import BeforeValidator, Field, create_model
+    from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+    class Sources(BaseSettings):
+        # Not decoded: a list is separated by commas in the environment too, and is not JSON.
+        model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", enable_decoding=False)
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, InitSettingsSource(settings_cls, from_file)
+
+    kinds = get_type_hints(NodeConfig)
+    settings: dict[str, Any] = {}
+    for each in fields(NodeConfig):
+        check = BeforeValidator(partial(_checked, each.metadata["check"]))
+        settings[each.name] = (Annotated[kinds[each.name], check], Field(each.default, **each.metadata["bounds"]))
+    return create_model("NodeSettings", __base__=Sources, **settings)
+
+
+def _checked(check: Callable[[str], Any] | None, value: Any) -> Any:
+    return check(value) if check is not None and isinstance(value, str) else value
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -86,5 +128,5 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text())
     except OSError as error:
         raise BadConfiguration(f"{file}: {error.strerror}", field="config") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadConfiguration(f"{file}: {error}", field="config") from None

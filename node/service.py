@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
@@ -14,13 +13,14 @@ from functools import partial
 import structlog
 import uvloop
 
-from discovery.announce import Announcement, Announcer
+from discovery.announce import Announcement, announce
 from node.config import NodeConfig
 from node.lock import take_name
 from node.node import Node
 from node.parts import open_parts
 from node.web import Server, make_server
-from waypost.errors import BadConfiguration
+from proxy.session import Role
+from waypost.errors import BadConfiguration, Internal, Unreachable, WaypostError
 from waypost.identity import new_incarnation
 
 log = structlog.get_logger("waypost")
@@ -59,49 +59,73 @@ def listen(config: NodeConfig) -> socket.socket:
 
 
 async def serve(config: NodeConfig, started: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Run one node until `stop` is set; `started` is called with its address once it listens."""
-    listener = listen(config)
-    port = listener.getsockname()[1]
-    url = config.advertise or f"ws://{config.host}:{port}"
-    life = new_incarnation()
-    node = Node(config, partial(open_parts, config, life), life, lambda: url)
-    server = make_server(node, config.host)
-    announcer = Announcer(Announcement(config.name, config.site, config.host, port))
-    web = asyncio.create_task(server.serve(sockets=[listener]), name="web")
-    running = asyncio.create_task(node.run(), name="node")
-    ending = asyncio.create_task(stop.wait(), name="stop")
-    started(url)
-    if config.discovery:
-        await _announce(announcer)
-    try:
-        await asyncio.wait({web, running, ending}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await _end(server, web, running, ending, announcer)
-    if not running.cancelled() and (error := running.exception()) is not None:
-        raise error
+    """Run one node until `stop` is set; `started` is called with its address once it listens.
+
+    Raises:
+        WaypostError: the node, or its port, ended before that; what is left of it has been brought to its end.
+    """
+    with listen(config) as listener:
+        url = config.advertise or f"ws://{config.host}:{listener.getsockname()[1]}"
+        life = new_incarnation()
+        node = Node(config, partial(open_parts, config, life), life, lambda: url)
+        server = make_server(node, config.host)
+        failures: list[Exception] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_serve_web(server, listener), name="web")
+                started(url)
+                try:
+                    await _serve_node(config, node, url, stop)
+                except ExceptionGroup as failed:
+                    failures.append(failed)
+                # The port closes last: until the node has left, it has things to tell to those who are connected.
+                server.should_exit = True
+        except ExceptionGroup as failed:
+            failures.append(failed)
+    if failures:
+        raise _failure(failures[0]) from failures[0]
 
 
-async def _announce(announcer: Announcer) -> None:
+async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(node.run(), name="node")]
+        if config.discovery:
+            said = Announcement(config.name, config.site, url)
+            tasks.append(group.create_task(_announce(said, node), name="announcement"))
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+async def _serve_web(server: Server, listener: socket.socket) -> None:
+    await server.serve(sockets=[listener])
+    if not server.should_exit:
+        raise Internal("the port was closed, and nobody had asked for it")
+
+
+async def _announce(said: Announcement, node: Node) -> None:
+    """Announce the node. One that nobody finds by mDNS serves all the same."""
     try:
-        await announcer.start()
-    except OSError as error:
+        await announce(said, lambda: _sessions_served(node))
+    except Unreachable as error:
         log.warning("no mDNS announcement; clients need the address", error=str(error))
 
 
-async def _end(
-    server: Server,
-    web: asyncio.Task[None],
-    running: asyncio.Task[None],
-    ending: asyncio.Task[bool],
-    announcer: Announcer,
-) -> None:
-    ending.cancel()
-    await announcer.stop()
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await running
-    server.should_exit = True
-    await asyncio.gather(web, return_exceptions=True)
+def _sessions_served(node: Node) -> int:
+    if node.engine is None:
+        return 0
+    return sum(session.role is Role.SERVING for session in node.engine.context.sessions.values())
+
+
+def _failure(failures: Exception) -> WaypostError:
+    """Return the first thing that went wrong, as an error of the house; the log has a fault's whole story."""
+    first = failures
+    while isinstance(first, ExceptionGroup):
+        first = first.exceptions[0]
+    if isinstance(first, WaypostError):
+        return first
+    log.error("the proxy ends by a fault of its own", exc_info=first)
+    return Internal(f"{type(first).__name__}: {first}")
 
 
 async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> None:

@@ -85,14 +85,15 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     try:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
-            frame = await _frame(socket)
+            try:
+                frame = await _frame(socket)
+            except (WebSocketDisconnect, RuntimeError):
+                return
             try:
                 node.client_message(number, decode_client_message(frame))
             except Refused as error:
                 line.send(Problem(error.code, error.message, error.field))
             await node.room()
-    except (WebSocketDisconnect, RuntimeError):
-        pass
     finally:
         node.disconnect(number)
         writer.cancel()

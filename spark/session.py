@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -43,26 +45,32 @@ def build(master: str | None = None) -> SparkSession:
     builder = builder.master(master)
     for key, value in _settings(is_local=master.startswith("local")).items():
         builder = builder.config(key, value)
-    try:
-        with _java_silenced():
-            session = builder.getOrCreate()
-    except PySparkException as error:
-        raise BadConfiguration("Spark did not start; it needs Java 17", hint=str(error)) from error
+    with TemporaryFile() as said:
+        try:
+            with _java_overheard(said):
+                session = builder.getOrCreate()
+        except PySparkException as error:
+            said.seek(0)
+            hint = said.read().decode(errors="replace").strip() or str(error)
+            raise BadConfiguration("Spark did not start; it needs Java 17", hint=hint) from error
     session.sparkContext.setLogLevel("OFF")
     return _checked(session)
 
 
 @contextmanager
-def _java_silenced() -> Iterator[None]:
-    """Let what is started in the block write its errors nowhere: Java greets people with three lines of warnings."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+def _java_overheard(listener: IO[bytes]) -> Iterator[None]:
+    """Let what is started in the block write to a file: Java greets people with three lines of warnings, and says on
+    stdout why it does not start. That matters only when nothing comes of it."""
+    sys.stdout.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    for number, _ in kept:
+        os.dup2(listener.fileno(), number)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _settings(is_local: bool) -> dict[str, str]:

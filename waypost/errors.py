@@ -80,7 +80,7 @@ class NameTaken(Refused):
     """A proxy's name is in use by another process."""
 
     code = "NAME_TAKEN"
-    exit_status = 1
+    exit_status = 5
 
 
 class UnexpectedInput(Refused):

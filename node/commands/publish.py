@@ -10,9 +10,12 @@ from itertools import chain, islice
 
 import waypost
 from node.commands.reading import notification_from_text
-from waypost.errors import BadNotification
+from waypost.errors import BadNotification, Unreachable
 from waypost.identity import new_incarnation
 from waypost.notification import Int64, Notification, Value
+
+SAFE_S = 30.0
+"""How long to wait until a notification is safe."""
 
 
 def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
@@ -74,8 +77,11 @@ async def send(notifications: Iterator[Notification], *, proxy: str | None, as_j
         return
     async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, timeout_s=10) as producer:
         for notification in chain(first, notifications):
-            async with asyncio.timeout(30):
-                coordinate = await producer.publish(notification)
+            try:
+                async with asyncio.timeout(SAFE_S):
+                    coordinate = await producer.publish(notification)
+            except TimeoutError:
+                raise Unreachable(f"not known to be safe within {SAFE_S:g} s; it may have been published") from None
             if as_json:
                 print(json.dumps({"v": 1, "origin": coordinate.origin, "offset": coordinate.offset}), flush=True)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import sys
@@ -11,13 +12,17 @@ from typing import Any
 import waypost
 from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
-from waypost.errors import WaypostError
+from waypost.errors import NoProxy, WaypostError
 from waypost.identity import new_incarnation
-from waypost.messages import Gap
+from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
 from waypost.subscription import parse
 
 EXIT_IN_VAIN = 27
+ATTACH_S = 10.0
+"""How long to look for a proxy that lets us in."""
+FORGET_S = 2.0
+"""How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
 
 
 class WaitedInVain(WaypostError):
@@ -39,22 +44,42 @@ async def receive(
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
     name = session or f"console/{new_incarnation()}"
-    attached = waypost.attach(name, proxy=proxy, receiver=receiver, timeout_s=10, on_event=_tell)
-    async with attached as place:
-        said = await place.until_attached()
-        await place.subscribe(expression)
-        print(
-            f"attached to {said.proxy}@{said.site}, session {name}, {said.stored} stored, "
-            f"effective from {dict(place.effective(expression))}",
-            file=sys.stderr,
-        )
-        try:
-            async with asyncio.timeout(wait_s or None):
-                await _print_all(place, count, form, as_json)
-        except TimeoutError:
-            raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
-        if session is None:
-            await place.close(forget=True)
+    news = _News()
+    attached = waypost.attach(name, proxy=proxy, receiver=receiver, timeout_s=ATTACH_S, on_event=news.tell)
+    try:
+        async with attached as place:
+            try:
+                await _receive(place, name, expression, count, wait_s, form, as_json)
+            finally:
+                if session is None:
+                    await _forget(place, expression)
+    except NoProxy as error:
+        raise NoProxy(f"{error.message}{news.trouble}", hint=error.hint) from None
+
+
+async def _receive(
+    place: waypost.Session, name: str, expression: str, count: int, wait_s: float, form: str | None, as_json: bool
+) -> None:
+    said = await place.until_attached()
+    await place.subscribe(expression)
+    print(
+        f"attached to {said.proxy}@{said.site}, session {name}, {said.stored} stored, "
+        f"effective from {dict(place.effective(expression))}",
+        file=sys.stderr,
+    )
+    try:
+        async with asyncio.timeout(wait_s or None):
+            await _print_all(place, count, form, as_json)
+    except TimeoutError:
+        raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+
+
+async def _forget(place: waypost.Session, expression: str) -> None:
+    """Leave a session that nobody will come back to: it would store what matches for ever."""
+    with contextlib.suppress(WaypostError, TimeoutError):
+        async with asyncio.timeout(FORGET_S):
+            await place.unsubscribe(expression)
+    await place.close(forget=True)
 
 
 async def _print_all(place: waypost.Session, count: int, form: str | None, as_json: bool) -> None:
@@ -101,11 +126,23 @@ def _plain(value: Value) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _tell(event: object) -> None:
-    match event:
-        case Retry():
-            print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
-        case Redirected():
-            print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
-        case Gap():
-            print(f"gap: {event.origin} {event.first}-{event.last}, {event.reason}", file=sys.stderr)
+class _News:
+    """Says on stderr what happens to the connection. Why there is none at first, the error at the end is to say."""
+
+    def __init__(self) -> None:
+        self._attached = False
+        self.trouble = ""
+
+    def tell(self, event: object) -> None:
+        match event:
+            case Attached():
+                self._attached = True
+                self.trouble = ""
+            case Retry() if not self._attached:
+                self.trouble = f": {event.reason}"
+            case Retry():
+                print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
+            case Redirected():
+                print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
+            case Gap():
+                print(f"gap: {event.origin} {event.first}-{event.last}, {event.reason}", file=sys.stderr)

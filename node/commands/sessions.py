@@ -14,12 +14,12 @@ from waypost.errors import NoProxy, NotFound, Unreachable
 def _address(proxy: str | None) -> str:
     if proxy:
         return proxy
-    from discovery.browse import find
+    from discovery.browse import LOOK_S, proxies
 
-    found = asyncio.run(find())
+    found = asyncio.run(proxies())
     if not found:
-        raise NoProxy("none found on this network in 2 s", hint="is one running? try --proxy ws://host:port")
-    return found[0]
+        raise NoProxy(f"none found on this network in {LOOK_S:g} s", hint="is one running? try --proxy ws://host:port")
+    return found[0].url
 
 
 def _get(proxy: str | None, path: str) -> Any:

@@ -2,63 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import AsyncExitStack
 
-from discovery.announce import Announcement, Announcer
-from discovery.browse import browse, choose
+from discovery.announce import Announcement, announced
+from discovery.browse import browse
 from waypost.identity import new_incarnation
 
 
-async def until_found(names: set[str]) -> dict[str, Announcement]:
-    """Look until all of these are found; on a busy machine an answer may take longer than one look."""
-    async with asyncio.timeout(30):
-        while True:
-            found = {each.proxy: each for each in await browse(look_s=5, settle_s=1)}
-            if names <= found.keys():
-                return found
+def announcement(name: str, port: int, load: int = 0) -> Announcement:
+    return Announcement(f"{name}{new_incarnation()}", "A", f"ws://127.0.0.1:{port}", load)
+
+
+async def found() -> dict[str, Announcement]:
+    return {each.proxy: each for each in await browse(look_s=5, settle_s=1)}
 
 
 async def test_several_proxies_of_one_host_are_found_on_loopback() -> None:
-    names = [f"p{new_incarnation()}", f"q{new_incarnation()}"]
-    announcers = [
-        Announcer(Announcement(name, "A", "127.0.0.1", 7400 + number, load=number)) for number, name in enumerate(names)
-    ]
-    for announcer in announcers:
-        await announcer.start()
-    try:
-        found = await until_found(set(names))
-    finally:
-        for announcer in announcers:
-            await announcer.stop()
-    assert found[names[1]].url == "ws://127.0.0.1:7401"
-    assert found[names[1]].site == "A"
-    assert found[names[1]].load == 1
+    said = [announcement("p", 7400), announcement("q", 7401, load=1)]
+    async with AsyncExitStack() as stack:
+        for each in said:
+            await stack.enter_async_context(announced(each))
+        seen = await found()
+    assert [seen[each.proxy] for each in said] == said
 
 
-async def test_a_proxy_that_said_goodbye_is_not_found_any_more() -> None:
-    gone, stays = f"gone{new_incarnation()}", f"stays{new_incarnation()}"
-    announcers = {
-        name: Announcer(Announcement(name, "A", "127.0.0.1", 7403 + number))
-        for number, name in enumerate((gone, stays))
-    }
-    for announcer in announcers.values():
-        await announcer.start()
-    try:
-        await until_found({gone, stays})
-        await announcers[gone].stop()
-        assert gone not in await until_found({stays})
-    finally:
-        for announcer in announcers.values():
-            await announcer.stop()
+async def test_a_proxy_that_said_goodbye_is_not_found_any_more_while_another_is() -> None:
+    gone, stays = announcement("gone", 7403), announcement("stays", 7404)
+    async with announced(stays):
+        async with announced(gone):
+            assert {gone.proxy, stays.proxy} <= (await found()).keys()
+        seen = await found()
+    assert stays.proxy in seen
+    assert gone.proxy not in seen
 
 
-def test_a_client_prefers_its_own_site_then_the_idle_proxy_then_the_name() -> None:
-    far = Announcement("a", "B", "h", 1, load=0)
-    busy = Announcement("b", "A", "h", 2, load=9)
-    idle = Announcement("c", "A", "h", 3, load=1)
-    twin = Announcement("d", "A", "h", 4, load=1)
-    assert choose([far, busy, twin, idle], site="A") == [idle, twin, busy, far]
+async def test_another_load_is_heard_by_those_who_look_later() -> None:
+    said = announcement("busy", 7405)
+    async with announced(said) as place:
+        await place.say(17)
+        assert (await found())[said.proxy].load == 17
 
 
-def test_without_a_site_load_and_name_decide() -> None:
-    assert choose([Announcement("b", "B", "h", 1, 2), Announcement("a", "A", "h", 2, 2)])[0].proxy == "a"
+async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
+    said = Announcement(f"far{new_incarnation()}", "A", "wss://proxy.example:7301")
+    async with announced(said):
+        assert (await found())[said.proxy].url == "wss://proxy.example:7301"
+
+
+async def test_a_name_that_dns_would_not_take_is_announced_all_the_same() -> None:
+    said = announcement("a.b." + "long" * 30, 7406)
+    async with announced(said):
+        assert (await found())[said.proxy] == said

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from discovery import browse
+from discovery.announce import Announcement
+from node.commands import receive
+from waypost.errors import NoProxy
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
 
@@ -88,3 +94,60 @@ def test_help_lists_every_command() -> None:
     assert done.returncode == 0
     for command in ("serve", "sub", "pub", "match", "sessions", "audit", "demo"):
         assert f"  {command} " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["serve", "sub", "pub", "match", "sessions", "sessions ls", "audit", "demo"])
+def test_help_of_a_command_is_there_by_both_names_without_what_only_the_command_needs(command: str) -> None:
+    script = f"""
+import sys
+from node.cli import main
+sys.argv = ["waypost", *{command.split()!r}, sys.argv[1]]
+try:
+    main()
+finally:
+    print(*sorted({{"pydantic", "zeroconf", "pyspark", "rich", "asyncio"}} & sys.modules.keys()), file=sys.stderr)
+"""
+    told = [
+        subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True, timeout=60, check=False)
+        for name in ("-h", "--help")
+    ]
+    assert told[0].stdout.startswith(f"Usage: waypost {command} ")
+    assert told[0].stdout == told[1].stdout
+    assert [(each.stderr, each.returncode) for each in told] == [("\n", 0)] * 2
+
+
+def test_help_tells_the_exit_statuses() -> None:
+    assert "Exit status: 0 done; 1 the answer is no" in " ".join(run("--help").stdout.split())
+
+
+def test_a_fault_inside_is_one_line_and_status_70(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+import sys
+from node import cli, commands
+from node.commands import match
+def fail(*_, **__): raise KeyError("x")
+match.match_one = fail
+sys.argv = ["waypost", "match", "a == 1", "{}"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 70
+    assert done.stderr.splitlines()[0] == "error: INTERNAL: KeyError: 'x'"
+
+
+async def test_a_sub_that_nobody_lets_in_says_so_in_one_line_in_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def nobody(*_: object) -> list[Announcement]:
+        return []
+
+    monkeypatch.setattr(browse, "browse", nobody)
+    monkeypatch.setattr(receive, "ATTACH_S", 0.5)
+    began = time.monotonic()
+    with pytest.raises(NoProxy, match=r"^NO_PROXY: no proxy let us in within 0\.5 s: no proxy is known$") as lonely:
+        await receive.receive(
+            "a == 1", session=None, receiver="r", count=0, wait_s=0, form=None, proxy=None, as_json=False
+        )
+    assert time.monotonic() - began < 3
+    assert lonely.value.exit_status == 3
+    assert capsys.readouterr() == ("", "")

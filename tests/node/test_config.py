@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from node.config import load_config
+from node.cli import serve
+from node.config import NodeConfig, load_config
 from waypost.errors import BadConfiguration
 
 
@@ -65,3 +68,33 @@ def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path, text: str | N
         file.write_text(text)
     with pytest.raises(BadConfiguration, match=r"waypost\.toml"):
         load_config({}, file)
+
+
+def test_neighbours_are_separated_by_commas_in_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYPOST_NEIGHBOURS", "B,C")
+    assert load_config({}, None).neighbours == ("B", "C")
+
+
+def test_a_list_in_the_file_is_a_list(tmp_path: Path) -> None:
+    file = tmp_path / "waypost.toml"
+    file.write_text('neighbours = ["B", "C"]\ndurable = false\n')
+    config = load_config({}, file)
+    assert (config.neighbours, config.durable) == (("B", "C"), False)
+
+
+@pytest.mark.parametrize("url", ["proxy.example:7301", "http://proxy.example:7301", "ws://:7301", "ws://h:port"])
+def test_an_address_to_advertise_that_nobody_could_use_is_refused(url: str) -> None:
+    with pytest.raises(BadConfiguration) as refusal:
+        load_config({"advertise": url}, None)
+    assert refusal.value.field == "advertise"
+
+
+def test_every_setting_is_a_flag_an_environment_variable_and_a_key_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [each.name for each in inspect.signature(serve).parameters.values()]
+    assert set(options) - {"config", "json_"} == {each.name for each in fields(NodeConfig)}
+    (tmp_path / "waypost.toml").write_text('prefix = "file"\n')
+    monkeypatch.setenv("WAYPOST_KAFKA", "environment:9092")
+    config = load_config({"etcd": "flag:2379"}, tmp_path / "waypost.toml")
+    assert (config.prefix, config.kafka, config.etcd) == ("file", "environment:9092", "flag:2379")

@@ -23,7 +23,7 @@ def described() -> Descriptor:
     made = Session(SESSION, Epoch(1), Role.SERVING)
     x = SubscriptionId("x")
     made.subscriptions[x] = Subscription(x, parse("n > 0"), {}, {})
-    made.receiver(ReceiverId("r"))
+    made.join(ReceiverId("r"))
     return made.descriptor()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -82,3 +83,13 @@ def test_a_report_is_written_where_there_was_no_folder(verdict: str, tmp_path: P
     write_report(Verdict(verdict, {}, 1, 1, 1, 0, 0), "run", tmp_path / "a" / "b")
     assert json.loads((tmp_path / "a" / "b" / "audit.json").read_text())["verdict"] == verdict
     assert "<p>None.</p>" in (tmp_path / "a" / "b" / "audit.html").read_text()
+
+
+def test_java_says_why_it_did_not_start(tmp_path: Path) -> None:
+    folder = small_run().write(tmp_path / "run")
+    command = [str(Path(sys.executable).with_name("waypost")), "audit", str(folder)]
+    environment = os.environ | {"WAYPOST_SPARK_MEMORY": "1k"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: BAD_CONFIGURATION: Spark did not start")
+    assert "heap" in done.stderr

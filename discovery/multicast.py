@@ -1,0 +1,56 @@
+"""The door to zeroconf: opened on chosen addresses, its errors translated, closed for certain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import ifaddr
+from zeroconf import Error, IPVersion
+from zeroconf.asyncio import AsyncZeroconf
+
+from waypost.errors import Unreachable
+
+LOOPBACK = "127.0.0.1"
+CLOSE_S = 2.0
+"""Goodbyes take a quarter of a second; a zeroconf that needs longer is left behind."""
+
+
+def own_addresses() -> list[str]:
+    """Return this host's addresses, loopback first: zeroconf leaves loopback out by itself."""
+    addresses = [
+        ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4 and isinstance(ip.ip, str)
+    ]
+    return [LOOPBACK, *(address for address in addresses if not address.startswith("127."))]
+
+
+@asynccontextmanager
+async def multicast(addresses: Sequence[str]) -> AsyncIterator[AsyncZeroconf]:
+    """Speak multicast DNS on the interfaces that have these addresses; say goodbye at the end.
+
+    Raises:
+        Unreachable: there is no multicast here, or zeroconf gave up.
+    """
+    try:
+        zeroconf = AsyncZeroconf(interfaces=list(addresses), ip_version=IPVersion.V4Only)
+        try:
+            yield zeroconf
+        finally:
+            await _close(zeroconf)
+    except Error as error:
+        raise Unreachable(f"zeroconf: {error or type(error).__name__}", field="discovery") from error
+    except OSError as error:
+        raise Unreachable(f"no multicast on {', '.join(addresses)}: {error.strerror}", field="discovery") from error
+
+
+async def _close(zeroconf: AsyncZeroconf) -> None:
+    """Close in a task of its own.
+
+    While zeroconf waits for its own start, it takes whoever cancels it for itself, and goes on: our cancellation
+    would be lost, and whoever waits for our end would wait for ever.
+    """
+    closing = asyncio.create_task(zeroconf.async_close(), name="zeroconf closes")
+    await asyncio.wait({closing}, timeout=CLOSE_S)
+    if closing.done():
+        closing.result()

@@ -1,0 +1,64 @@
+"""Which proxy a client prefers, and what happens where there is none to be had."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+
+import pytest
+
+from discovery import browse, multicast
+from discovery.announce import Announcement, announced
+from discovery.browse import choose, find, proxies
+from waypost.errors import Unreachable
+
+FAR = Announcement("a", "B", "ws://h:1", load=0)
+BUSY = Announcement("b", "A", "ws://h:2", load=9)
+IDLE = Announcement("c", "A", "ws://h:3", load=1)
+TWIN = Announcement("d", "A", "ws://h:4", load=1)
+
+
+def test_a_client_prefers_its_own_site_then_the_idle_proxy_then_the_name() -> None:
+    assert choose([FAR, BUSY, TWIN, IDLE], site="A") == [IDLE, TWIN, BUSY, FAR]
+
+
+def test_without_a_site_load_and_name_decide() -> None:
+    assert choose([BUSY, IDLE, TWIN, FAR]) == [FAR, IDLE, TWIN, BUSY]
+
+
+async def test_the_environment_may_name_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def everybody() -> list[Announcement]:
+        return [FAR, IDLE]
+
+    monkeypatch.setattr(browse, "browse", everybody)
+    monkeypatch.setenv("WAYPOST_SITE", "A")
+    assert [each.site for each in await proxies()] == ["A", "B"]
+    assert [each.site for each in await proxies("B")] == ["B", "A"]
+    assert await find() == [IDLE.url, FAR.url]
+
+
+async def test_without_a_network_the_finder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(**_: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(multicast, "AsyncZeroconf", down)
+    with pytest.raises(Unreachable, match=r"no multicast on 127\.0\.0\.1.*: No such device"):
+        await find()
+
+
+async def test_what_is_too_long_for_dns_is_refused_in_words() -> None:
+    with pytest.raises(Unreachable, match="too long for DNS"):
+        async with announced(Announcement("p", "A" * 256, "ws://127.0.0.1:1")):
+            pass
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.05, 0.1, 0.102, 0.11])
+async def test_whoever_stops_looking_is_let_go_at_once(after_s: float) -> None:
+    looking = asyncio.create_task(browse.browse(look_s=0.1, settle_s=0))
+    await asyncio.sleep(after_s)
+    looking.cancel()
+    began = time.monotonic()
+    await asyncio.wait({looking}, timeout=multicast.CLOSE_S)
+    assert looking.done()
+    assert time.monotonic() - began < 1

@@ -1,0 +1,208 @@
+"""The commands and the blocking facade against one real `waypost serve`, on embedded parts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import waypost
+from chaos.cluster import Place, ProxyProcess
+from tests.node.test_command_line import WAYPOST, run
+from waypost.errors import NoProxy, WaypostError
+from waypost.identity import new_incarnation
+from waypost.notification import Value
+
+WAIT_S = 10
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    process = ProxyProcess(Place("a", "A", {"no-discovery": "", "no-durable": ""}), (), tmp_path_factory.mktemp("run"))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def session() -> str:
+    return f"tests/{new_incarnation()}"
+
+
+class Sub:
+    """One `waypost sub` that is attached."""
+
+    def __init__(self, proxy: ProxyProcess, *arguments: str) -> None:
+        command = [WAYPOST, "sub", *arguments, "--proxy", proxy.url]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        self.said = self.process.stderr.readline()
+        assert self.said.startswith("attached to a@A, session "), self.said
+
+    def end(self, how: signal.Signals | None = None) -> tuple[int, str, str]:
+        """Return the exit status, and what came on stdout and stderr."""
+        if how is not None:
+            self.process.send_signal(how)
+        out, err = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, out, err
+
+
+def publish(proxy: ProxyProcess, *arguments: str, stdin: str = "") -> list[str]:
+    done = run("pub", *arguments, "--proxy", proxy.url, stdin=stdin)
+    assert (done.stderr, done.returncode) == ("", 0)
+    return done.stdout.splitlines()
+
+
+def produce(proxy: ProxyProcess, notification: Mapping[str, Value]) -> None:
+    with waypost.blocking.produce("tests", proxy=proxy.url) as producer:
+        producer.publish(notification)
+
+
+def test_what_was_published_arrives_with_its_types(proxy: ProxyProcess, session: str) -> None:
+    sub = Sub(proxy, "require(n)", "--session", session, "--json", "--count", "2")
+    first = publish(proxy, "n=1", "r=2.5", "s=JFK", "long:int64=3", "data:opaque=ff00", "t:string=7")
+    last = publish(proxy, "-", "--json", stdin='{"n": {"real64": "nan"}}')
+    status, out, err = sub.end()
+    assert (status, err) == (0, "")
+    received = [json.loads(line) for line in out.splitlines()]
+    assert received[0]["notification"] == {
+        "n": {"int32": 1},
+        "r": {"real64": 2.5},
+        "s": {"string": "JFK"},
+        "long": {"int64": "3"},
+        "data": {"opaque": "ff00"},
+        "t": {"string": "7"},
+    }
+    assert received[1]["notification"] == {"n": {"real64": "nan"}}
+    assert received[0]["subscriptions"] == ["require(n)"]
+    told = json.loads(last[0])
+    assert [" ".join(map(str, received[0]["coordinate"]))] == first
+    assert received[1]["coordinate"] == [told["origin"], told["offset"]]
+
+
+def test_a_batch_from_stdin_is_published_in_its_order(proxy: ProxyProcess, session: str) -> None:
+    sub = Sub(proxy, "n > 0", "--session", session, "--count", "20", "--format", "{n}{nosuch}")
+    lines = "".join(f'{{"n": {number}}}\n' for number in range(1, 21))
+    coordinates = [line.split() for line in publish(proxy, "--lines", stdin=lines)]
+    assert [origin for origin, _ in coordinates] == ["A/0"] * 20
+    offsets = [int(offset) for _, offset in coordinates]
+    assert offsets == sorted(offsets)
+    assert sub.end() == (0, "".join(f"{number}\n" for number in range(1, 21)), "")
+
+
+def test_a_bad_line_of_a_batch_ends_it_and_what_went_before_is_said(proxy: ProxyProcess) -> None:
+    done = run("pub", "--lines", "--proxy", proxy.url, stdin='{"n": 1}\n{"n": \n{"n": 3}\n')
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr.startswith("error: BAD_NOTIFICATION: no JSON: ")
+
+
+def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+        alice.subscribe("a == 1", id="ones")
+        listed = run("sessions", "ls", "--proxy", proxy.url)
+        told = json.loads(run("sessions", "ls", "--json", "--proxy", proxy.url).stdout)
+        shown = json.loads(run("sessions", "show", session, "--json", "--proxy", proxy.url).stdout)
+    row = next(line.split() for line in listed.stdout.splitlines() if session in line)
+    assert row == [session, "a", "1", "serving", "0", "1"]
+    assert shown["subscriptions"] == {"ones": "a == 1"}
+    assert {"v": 1} | next(each for each in told["sessions"] if each["session"] == session) == shown
+    missing = run("sessions", "show", "tests/nosuch", "--proxy", proxy.url)
+    assert missing.returncode == 5
+    assert missing.stderr == "error: NOT_FOUND: session: there is no session tests/nosuch\n"
+
+
+def test_ctrl_c_ends_a_sub_with_130_and_gives_up_the_session_that_was_its_own(proxy: ProxyProcess) -> None:
+    sub = Sub(proxy, "a == 1")
+    own = sub.said.split()[4].rstrip(",")
+    assert sub.end(signal.SIGINT) == (130, "", "")
+    produce(proxy, {"a": 1})
+    shown = run("sessions", "show", own, "--json", "--proxy", proxy.url)
+    assert json.loads(shown.stdout)["receivers"] == 0
+    assert json.loads(shown.stdout)["stored"] == 0
+
+
+def test_a_sub_that_waited_in_vain_says_so(proxy: ProxyProcess) -> None:
+    sub = Sub(proxy, "a == 1", "--wait", "0.2")
+    assert sub.end() == (27, "", "error: WAITED_IN_VAIN: nothing more came within 0.2 s\n")
+
+
+def test_a_reader_that_closes_the_pipe_ends_a_sub_quietly(proxy: ProxyProcess, session: str) -> None:
+    sub = Sub(proxy, "n > 0", "--session", session)
+    assert sub.process.stdout is not None
+    produce(proxy, {"n": 1})
+    assert sub.process.stdout.readline() == "n=1\n"
+    sub.process.stdout.close()
+    produce(proxy, {"n": 2})
+    assert sub.process.stderr is not None
+    with sub.process.stderr as stderr:
+        assert (stderr.read(), sub.process.wait(WAIT_S)) == ("", 0)
+
+
+def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path) -> None:
+    for how in (signal.SIGTERM, signal.SIGINT):
+        command = [WAYPOST, "serve", "--json", "--no-discovery", "--data", str(tmp_path / how.name)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["site"] == "A"
+            process.send_signal(how)
+            out, err = process.communicate(timeout=WAIT_S)
+        assert (process.returncode, out, err) == (0, "", "")
+
+
+# ---------------------------------------------------------------- the blocking facade
+
+
+def test_the_facade_receives_what_it_publishes_and_goes_on_where_it_stopped(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+        assert alice.subscribe("n > 0", id="numbers") == "numbers"
+        coordinates = [alice.publish({"n": number}) for number in (1, 2, 3)]
+        first = alice.next(WAIT_S)
+        assert first is not None
+        assert (first["n"], first.coordinate, first.subscriptions) == (1, coordinates[0], ("numbers",))
+        second = alice.next(WAIT_S)
+        assert second is not None
+        state = alice.state
+    with waypost.blocking.attach(session, proxy=proxy.url, state=state) as again:
+        third = again.next(WAIT_S)
+        assert third is not None
+        assert (third["n"], third.coordinate) == (3, coordinates[2])
+
+
+def test_the_facade_says_that_nothing_came(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+        alice.subscribe("n > 0", id="numbers")
+        with pytest.raises(TimeoutError):
+            alice.next(0.1)
+        alice.unsubscribe("numbers")
+        alice.publish({"n": 1})
+        with pytest.raises(TimeoutError):
+            alice.next(0.2)
+
+
+def test_the_facade_raises_what_was_refused(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice, pytest.raises(WaypostError, match="PARSE_ERROR"):
+        alice.subscribe("n >")
+
+
+def test_closing_the_facade_from_another_thread_ends_a_loop_over_it(proxy: ProxyProcess, session: str) -> None:
+    threads = threading.active_count()
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+        alice.subscribe("n > 0")
+        closing = threading.Timer(0.2, alice.close)
+        closing.start()
+        assert list(alice) == []
+        closing.join()
+    assert threading.active_count() <= threads
+
+
+def test_a_facade_that_finds_nobody_leaves_no_thread_behind() -> None:
+    threads = threading.active_count()
+    with pytest.raises(NoProxy), waypost.blocking.produce("p", proxy="ws://127.0.0.1:1", timeout_s=0.2):
+        pass
+    assert threading.active_count() == threads

@@ -1,0 +1,92 @@
+"""The process of a node: whatever ends it is told, and an announcement is not worth ending for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discovery.announce import Announcement
+from node import service
+from node.config import NodeConfig, load_config
+from node.node import Node
+from node.web import Server
+from waypost.errors import Internal, Unreachable
+
+WAIT_S = 10
+
+
+def configuration(tmp_path: Path, **settings: object) -> NodeConfig:
+    return load_config({"data": tmp_path, "discovery": False, "durable": False, **settings}, None)
+
+
+async def serve(config: NodeConfig, stop: asyncio.Event) -> str:
+    """Serve until stopped; return the address."""
+    urls: list[str] = []
+    async with asyncio.timeout(WAIT_S):
+        await service.serve(config, urls.append, stop)
+    return urls[0]
+
+
+async def test_a_port_that_fails_ends_the_node_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: Server, sockets: list[socket.socket]) -> None:
+        sockets[0].close()
+        raise RuntimeError("no more sockets")
+
+    monkeypatch.setattr(Server, "serve", fail)
+    with pytest.raises(Internal, match="RuntimeError: no more sockets") as failure:
+        await serve(configuration(tmp_path), asyncio.Event())
+    assert failure.value.exit_status == 70
+
+
+async def test_a_port_that_closes_by_itself_ends_the_node_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end(self: Server, sockets: list[socket.socket]) -> None:
+        sockets[0].close()
+
+    monkeypatch.setattr(Server, "serve", end)
+    with pytest.raises(Internal, match="the port was closed"):
+        await serve(configuration(tmp_path), asyncio.Event())
+
+
+async def test_a_node_that_fails_ends_with_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: Node) -> None:
+        raise ExceptionGroup("inner", [Unreachable("gone", field="log")])
+
+    monkeypatch.setattr(Node, "run", fail)
+    with pytest.raises(Unreachable, match="log: gone"):
+        await serve(configuration(tmp_path), asyncio.Event())
+
+
+async def test_a_node_that_cannot_be_announced_serves_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = asyncio.Event()
+
+    async def fail(said: Announcement, load: Callable[[], int]) -> None:
+        asyncio.get_running_loop().call_later(0.2, stop.set)
+        raise Unreachable("no multicast here", field="discovery")
+
+    monkeypatch.setattr(service, "announce", fail)
+    assert (await serve(configuration(tmp_path, discovery=True), stop)).startswith("ws://127.0.0.1:")
+
+
+async def test_what_is_announced_is_the_address_that_others_are_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = asyncio.Event()
+    said: list[Any] = []
+
+    async def hear(announcement: Announcement, load: Callable[[], int]) -> None:
+        said.extend([announcement, load()])
+        stop.set()
+
+    monkeypatch.setattr(service, "announce", hear)
+    settings = {"discovery": True, "name": "n", "site": "S", "advertise": "wss://proxy.example:443"}
+    assert await serve(configuration(tmp_path, **settings), stop) == "wss://proxy.example:443"
+    assert said == [Announcement("n", "S", "wss://proxy.example:443"), 0]
