@@ -20,7 +20,7 @@ from handover.machine import (
     Table,
     Timing,
 )
-from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused
+from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused, Stay
 from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
 from waypost.checkpoint import Descriptor
@@ -44,6 +44,7 @@ TO_TARGET = (
     CHUNK,
     FROZEN,
     REFUSED,
+    Stay(*NAMED),
     target.Incomplete(),
     target.Complete(),
     target.Staged(),
