@@ -172,6 +172,45 @@ def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> Non
 
 
 @app.command()
+def drain(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The proxy that is to be emptied.")],
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=10_000, help="Sessions a second.")] = 20,
+    pause: Annotated[bool, typer.Option("--pause", help="Stay where it is; go on without this option.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Drain no more: the proxy is healthy again.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is empty.")] = False,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Move all sessions of a proxy to others: it says first that it is not healthy. Goes on if either side restarts.
+
+    Example: waypost drain a1 --rate 50
+    """
+    from node.commands.moves import drain as empty
+
+    empty(name, proxy, rate=None if stop else rate, paused=pause, wait=not no_wait, as_json=json_)
+
+
+@app.command()
+def rebalance(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")] = False,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Level the load: every proxy of a site is to serve as many sessions as the others."""
+    from node.commands.moves import rebalance as level
+
+    level(proxy, dry_run=dry_run, as_json=json_)
+
+
+@app.command()
+def handovers(proxy: Proxy = None, json_: Json = False) -> None:
+    """List running and recent handovers of a proxy: phase, age, counts, and why they ended."""
+    from node.commands.moves import handovers as show
+
+    show(proxy, as_json=json_)
+
+
+@app.command()
 def match(
     expression: Annotated[str | None, typer.Argument(help="A subscription.")] = None,
     notification: Annotated[str | None, typer.Argument(help="A JSON object.")] = None,

@@ -27,7 +27,7 @@ from federation.messages import (
     LinkWants,
 )
 from federation.ports import Lease, ProxyRow, RegistryEvent
-from handover.messages import TransferMessage
+from handover.messages import Give, Offer, TransferMessage
 from node.config import NodeConfig
 from node.history import History, Requests
 from node.links import Links
@@ -36,6 +36,7 @@ from node.peers import Peers
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
+from proxy.relay import RelayDown, RelayEnd, RelayUp
 from waypost.clock import Clock, SystemClock, full_jitter_ms
 from waypost.errors import Internal, LogUnavailable, NameTaken, Refused, RegistryUnavailable, Unreachable, WaypostError
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
@@ -108,6 +109,13 @@ class Node:
     def _engine(self) -> Engine:
         if self.engine is None:
             raise Internal("the node has not started yet")
+        return self.engine
+
+    @property
+    def serving_engine(self) -> Engine:
+        """The engine. Raises Unreachable: the node has not started yet."""
+        if self.engine is None or not self._started:
+            raise Unreachable("the proxy is starting")
         return self.engine
 
     # ------------------------------------------------------------ life
@@ -321,7 +329,7 @@ class Node:
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
         match message:
-            case TransferMessage():
+            case TransferMessage() | Offer() | Give() | RelayUp() | RelayDown() | RelayEnd():
                 self._engine.peer_message(peer, message)  # type: ignore[arg-type]
                 self.drain()
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended():

@@ -16,7 +16,8 @@ from websockets.asyncio.client import connect
 
 from federation.messages import FederationMessage
 from federation.ports import ProxyRow
-from handover.messages import ToSource, ToTarget
+from handover.messages import Give, Offer, ToSource, ToTarget
+from proxy.relay import RelayMessage
 from waypost.identity import Incarnation, ProxyId
 from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE
 from waypost.messages import VERSION, decode_frame
@@ -30,7 +31,7 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello"):
     incarnation: Incarnation
 
 
-PeerMessage = PeerHello | ToSource | ToTarget | FederationMessage
+PeerMessage = PeerHello | ToSource | ToTarget | Offer | Give | RelayMessage | FederationMessage
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
 

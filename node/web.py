@@ -11,14 +11,13 @@ from typing import Any
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from node.node import Connection, Node
+from node.operators import routes
 from node.peers import PeerHello, decode_peer_message
-from waypost.errors import BadMessage, Refused, WaypostError
+from waypost.errors import BadMessage, Refused
 from waypost.identity import ProxyId
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
@@ -136,50 +135,7 @@ async def _prove(socket: WebSocket, node: Node) -> ProxyId | None:
     return None
 
 
-# ---------------------------------------------------------------- operators
-
-
-def _sessions(node: Node) -> list[dict[str, Any]]:
-    if node.engine is None:
-        return []
-    context = node.engine.context
-    rows = []
-    for identity, owner in sorted(context.owners.items()):
-        session = context.sessions.get(identity)
-        here = session is not None and owner.proxy == node.proxy
-        rows.append(
-            {
-                "session": identity,
-                "owner": owner.proxy,
-                "epoch": owner.epoch,
-                "state": session.role.value if here and session else "elsewhere",
-                "stored": session.stored_count if here and session else None,
-                "receivers": len(session.receivers) if here and session else None,
-                "subscriptions": {sub.id: sub.expression.text for sub in session.active()}
-                if here and session
-                else None,
-            }
-        )
-    return rows
-
-
-def _status(node: Node) -> dict[str, Any]:
-    engine = node.engine
-    return {
-        "v": 1,
-        "proxy": node.proxy,
-        "site": node.site,
-        "ready": node.ready,
-        "troubles": node.troubles,
-        "position": engine.state.position if engine else 0,
-        "frontier": engine.state.frontier if engine else {},
-        "proxies": sorted(engine.context.proxies) if engine else [],
-        "leading": node.leading,
-        "unsettled": node.unsettled,
-        "sessions": len(engine.context.sessions) if engine else 0,
-        "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
-        "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
-    }
+# ---------------------------------------------------------------- the port
 
 
 def make_app(node: Node) -> Starlette:
@@ -191,37 +147,8 @@ def make_app(node: Node) -> Starlette:
     async def peer(socket: WebSocket) -> None:
         await serve_peer(socket, node)
 
-    async def livez(_: Request) -> Response:
-        return JSONResponse({"live": True})
-
-    async def readyz(_: Request) -> Response:
-        return JSONResponse(_status(node), 200 if node.ready else 503)
-
-    async def status(_: Request) -> Response:
-        return JSONResponse(_status(node))
-
-    async def sessions(_: Request) -> Response:
-        return JSONResponse({"v": 1, "sessions": _sessions(node)})
-
-    async def marker(_: Request) -> Response:
-        if node.engine is None:
-            return JSONResponse({"v": 1, "error": "starting"}, 503)
-        try:
-            return JSONResponse({"v": 1, "offset": await node.mark()})
-        except (WaypostError, TimeoutError) as error:
-            return JSONResponse({"v": 1, "error": str(error) or "no answer from log or journal"}, 503)
-
-    return Starlette(
-        routes=[
-            WebSocketRoute("/v1/client", client),
-            WebSocketRoute("/v1/peer", peer),
-            Route("/livez", livez),
-            Route("/readyz", readyz),
-            Route("/v1/status", status),
-            Route("/v1/sessions", sessions),
-            Route("/v1/marker", marker, methods=["POST"]),
-        ]
-    )
+    sockets = [WebSocketRoute("/v1/client", client), WebSocketRoute("/v1/peer", peer)]
+    return Starlette(routes=[*sockets, *routes(node)])
 
 
 class Server(uvicorn.Server):

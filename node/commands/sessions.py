@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import urllib.error
-import urllib.request
-from typing import Any
 
-from waypost.errors import NoProxy, NotFound, Unreachable
-
-
-def _address(proxy: str | None) -> str:
-    if proxy:
-        return proxy
-    from discovery.browse import LOOK_S, proxies
-
-    found = asyncio.run(proxies())
-    if not found:
-        raise NoProxy(f"none found on this network in {LOOK_S:g} s", hint="is one running? try --proxy ws://host:port")
-    return found[0].url
-
-
-def _get(proxy: str | None, path: str) -> Any:
-    url = "http" + _address(proxy).removeprefix("ws") + path
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, TimeoutError, ValueError) as error:
-        raise Unreachable(f"{url}: {error}", hint="is a proxy running there?") from None
+from node.commands.asking import address, ask
+from waypost.errors import NotFound
 
 
 def list_sessions(proxy: str | None, *, as_json: bool) -> None:
-    answer = _get(proxy, "/v1/sessions")
+    answer = ask(address(proxy), "/v1/sessions")
     if as_json:
         print(json.dumps(answer))
         return
@@ -53,7 +30,7 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
 
 
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
-    for row in _get(proxy, "/v1/sessions")["sessions"]:
+    for row in ask(address(proxy), "/v1/sessions")["sessions"]:
         if row["session"] == session:
             print(json.dumps({"v": 1} | row) if as_json else "\n".join(f"{key}: {value}" for key, value in row.items()))
             return

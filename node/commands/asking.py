@@ -1,0 +1,48 @@
+"""Questions to a proxy's port, as operators ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+from waypost.errors import NoProxy, Unreachable, from_wire
+
+ANSWER_S = 15.0
+
+
+def address(proxy: str | None) -> str:
+    """Return the named proxy, or the best that is found. Raises NoProxy."""
+    if proxy:
+        return proxy
+    from discovery.browse import LOOK_S, proxies
+
+    found = asyncio.run(proxies())
+    if not found:
+        raise NoProxy(f"none found on this network in {LOOK_S:g} s", hint="is one running? try --proxy ws://host:port")
+    return found[0].url
+
+
+def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
+    """Return the answer. Raises what the proxy refuses it with, or Unreachable."""
+    url = "http" + proxy.removeprefix("ws") + path
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, method="POST" if post or data else "GET")
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            raise _refusal(refusal.read(), url, refusal.code) from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{url}: {error}", hint="is a proxy running there?") from None
+
+
+def _refusal(body: bytes, url: str, status: int) -> Exception:
+    try:
+        said = json.loads(body)["error"]
+        return from_wire(said["code"], said["message"], said["field"])
+    except (ValueError, KeyError, TypeError):
+        return Unreachable(f"{url}: HTTP status {status}", hint="is a proxy running there?")

@@ -1,0 +1,78 @@
+"""`waypost drain`, `waypost rebalance`, `waypost handovers`: where sessions are served, and on what way they are."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from node.commands.asking import address, ask
+
+LOOK_S = 0.5
+
+
+def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
+    """Say that a proxy is to be emptied, or, without a rate, no more; with `wait`, show how far it is until it is."""
+    url = address(proxy)
+    answer = ask(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
+    if rate is None or paused or not wait:
+        print(json.dumps(answer) if as_json else _said(name, rate, paused))
+        return
+    left = _until_empty(url, name, as_json=as_json)
+    if as_json:
+        print(json.dumps({"v": 1, "proxy": name, "left": left}))
+    else:
+        print(f"proxy {name} has {left} sessions")
+
+
+def _said(name: str, rate: float | None, paused: bool) -> str:
+    if rate is None:
+        return f"proxy {name} is not drained any more"
+    return f"the drain of proxy {name} is paused" if paused else f"proxy {name} is being drained, {rate:g} a second"
+
+
+def _until_empty(url: str, name: str, *, as_json: bool) -> int:
+    """Return how many sessions are left when the drain has ended: none, or somebody took it back."""
+    before = None
+    while True:
+        rows = {row["proxy"]: row for row in ask(url, "/v1/drains")["drains"]}
+        left = int(rows[name]["left"]) if name in rows else None
+        if left != before and left is not None and not as_json:
+            print(f"{left} left", file=sys.stderr)
+        if left == 0 or (left is None and before is not None):
+            return before or 0 if left is None else 0
+        before = left if left is not None else before
+        time.sleep(LOOK_S)
+
+
+def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Show the moves that level the load of every site, and, unless it is a dry run, have them made."""
+    answer = ask(address(proxy), "/v1/rebalance", post=not dry_run)
+    if as_json:
+        print(json.dumps(answer))
+        return
+    _table(("session", "from", "to"), answer["moves"])
+    print(f"{len(answer['moves'])} sessions {'are to move' if dry_run else 'have been asked to move'}")
+
+
+def handovers(proxy: str | None, *, as_json: bool) -> None:
+    """List the transfers that run at a proxy, and those that ended lately."""
+    answer = ask(address(proxy), "/v1/handovers")
+    if as_json:
+        print(json.dumps(answer))
+        return
+    _table(("session", "role", "peer", "epoch", "phase", "age_ms", "entries", "bytes", "why"), answer["handovers"])
+
+
+def _table(headings: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="")
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*(str(row[each]) for each in headings))
+    Console(soft_wrap=True).print(table)

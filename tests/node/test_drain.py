@@ -1,0 +1,92 @@
+"""An operator empties a proxy, levels the load, and looks at what moved, while clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, Place
+from waypost.notification import Notification
+
+SESSIONS = 12
+NUMBERS = 200
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    flags = {"no-discovery": ""}
+    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    with Cluster(places, [("A", "B")], tmp_path) as cluster:
+        yield cluster
+
+
+async def _command(*words: str) -> Any:
+    """Run one command with --json; return what it printed."""
+    waypost_ = str(Path(sys.executable).with_name("waypost"))
+    done = await asyncio.to_thread(
+        subprocess.run, [waypost_, *words, "--json"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+async def _owners(url: str) -> Counter[str]:
+    return Counter(row["owner"] for row in (await _command("sessions", "ls", "--proxy", url))["sessions"])
+
+
+async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) -> None:
+    urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
+    got: dict[int, list[int]] = {number: [] for number in range(SESSIONS)}
+
+    async def read(number: int, session: waypost.Session) -> None:
+        async for notification in session:
+            got[number].append(int(notification["number"]))
+
+    async def publish() -> None:
+        async with waypost.produce("maker", proxy=urls["b1"]) as producer:
+            for number in range(NUMBERS):
+                await producer.publish_soon(Notification({"number": number}))
+                await asyncio.sleep(0.02)
+            while producer.unacknowledged:
+                await asyncio.sleep(0.05)
+
+    async with AsyncExitStack() as stack:
+        readers = []
+        for number in range(SESSIONS):
+            session = waypost.attach(f"team/{number}", proxy=[urls["a1"], urls["a2"]])
+            await stack.enter_async_context(session)
+            await session.until_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
+            readers.append(asyncio.create_task(read(number, session)))
+        publishing = asyncio.create_task(publish())
+        assert await _command("drain", "a1", "--rate", "50", "--proxy", urls["b1"]) == {
+            "v": 1,
+            "proxy": "a1",
+            "left": 0,
+        }
+        assert await _owners(urls["b1"]) == {"a2": SESSIONS}
+        shown = (await _command("handovers", "--proxy", urls["a2"]))["handovers"]
+        assert {(each["role"], each["peer"], each["phase"]) for each in shown} == {("target", "a1", "ended")}
+        assert not cluster.proxies["a1"].ready()
+        await _command("drain", "a1", "--stop", "--proxy", urls["b1"])
+        planned = (await _command("rebalance", "--dry-run", "--proxy", urls["b1"]))["moves"]
+        assert len(planned) == SESSIONS // 2
+        await _command("rebalance", "--proxy", urls["b1"])
+        async with asyncio.timeout(20):
+            while await _owners(urls["b1"]) != {"a1": SESSIONS // 2, "a2": SESSIONS // 2}:
+                await asyncio.sleep(0.2)
+            await publishing
+            while any(len(each) < NUMBERS for each in got.values()):
+                await asyncio.sleep(0.05)
+        for reader in readers:
+            reader.cancel()
+    assert got == {number: list(range(NUMBERS)) for number in range(SESSIONS)}
