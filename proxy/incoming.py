@@ -116,6 +116,8 @@ class Targets(Side[Incoming]):
                 self.feed(into, target.Complete())
 
     def next_deadline(self) -> int | None:
+        if not self.running:
+            return None
         patience = self._context.settings.timing.coverage_ms
         shadowing = [each for each in self.running.values() if each.machine.state is TargetState.SHADOWING]
         deadlines = [super().next_deadline(), *(each.progress_ms + patience for each in shadowing)]

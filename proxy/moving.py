@@ -109,6 +109,8 @@ class Moving:
             self._context.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int | None:
+        if self.row is None and not self._wanted and not self._offered:
+            return None
         now = self._context.clock.now_ms()
         offered = [at + OFFER_MS for _, at in self._offered.values()]
         due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []

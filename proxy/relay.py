@@ -249,7 +249,7 @@ class Relays:
 
     def translated(self, effects: list[Effect]) -> list[Effect]:
         """Return the effects, with what goes to a connection at another proxy addressed to that proxy."""
-        if not self._far and not any(isinstance(each, Send | Hangup) and each.connection < 0 for each in effects):
+        if not self._last:
             return effects
         return [each for effect in effects if (each := self._translated(effect)) is not None]
 
@@ -307,6 +307,8 @@ class Relays:
                 self._context.emit(self._say_down(far, b""))
 
     def next_deadline(self) -> int | None:
+        if not self._near and not self._far:
+            return None
         near = [each.line.due_ms() for each in self._near.values()]
         far = [each.line.said_ms + BEAT_MS for each in self._far.values()]
         return min([*near, *far], default=None)

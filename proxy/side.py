@@ -98,6 +98,8 @@ class Side(Generic[Running]):
             self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), "patience was at an end")
 
     def next_deadline(self) -> int | None:
+        if not self.running:
+            return None
         deadlines = [one.machine.next_deadline() for one in self.running.values()]
         return min((each for each in deadlines if each is not None), default=None)
 

@@ -114,7 +114,7 @@ def test_every_failure_that_is_cited_is_written_down() -> None:
 
 def test_a_story_that_says_which_failure_it_shows_stands_in_that_row() -> None:
     rows = rows_of_failures()
-    for story in sorted((ROOT / "tests/scenarios").glob("*.txt")):
+    for story in sorted((ROOT / "chaos/scenarios").glob("*.txt")):
         for number in CITED_FAILURE.findall(story.read_text()):
             assert name(story) in rows[int(number)], f"F{number} does not name {story.name}"
 

@@ -19,7 +19,7 @@ from waypost.messages import (
 from waypost.notification import Notification
 
 if TYPE_CHECKING:
-    from tests.helpers.world import Node, World
+    from chaos.simulator.world import Node, World
 
 
 class Wire:

@@ -1,12 +1,13 @@
 """What proxies stand on, as plain Python objects: a registry, a site log, checkpoints, a disk. Synchronous and dumb.
 
-The world (tests/helpers/world.py) decides when each action happens and whether its answer gets lost.
+The world (chaos/simulator/world.py) decides when each action happens and whether its answer gets lost.
 """
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from federation.ports import (
     Claimed,
@@ -19,7 +20,7 @@ from federation.ports import (
 )
 from proxy.ports import Restored, SavedSession, StoreBatch
 from proxy.session import Entry
-from waypost.checkpoint import Checkpoint
+from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Record, decode_record, encode_record
 
@@ -95,15 +96,16 @@ class PlainChangelog:
     """One site's checkpoints; the highest rank of a session wins."""
 
     def __init__(self) -> None:
-        self._highest: dict[SessionId, Checkpoint] = {}
+        self._highest: dict[SessionId, tuple[tuple[int, int], bytes]] = {}
 
     def put(self, checkpoint: Checkpoint) -> None:
         known = self._highest.get(checkpoint.session)
-        if known is None or known.rank < checkpoint.rank:
-            self._highest[checkpoint.session] = copy.deepcopy(checkpoint)
+        if known is None or known[0] < checkpoint.rank:
+            self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
     def latest(self, session: SessionId) -> Checkpoint | None:
-        return copy.deepcopy(self._highest.get(session))
+        known = self._highest.get(session)
+        return None if known is None else decode_checkpoint(known[1])
 
 
 @dataclass(slots=True)
@@ -112,6 +114,7 @@ class PlainStore:
 
     place: tuple[int, bytes, bytes] | None = None
     sessions: dict[SessionId, SavedSession] = field(default_factory=dict)
+    descriptors: dict[SessionId, bytes] = field(default_factory=dict)
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
 
     def apply(self, batch: StoreBatch) -> None:
@@ -122,7 +125,8 @@ class PlainStore:
             self.rows.pop(session, None)
         for change in batch.changes:
             saved = change.saved
-            self.sessions[saved.id] = copy.deepcopy(saved)
+            self.sessions[saved.id] = replace(saved, gates=dict(saved.gates))
+            self.descriptors[saved.id] = msgspec.json.encode(saved.descriptor)
             rows = {} if change.fresh else self.rows.get(saved.id, {})
             rows = {number: row for number, row in rows.items() if number >= saved.first_number}
             self.rows[saved.id] = rows | {entry[0]: entry for entry in change.entries}
@@ -130,7 +134,10 @@ class PlainStore:
     def load(self) -> Restored | None:
         if self.place is None:
             return None
-        sessions = [copy.deepcopy(self.sessions[each]) for each in sorted(self.sessions)]
+        sessions = [
+            replace(saved, descriptor=msgspec.json.decode(self.descriptors[identity], type=Descriptor))
+            for identity, saved in sorted(self.sessions.items())
+        ]
         return Restored(*self.place, sessions)
 
     def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:

@@ -33,10 +33,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from chaos.simulator.verdict import heal, verdict
+from chaos.simulator.world import World
 from handover.messages import Give
-from tests.helpers.verdict import heal, verdict
-from tests.helpers.world import World
 from waypost.identity import ProxyId, SessionId
+
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 
 class Scenario:

@@ -24,7 +24,7 @@ from waypost.identity import ProxyId, SiteId
 from waypost.limits import LOG_BATCH
 
 if TYPE_CHECKING:
-    from tests.helpers.world import Node, World
+    from chaos.simulator.world import Node, World
 
 BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 """So small that a run comes to every one of them."""

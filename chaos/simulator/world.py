@@ -2,7 +2,7 @@
 
 Everything happens at a time on one clock, in an order that the seed alone decides; :attr:`World.trace` has all of it,
 :attr:`World.story` what a person would tell. Without a seed every wire takes one millisecond and nothing is lost.
-What must hold is in tests/helpers/verdict.py.
+What must hold is in chaos/simulator/verdict.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any
 
 import msgspec
 
+from chaos.simulator.clients import Client, Wire
+from chaos.simulator.links import Ends, Link, history
+from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import ProxyRow, RegistryEvent
@@ -25,9 +28,6 @@ from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from proxy.relay import RelayMessage
-from tests.helpers.clients import Client, Wire
-from tests.helpers.links import Ends, Link, history
-from tests.helpers.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
 from waypost.identity import Incarnation, ProxyId, SiteId, origin_of

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from chaos.simulator.clients import Client
+from chaos.simulator.verdict import heal, verdict
+from chaos.simulator.world import Faults, Node, World
 from handover.messages import Give
-from tests.helpers.clients import Client
-from tests.helpers.verdict import heal, verdict
-from tests.helpers.world import Faults, Node, World
 from waypost.identity import SessionId
 
 Step = tuple[int, str, int]
@@ -36,7 +36,7 @@ WEIGHTS = {
 
 
 @dataclass(slots=True)
-class Run:
+class Schedule:
     """What a seed says: the shape of the world, its faults, and the script."""
 
     seed: int
@@ -47,7 +47,7 @@ class Run:
     script: list[Step]
 
     @classmethod
-    def of(cls, seed: int) -> Run:
+    def of(cls, seed: int) -> Schedule:
         chance = random.Random(f"run {seed}")
         sites = chance.choice([{"A": ["a1", "a2"]}, {"A": ["a1"], "B": ["b1"]}, {"A": ["a1", "a2"], "B": ["b1"]}])
         faults = Faults(
@@ -91,7 +91,7 @@ class Run:
         return world, verdict(world)
 
 
-def shrink(run: Run, kind: str) -> list[Step]:
+def shrink(run: Schedule, kind: str) -> list[Step]:
     """Leave out steps as long as something of the same kind is wrong (a word such as LOST)."""
     script, size = run.script, len(run.script) // 2
     while size:

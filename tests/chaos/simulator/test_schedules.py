@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from tests.helpers.storm import Run, shrink
-from tests.helpers.verdict import verdict
+from chaos.simulator.schedule import Schedule, shrink
+from chaos.simulator.verdict import verdict
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
 
 SEEDS = range(int(os.environ.get("STORM_FROM", "0")), int(os.environ.get("STORM_TO", "300")))
@@ -32,7 +32,7 @@ Given = tuple[NotificationId, Coordinate, int]
 
 def check(seed: int) -> None:
     """Play one seed; fail with what went wrong, and the shrunk script that makes it so."""
-    run = Run.of(seed)
+    run = Schedule.of(seed)
     wrong = run.play()[1]
     if wrong:
         script = shrink(run, wrong[0].split()[0])
@@ -53,7 +53,7 @@ def test_a_storm_that_once_cost_something_does_so_no_more(seed: int) -> None:
 
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
-    worlds = [Run.of(seed).play()[0] for seed in range(20)]
+    worlds = [Schedule.of(seed).play()[0] for seed in range(20)]
     begun = {fact.reason for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
     assert sum(len(world.clients["c"].given) for world in worlds) > 200
@@ -63,7 +63,7 @@ def test_storms_bring_about_what_they_are_made_for() -> None:
 
 
 def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
-    world, wrong = Run.of(13).play()
+    world, wrong = Schedule.of(13).play()
     client = world.clients["c"]
     given = list(client.given)
     assert wrong == [] and len(given) > 2
@@ -87,16 +87,16 @@ def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
-    assert Run.of(13).play()[0].hash() == Run.of(13).play()[0].hash()
+    assert Schedule.of(13).play()[0].hash() == Schedule.of(13).play()[0].hash()
 
 
 def test_another_seed_gives_another_trace() -> None:
-    assert Run.of(13).play()[0].hash() != Run.of(14).play()[0].hash()
+    assert Schedule.of(13).play()[0].hash() != Schedule.of(14).play()[0].hash()
 
 
 def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     """Sets of names have another order there: no decision may hang on it."""
-    script = "from tests.helpers.storm import Run; print([Run.of(seed).play()[0].hash() for seed in range(20, 40)])"
+    script = "from chaos.simulator.schedule import Schedule as S; print([S.of(n).play()[0].hash() for n in range(20, 40)])"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", script],

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.scenario import run_file
+from chaos.simulator.scenario import SCENARIOS, run_file
 
-FILES = sorted(Path(__file__).parent.glob("*.txt"))
+FILES = sorted(SCENARIOS.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from proxy.session import Role
 from waypost.identity import NOTHING, Coordinate, NotificationId
+from waypost.limits import PUBLISH_WINDOW
 from waypost.notification import Notification
 from waypost.records import Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
-    from tests.helpers.clients import Client
-    from tests.helpers.world import World
+    from chaos.simulator.clients import Client
+    from chaos.simulator.world import World
 
 
 def heal(world: World, for_ms: int = 15_000) -> None:
@@ -30,9 +31,35 @@ def heal(world: World, for_ms: int = 15_000) -> None:
         client.paused = False
         client.take()
         client.go(client.home)
-    world.run(for_ms)
+    world.run(GRACE_MS)
+    world.run(for_ms, lambda: settled(world))
+    world.run(GRACE_MS)
 
 
+def settled(world: World) -> bool:
+    """Tell whether there is nothing left to do: everybody is served, and has what there is."""
+    for client in world.clients.values():
+        if client.machine.publish_room != PUBLISH_WINDOW:
+            return False
+        if client.session is not None and (client.open or client.machine.waiting or not client.machine.attached):
+            return False
+    frontiers = []
+    for node in world.nodes.values():
+        engine = node.engine
+        if engine is None or not node.ready or engine.state.position < len(world.logs[node.site]):
+            return False
+        if engine.transfers.sources.running or engine.transfers.targets.running:
+            return False
+        for session in engine.context.sessions.values():
+            behind = any(each.acknowledged < session.last_number for each in session.receivers.values())
+            if session.role is not Role.SERVING or session.gates or behind:
+                return False
+        frontiers.append(engine.state.frontier)
+    # Over every link everything has come that there is, or silence has been spoken of.
+    return all(frontier == frontiers[0] for frontier in frontiers)
+
+
+GRACE_MS = 400
 HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 """A write that failed may be told as it is: the client knows that it may try again."""
 
@@ -44,7 +71,7 @@ def verdict(world: World) -> list[str]:
     retried = _retried(world)
     for client in world.clients.values():
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
-        if client.machine.publish_room != 4000:
+        if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
             wrong += _one_side(world, client) + _live(client) + _owed(world, client) + _given(client, retried)
