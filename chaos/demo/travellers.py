@@ -99,9 +99,9 @@ class Traveller:
             timeout_s=60,
             on_event=self._hear,
         )
+        self.moving = url != self._url
         await session.__aenter__()
         self.session = session
-        self.moving = url != self._url
         attached = await session.until_attached()
         self._url, self.moving = url, False
         if before and attached.proxy != before:

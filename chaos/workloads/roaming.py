@@ -93,9 +93,16 @@ class Roaming:
         return sum(len(client.moves_ms) for client in self.clients)
 
     async def until_moving(self) -> None:
-        """Return while a client is on its way to another proxy: its session is being handed over, or about to be."""
-        while not any(client.moving for client in self.clients):
-            await asyncio.sleep(0.001)
+        """Return while a client is on its way to another proxy: its session is being handed over, or about to be.
+
+        Raises what ended a client or a producer; TimeoutError if nobody moves any more.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(client.moving for client in self.clients):
+                for task in self._tasks:
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.001)
 
     @property
     def given(self) -> int:

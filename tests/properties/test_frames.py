@@ -28,13 +28,17 @@ from handover.messages import (
     Chunk,
     ChunkStored,
     Frozen,
+    Give,
+    Offer,
     Prepare,
     Prepared,
     Ready,
     Refused,
+    Stay,
     StoredEntry,
 )
-from node.peers import PeerHello, decode_peer_message
+from node.peers import PeerHello, PeerMessage, decode_peer_message
+from proxy.relay import RelayDown, RelayEnd, RelayUp
 from waypost import messages, records
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
@@ -89,6 +93,12 @@ FROM_PEER = [
     Chunk(*NAMED, 1, None, 1, [StoredEntry(1, ("x",), ORIGIN, 1, BODY)], 0),
     Frozen(*NAMED, DESCRIPTOR, {ORIGIN: 1}, 1, 1, 2),
     Refused(*NAMED, "no"),
+    Stay(*NAMED),
+    Offer(SESSION, Epoch(1), "drain"),
+    Give(SESSION, Epoch(1), PROXY),
+    RelayUp(1, 1, b"x"),
+    RelayDown(1, 1, b"x", 1),
+    RelayEnd(1, True),
     LinkOpen(SITE, 1, {ORIGIN: 1}, 1, {"n > 0": 1}),
     LinkWants(SITE, 1, 2, {"n > 0": 1}),
     LinkRecords(SITE, 1, 1, 1, [FORWARDED, records.Progress(SITE, 1, ORIGIN, 9)]),
@@ -196,7 +206,9 @@ def test_a_whole_message_comes_back_as_it_was(kind: str) -> None:
         assert decode(msgspec.msgpack.encode(sample)) == sample
 
 
-@pytest.mark.parametrize(("kind", "union"), [("client", messages.ClientMessage), ("proxy", messages.ProxyMessage)])
+@pytest.mark.parametrize(
+    ("kind", "union"), [("client", messages.ClientMessage), ("proxy", messages.ProxyMessage), ("peer", PeerMessage)]
+)
 def test_every_message_of_the_wire_is_among_the_samples(kind: str, union: Any) -> None:
     assert {type(sample) for sample in WIRE[kind][1]} == set(union.__args__)
 
@@ -244,9 +256,9 @@ def test_a_frame_past_the_limit_is_refused_unread(kind: str) -> None:
     ("frame", "field"),
     [
         (["subscribe", "x"], None),
-        (["subscribe", "x", 7], "$[2]"),
-        (["attach", "s", "r", "i", {"A/0": "three"}], "$[4][...]"),
-        (["publish", "p", "i", -1, [b""]], "$[3]"),
+        (["subscribe", "x", 7], "expression"),
+        (["attach", "s", "r", "i", {"A/0": "three"}], "frontier[...]"),
+        (["publish", "p", "i", -1, [b""]], "first"),
         (["nonsense"], "$[0]"),
         ({"a": 1}, None),
     ],
