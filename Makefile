@@ -6,7 +6,7 @@ bin := .venv/bin
 uv := $(bin)/uv
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
 
-.PHONY: help setup demo test check parts bench lock
+.PHONY: help setup demo test check parts sim bench lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -35,6 +35,9 @@ check: setup ## style, types and the layer picture
 
 parts: setup ## the real servers: Kafka, etcd, toxiproxy, Spark's Kafka connector (needs Java, Maven, Go)
 	@$(bin)/python -m chaos.servers.parts
+
+sim: setup ## 20,000 simulated schedules, on all cores; SEEDS=0..20000
+	$(bin)/waypost sim --seeds $(or $(SEEDS),0..20000)
 
 bench: setup ## the measurements
 	$(bin)/python -m bench

@@ -41,7 +41,10 @@ def settled(world: World) -> bool:
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is not None and (client.open or client.machine.waiting or not client.machine.attached):
+        if client.session is None:
+            continue
+        silent = client.open or set(client.asked) - client.ended - set(client.promised)
+        if silent or client.machine.waiting or not client.machine.attached:
             return False
     frontiers = []
     for node in world.nodes.values():

@@ -23,7 +23,7 @@ from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry, Plain
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import ProxyRow, RegistryEvent
-from handover.messages import Give, Offer, ToSource, ToTarget
+from handover.messages import Frozen, Give, Offer, Prepare, Prepared, Ready, Stay, ToSource, ToTarget
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
@@ -74,6 +74,11 @@ class World:
         self.deliverers: dict[tuple[str, int], Engine] = {}
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
+        self.retried_by_source: set[str] = set()
+        self.retried_by_target: set[str] = set()
+        """Transfers of which each side said something again."""
+        self.catch_ups = self.relays = self.offers = 0
+        self._said: set[tuple[str, str]] = set()
         self.stalled: dict[str, int] = {}
         """Proxy -> until when its claims are under way."""
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -93,23 +98,25 @@ class World:
     # ------------------------------------------------------------ time
 
     def delay(self, most_ms: int = 20) -> int:
-        return 1 if self.seed is None else self.chance.randint(1, max(1, most_ms))
+        return 1 if self.seed is None else 1 + int(self.chance.random() * most_ms)
 
     def later(self, wait_ms: int, action: Callable[[], None]) -> None:
         self._scheduled += 1
         heapq.heappush(self._queue, (self.clock.now_ms() + wait_ms, self._scheduled, action))
 
-    def run(self, for_ms: int, until: Callable[[], bool] = lambda: False) -> bool:
+    def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass; return whether `until` came true."""
         end = self.clock.now_ms() + for_ms
-        while self._queue and self._queue[0][0] <= end:
-            at, _, action = heapq.heappop(self._queue)
-            self.clock.time_ms = max(at, self.clock.time_ms)
+        queue, clock = self._queue, self.clock
+        while queue and queue[0][0] <= end:
+            at, _, action = heapq.heappop(queue)
+            if at > clock.time_ms:
+                if until is not None and until():
+                    return True
+                clock.time_ms = at
             action()
-            if until():
-                return True
         self.clock.time_ms = end
-        return until()
+        return until is not None and until()
 
     # ------------------------------------------------------------ what is told
 
@@ -150,6 +157,20 @@ class World:
             if node.site == site:
                 self.later(self.delay(), node.read)
         return offsets
+
+    def count(self, message: object) -> None:
+        """Count what a handover message says of the run."""
+        match message:
+            case Offer():
+                self.offers += 1
+            case Stay():
+                self.relays += 1
+            case Prepare() | Ready() | Prepared() | Frozen():
+                said = (message.transfer, type(message).__name__)
+                if said in self._said:
+                    by_target = isinstance(message, Prepare | Ready)
+                    (self.retried_by_target if by_target else self.retried_by_source).add(message.transfer)
+                self._said.add(said)
 
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []
@@ -350,6 +371,7 @@ class Node:
     def _send_peer(self, effect: effects.SendPeer) -> None:
         world, kind = self.world, type(effect.message).__name__
         data = msgspec.msgpack.encode(effect.message)
+        world.count(effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
         faults = world.faults
@@ -451,6 +473,7 @@ class Node:
 
     def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
         world = self.world
+        world.catch_ups += isinstance(effect, effects.FetchHistory)
 
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.FetchHistory):

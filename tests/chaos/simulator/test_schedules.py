@@ -97,7 +97,8 @@ def test_another_seed_gives_another_trace() -> None:
 def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     """Sets of names have another order there: no decision may hang on it."""
     script = (
-        "from chaos.simulator.schedule import Schedule as S; print([S.of(n).play()[0].hash() for n in range(20, 40)])"
+        "from chaos.simulator.schedule import Schedule\n"
+        "print([Schedule.of(seed).play()[0].hash() for seed in range(20, 40)])"
     )
     hashes = {
         subprocess.run(

@@ -1,0 +1,106 @@
+"""`waypost sim`: simulated schedules, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from waypost.errors import BadMessage, NotFound
+
+if TYPE_CHECKING:
+    from chaos.simulator.runs import Tally
+
+# The simulator is imported when it is needed: `waypost --help` lists this command, and must not wait for that.
+
+WRONG = 1
+SHOWN = 5
+
+
+def sim(
+    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not with, B.")] = "0..1000",
+    scenario: Annotated[str | None, typer.Option("--scenario", metavar="NAME", help="Play one story instead.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Print all that happened. For one seed, or a story.")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; as many as cores.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Play random schedules of faults against the real engines, and check that nothing is lost, repeated or stuck.
+
+    One seed is one run, here and everywhere: a failing one is shrunk, and told with the command that repeats it.
+
+    Example: waypost sim --seeds 0..2000
+    """
+    if scenario is not None:
+        raise typer.Exit(_scenario(scenario, trace=trace))
+    wanted = _range(seeds)
+    if trace and len(wanted) != 1:
+        raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
+    if trace:
+        raise typer.Exit(_trace(wanted[0]))
+    raise typer.Exit(_many(wanted, workers, as_json=as_json))
+
+
+def _range(text: str) -> range:
+    found = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise BadMessage(f"{text!r} is no range of seeds; write 0..2000", field="seeds")
+    return range(int(found[1]), int(found[2]))
+
+
+def _scenario(name: str, *, trace: bool) -> int:
+    from chaos.simulator.scenario import SCENARIOS, Scenario
+
+    path = SCENARIOS / f"{name}.txt"
+    if not path.exists():
+        known = ", ".join(sorted(each.stem for each in SCENARIOS.glob("*.txt")))
+        raise NotFound(f"there is no story {name}; there are {known}", field="scenario")
+    story = Scenario()
+    told = story.run(path.read_text(encoding="utf-8"))
+    print("\n".join(story.world.trace) if trace else told)
+    return 0 if told == path.read_text(encoding="utf-8") and "all is well" in told else WRONG
+
+
+def _trace(seed: int) -> int:
+    from chaos.simulator.schedule import Schedule
+
+    world, wrong = Schedule.of(seed).play()
+    print("\n".join([*world.trace, *(wrong or ["all is well"]), f"trace {world.hash()}"]))
+    return WRONG if wrong else 0
+
+
+def _many(seeds: range, workers: int | None, *, as_json: bool) -> int:
+    from chaos.simulator.coverage import KINDS
+    from chaos.simulator.runs import Tally, play_all
+
+    tally = Tally()
+    for tally in play_all(seeds, workers):
+        if not as_json and sys.stderr.isatty():
+            print(f"\r{tally.schedules:,} of {len(seeds):,}, {len(tally.wrong)} wrong", end="", file=sys.stderr)
+    rate = tally.schedules / tally.cpu_s
+    if as_json:
+        counts = {"schedules": tally.schedules, "per_core_s": round(rate), "coverage": tally.coverage}
+        print(json.dumps({"v": 1, **counts, "wrong": tally.wrong}))
+        return WRONG if tally.wrong else 0
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    for seed in list(tally.wrong)[:SHOWN]:
+        _explain(seed, tally)
+    print(f"{tally.schedules:,} schedules, {rate:.0f} a second and core: ", end="")
+    print(f"{len(tally.wrong)} went wrong" if tally.wrong else "all is well")
+    print("coverage: " + ", ".join(f"{tally.coverage[kind]:,} {kind}" for kind in KINDS))
+    return WRONG if tally.wrong else 0
+
+
+def _explain(seed: int, tally: Tally) -> None:
+    """Print what was wrong with a seed, its shortest script, and how to see it again."""
+    from chaos.simulator.schedule import Schedule, shrink
+
+    wrong = tally.wrong[seed]
+    print(f"seed {seed}: {wrong[0]}")
+    if not wrong[0].startswith("FAULT"):
+        run = Schedule.of(seed)
+        print(f"  shrunk to {shrink(run, wrong[0].split()[0])}")
+    print(f"  again: waypost sim --seeds {seed}..{seed + 1} --trace")

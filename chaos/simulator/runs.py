@@ -1,0 +1,63 @@
+"""Many schedules, on all cores: which went wrong, and what they brought about."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from chaos.simulator.coverage import coverage
+from chaos.simulator.schedule import Schedule
+
+CHUNK = 25
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of a range of seeds. `wrong`: what was wrong, by seed."""
+
+    schedules: int = 0
+    wrong: dict[int, list[str]] = field(default_factory=dict)
+    coverage: Counter[str] = field(default_factory=Counter)
+    cpu_s: float = 0.0
+    """Processor time of all schedules together."""
+
+    def add(self, other: Tally) -> None:
+        self.schedules += other.schedules
+        self.wrong |= other.wrong
+        self.coverage.update(other.coverage)
+        self.cpu_s += other.cpu_s
+
+
+def play(seeds: range) -> Tally:
+    """Play these seeds, one after the other. A fault of the engine itself counts as wrong too."""
+    tally, began = Tally(), time.process_time()
+    # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
+    gc.disable()
+    for seed in seeds:
+        tally.schedules += 1
+        try:
+            world, wrong = Schedule.of(seed).play()
+        except Exception as fault:
+            tally.wrong[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
+            continue
+        tally.coverage.update(coverage(world))
+        if wrong:
+            tally.wrong[seed] = wrong
+    gc.enable()
+    tally.cpu_s = time.process_time() - began
+    return tally
+
+
+def play_all(seeds: range, workers: int | None = None) -> Iterator[Tally]:
+    """Play the seeds on several processes; yield the tally so far after each part."""
+    parts = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    total = Tally()
+    with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, max(1, len(parts)))) as pool:
+        for tally in pool.map(play, parts):
+            total.add(tally)
+            yield total
