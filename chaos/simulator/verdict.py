@@ -34,6 +34,9 @@ def heal(world: World, for_ms: int = 15_000) -> None:
     world.run(GRACE_MS)
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
+    if verdict(world):
+        # Something may have begun again just now: what is wrong with it must stay wrong.
+        world.run(for_ms)
 
 
 def settled(world: World) -> bool:
@@ -50,6 +53,8 @@ def settled(world: World) -> bool:
     for node in world.nodes.values():
         engine = node.engine
         if engine is None or not node.ready or engine.state.position < len(world.logs[node.site]):
+            return False
+        if (engine.context.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
             return False
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
