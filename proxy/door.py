@@ -481,7 +481,8 @@ class Door:
             return
         session.remove_acknowledged()
         self._context.dirty.add(session.id)
-        self._pump(session, receiver)
+        if self._context.serving(session.id) is session:
+            self._pump(session, receiver)
 
     def _relay(self, connection: Connection, attestations: list[Attestation]) -> None:
         """Write what the receiver's library attests to the journal, as it is, and say so."""

@@ -66,7 +66,7 @@ class Ends:
 
     def step(self, action: Callable[[int], None]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
-        if self._node.engine is not self._engine:
+        if self._node.engine is not self._engine or self._node.stalls(lambda: self.step(action)):
             return
         leading = self.machine.leading
         action(self._world.clock.now_ms())

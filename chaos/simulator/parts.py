@@ -82,6 +82,10 @@ class PlainRegistry:
         self.leaders[link] = (life, epoch + 1)
         return epoch + 1
 
+    def prolong(self, until_ms: int) -> None:
+        """No lease ends before `until_ms`."""
+        self.lives = {life: (row, max(until_ms, until)) for life, (row, until) in self.lives.items()}
+
     def expire(self, now_ms: int) -> None:
         for life in [life for life, (_, until_ms) in self.lives.items() if until_ms <= now_ms]:
             del self.lives[life]

@@ -30,6 +30,12 @@ WEIGHTS = {
     "crash": 1,
     "crash and lose the disk": 1,
     "go deaf": 1,
+    "stall": 1,
+    "slow the disk": 1,
+    "fill the disk": 1,
+    "part two proxies": 1,
+    "lose the quorum": 1,
+    "compact the registry": 1,
     "cut a link": 1,
     "lose a link": 1,
 }
@@ -166,6 +172,29 @@ def _deaf(world: World, client: Client, pick: int, number: int) -> None:
     _node(world, pick).deaf_until = world.clock.now_ms() + pick % 5_000
 
 
+def _stall(world: World, client: Client, pick: int, number: int) -> None:
+    _node(world, pick).stall(pick % 4_000)
+
+
+def _slow(world: World, client: Client, pick: int, number: int) -> None:
+    _node(world, pick).slow_until = world.clock.now_ms() + pick % 5_000
+
+
+def _fill(world: World, client: Client, pick: int, number: int) -> None:
+    node = _node(world, pick)
+    node.full = True
+    world.later(pick % 3_000, lambda: setattr(node, "full", False))
+
+
+def _part(world: World, client: Client, pick: int, number: int) -> None:
+    names = list(world.nodes)
+    world.part(names[pick % len(names)], names[(pick // 7) % len(names)], pick % 6_000)
+
+
+def _quorum(world: World, client: Client, pick: int, number: int) -> None:
+    world.lose_quorum(pick % 4_000)
+
+
 def _cut(world: World, client: Client, pick: int, number: int) -> None:
     if world.links:
         link = world.links[pick % len(world.links)]
@@ -190,6 +219,12 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "crash": lambda world, client, pick, number: _crash(world, pick, disk_lost=False),
     "crash and lose the disk": lambda world, client, pick, number: _crash(world, pick, disk_lost=True),
     "go deaf": _deaf,
+    "stall": _stall,
+    "slow the disk": _slow,
+    "fill the disk": _fill,
+    "part two proxies": _part,
+    "lose the quorum": _quorum,
+    "compact the registry": lambda world, client, pick, number: world.compact(),
     "cut a link": _cut,
     "lose a link": _lose,
 }

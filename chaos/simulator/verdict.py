@@ -21,10 +21,13 @@ def heal(world: World, for_ms: int = 15_000) -> None:
     """End every fault, bring everybody back, and let time pass."""
     world.faults = type(world.faults)()
     world.lose_next.clear()
+    world.parted.clear()
+    world.registry_away_until = 0
     for link in world.links:
         link.set_cut(records=False, words=False)
     for node in world.nodes.values():
-        node.deaf_until, node.full = 0, False
+        node.deaf_until = node.slow_until = node.stalled_until = 0
+        node.full = False
         if node.engine is None:
             node.start()
     for client in world.clients.values():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,9 @@ from waypost.messages import DeliverEncoded
 from waypost.records import Fact
 
 LEASE_MS = 2_000
+SLOW_DISK_MS = 1_500
+SKEW_MS = 3_600_000
+"""So far the clocks of two machines may be apart, where people read them."""
 _Between = ToSource | ToTarget | Offer | Give | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap"}
@@ -51,6 +54,20 @@ class Faults:
     """An answer of the registry gets lost; half the time the action was never done."""
     writes: float = 0.0
     """A store, changelog or log does not take what it is given, or does not say so."""
+
+
+class SkewedClock:
+    """A machine's clock: it runs like all others, and is wrong about what time it is."""
+
+    def __init__(self, clock: ManualClock, skew_ms: int) -> None:
+        self._clock = clock
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return self._clock.time_ms
+
+    def unix_ms(self) -> int:
+        return self._clock.time_ms + self._skew_ms
 
 
 class World:
@@ -79,6 +96,10 @@ class World:
         """Transfers of which each side said something again."""
         self.catch_ups = self.relays = self.offers = 0
         self._said: set[tuple[str, str]] = set()
+        self.parted: dict[tuple[str, str], int] = {}
+        """(from, to) -> until when no handover message gets through that way."""
+        self.registry_away_until = 0
+        """Until then the registry has no quorum: it answers nobody, and no lease ends."""
         self.stalled: dict[str, int] = {}
         """Proxy -> until when its claims are under way."""
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -143,6 +164,9 @@ class World:
     def chances(self, probability: float) -> bool:
         return probability > 0 and self.chance.random() < probability
 
+    def skew(self) -> int:
+        return 0 if self.seed is None else self.chance.randint(-SKEW_MS, SKEW_MS)
+
     def loses(self, what: str) -> bool:
         """Tell whether this one was to get lost."""
         lost = self.lose_next[what] > 0
@@ -171,6 +195,25 @@ class World:
                     by_target = isinstance(message, Prepare | Ready)
                     (self.retried_by_target if by_target else self.retried_by_source).add(message.transfer)
                 self._said.add(said)
+
+    def registry_answers(self) -> bool:
+        return self.clock.now_ms() >= self.registry_away_until
+
+    def lose_quorum(self, for_ms: int) -> None:
+        """A registry that finds its quorum again gives every lease its whole time anew, as etcd does."""
+        until = self.registry_away_until = self.clock.now_ms() + for_ms
+        self.note("the registry has no quorum", tell=True)
+        self.registry.prolong(until + LEASE_MS)
+
+    def compact(self) -> None:
+        """The registry forgets what watches have not seen yet: the next thing that they are told is all there is."""
+        self.note("the registry is compacted", tell=True)
+        for node in self.nodes.values():
+            node.behind = True
+
+    def part(self, one: str, other: str, for_ms: int) -> None:
+        self.note(f"{one} does not reach {other}", tell=True)
+        self.parted[one, other] = self.clock.now_ms() + for_ms
 
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []
@@ -219,6 +262,15 @@ class Node:
         self.ready = False
         self.full = False
         """The disk takes nothing."""
+        self.slow_until = 0
+        """Until then the disk takes its time."""
+        self.stalled_until = 0
+        """Until then the process does nothing; what comes meanwhile waits."""
+        self._stalled: deque[Callable[[], None]] = deque()
+        self._waking = False
+        self.behind = False
+        """The watch must begin anew."""
+        self.clock = SkewedClock(world.clock, world.skew())
         self.deaf_until = 0
         """Until then nothing passes between this proxy and the registry."""
         self.sent: dict[str, Callable[[], None]] = {}
@@ -236,7 +288,7 @@ class Node:
         self._lives += 1
         chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
-        self.engine = Engine(self.settings, world.clock, chance, life, restored)
+        self.engine = Engine(self.settings, self.clock, chance, life, restored)
         self.ends = Ends(self)
         self._heard_at = self._append_at = world.clock.now_ms()
         world.registry.expire(world.clock.now_ms())
@@ -259,11 +311,37 @@ class Node:
         engine = self.engine
         if engine is None:
             return
+        if self.stalls(lambda: self._in(action) if self.engine is engine else None):
+            return
         action(engine)
         while self.engine is engine and (wanted := engine.take_effects()):
             for effect in wanted:
                 self._perform(effect)
         self._arm(engine)
+
+    def stall(self, for_ms: int) -> None:
+        self.world.note(f"{self.proxy} stalls for {for_ms} ms", tell=True)
+        self.stalled_until = max(self.stalled_until, self.world.clock.now_ms() + for_ms)
+
+    def stalls(self, action: Callable[[], None]) -> bool:
+        """Tell whether the process does nothing now; `action` waits then, in its place."""
+        wait = self.stalled_until - self.world.clock.now_ms()
+        if self._waking or (wait <= 0 and not self._stalled):
+            return False
+        if not self._stalled:
+            self.world.later(wait, self._wake)
+        self._stalled.append(action)
+        return True
+
+    def _wake(self) -> None:
+        wait = self.stalled_until - self.world.clock.now_ms()
+        if wait > 0:
+            self.world.later(wait, self._wake)
+            return
+        self._waking = True
+        while self._stalled:
+            self._stalled.popleft()()
+        self._waking = False
 
     def _arm(self, engine: Engine) -> None:
         now = self.world.clock.now_ms()
@@ -285,7 +363,7 @@ class Node:
 
     def read(self) -> None:
         """Take the next records of the log."""
-        if self.engine is None:
+        if self.engine is None or self.stalls(self.read):
             return
         log = self.world.logs[self.site]
         start = self.engine.state.position
@@ -315,7 +393,7 @@ class Node:
 
     def _renew(self, life: Incarnation) -> None:
         now = self.world.clock.now_ms()
-        if now >= self.deaf_until:
+        if now >= self.deaf_until and self.world.registry_answers():
             self.world.registry.expire(now)
             held = self.world.registry.renew(self.proxy, life, now + LEASE_MS)
             self.world.registry_changed()
@@ -332,9 +410,16 @@ class Node:
     def hear(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while."""
         now = self.world.clock.now_ms()
-        self._heard_at = max(self._heard_at, now + self.world.delay(30), self.deaf_until)
-        self._afterwards(self._heard_at - now, lambda engine: engine.registry_event(event))
-        self._afterwards(self._heard_at - now, lambda engine: self.ends.heard(event))
+        away = max(self.deaf_until, self.world.registry_away_until)
+        self._heard_at = max(self._heard_at, now + self.world.delay(30), away)
+        behind, self.behind = self.behind, False
+
+        def told(engine: Engine) -> None:
+            said = self.world.registry.reloaded() if behind else event
+            engine.registry_event(said)
+            self.ends.heard(said)
+
+        self._afterwards(self._heard_at - now, told)
 
     # ------------------------------------------------------------ effects
 
@@ -375,7 +460,8 @@ class Node:
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
         faults = world.faults
-        if world.loses(kind) or world.chances(faults.loss):
+        parted = world.clock.now_ms() < world.parted.get((self.proxy, effect.proxy), 0)
+        if parted or world.loses(kind) or world.chances(faults.loss):
             world.note(f"  lost {kind}", tell=True)
             return
         for _ in range(1 + world.chances(faults.double)):
@@ -402,7 +488,8 @@ class Node:
             lost = world.chances(world.faults.answers)
             lost = (writes and world.loses(answering)) or lost
             answer: object = None
-            if world.clock.now_ms() < self.deaf_until or (lost and world.seed is not None and world.chances(0.5)):
+            away = world.clock.now_ms() < self.deaf_until or not world.registry_answers()
+            if away or (lost and world.seed is not None and world.chances(0.5)):
                 lost = True
             else:
                 answer = self._act(effect)
@@ -455,7 +542,8 @@ class Node:
             else:
                 effect.then(self.store.entries(effect.session, effect.after, effect.limit))
 
-        self._afterwards(self.world.delay(), act)
+        slow = self.world.delay(SLOW_DISK_MS) if self.world.clock.now_ms() < self.slow_until else 0
+        self._afterwards(self.world.delay() + slow, act)
 
     def _put(self, effect: effects.PutCheckpoint) -> None:
         engine, world = self.engine, self.world

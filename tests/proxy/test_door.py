@@ -9,7 +9,7 @@ import pytest
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
-from waypost.identity import SubscriptionId
+from waypost.identity import Incarnation, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     AboutPublish,
@@ -296,3 +296,21 @@ def test_a_new_receiver_that_cannot_be_put_on_record_is_told_to_try_again() -> N
     alone.answer_all(effects.Save, None)
     alone.answer_all(effects.PutCheckpoint, LogUnavailable("gone"))
     assert kinds(alone.heard(2))[-1] is Wait
+
+
+def test_an_acknowledgement_after_the_lease_brings_nothing_more() -> None:
+    """A process that was stopped for a while hears it before it looks at its clock."""
+    alone = Alone(lease=False)
+    alone.engine.lease_granted(Incarnation("me#1"), alone.clock.now_ms() + 5_000)
+    alone.settle()
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.read_log()
+    alone.says(1, Attach(SESSION, "r", "i1", {}, 1))
+    alone.says(2, Publish("p", "i", 0, [body(1), body(2)]))
+    alone.read_log()
+    assert delivered(alone.heard()) == [1]
+    alone.clock.advance(5_000)
+    alone.says(1, Acknowledge(1))
+    assert delivered(alone.heard()) == []
