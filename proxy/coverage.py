@@ -18,10 +18,10 @@ class Coverage:
     """Brings gated sessions level with the live stream, and says from where on subscriptions are effective."""
 
     def __init__(
-        self, context: Context, checkpoint: Callable[[Session, Callable[[WaypostError | None], None]], None]
+        self, context: Context, write: Callable[[Session, Callable[[WaypostError | None], None]], None]
     ) -> None:
         self._context = context
-        self._checkpoint = checkpoint
+        self._write = write
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
@@ -191,8 +191,8 @@ class Coverage:
             elif self._context.serving(session.id) is session:
                 self._tell(session, subscription, fresh)
 
-        # A failover must know of the promise before anybody else does.
-        self._checkpoint(session, then)
+        # A restart and a failover must know of the promise before anybody else does.
+        self._write(session, then)
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.effects import Attest, Hangup, LoadEntries, Send
-from proxy.keeper import Done, Keeper
+from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
@@ -256,22 +256,7 @@ class Door:
             else:
                 self._attach(connection, message)
 
-        self._written(session, then)
-
-    def _written(self, session: Session, then: Done) -> None:
-        """Call `then` once store and changelog have the session as it is, or one of them failed."""
-        waits = 2
-        failure: WaypostError | None = None
-
-        def one(error: WaypostError | None) -> None:
-            nonlocal waits, failure
-            waits -= 1
-            failure = failure or error
-            if not waits:
-                then(failure)
-
-        self._keeper.saved(one)
-        self._keeper.checkpoint(session, one)
+        self._keeper.written(session, then)
 
     def _tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         self._say(connection, BecameEffective(subscription.id, dict(subscription.promised)))
@@ -403,7 +388,7 @@ class Door:
             self._tell_subscription(connection, session, identity)
             self._coverage.promise(session)
 
-        self._written(session, then)
+        self._keeper.written(session, then)
 
     def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
         subscription = session.subscriptions.get(identity)

@@ -69,7 +69,7 @@ class Engine:
         self.context = Context(settings, clock, chance, state)
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
-        self.coverage = Coverage(self.context, self.keeper.checkpoint)
+        self.coverage = Coverage(self.context, self.keeper.written)
         self.transfers = Transfers(
             self.context,
             self.keeper,

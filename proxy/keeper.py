@@ -131,6 +131,24 @@ class Keeper:
 
         self._context.emit(PutCheckpoint(checkpoint, written))
 
+    def written(self, session: Session, then: Done) -> None:
+        """Call `then` once store and changelog have the session as it is, or one of them failed (handover rule 6).
+
+        Both: after a crash with the disk kept the store counts, without it the changelog.
+        """
+        waits = 2
+        failure: WaypostError | None = None
+
+        def one(error: WaypostError | None) -> None:
+            nonlocal waits, failure
+            waits -= 1
+            failure = failure or error
+            if not waits:
+                then(failure)
+
+        self.saved(one)
+        self.checkpoint(session, one)
+
     def _checkpoint_changed(self) -> None:
         for session in self._context.sessions.values():
             if session.role is not Role.SERVING or not self._context.may_serve():

@@ -83,6 +83,11 @@ class Claims:
             self._seeking.discard(session)
             if held.role is Role.DORMANT:
                 self._settle(held, current)
+            elif self._context.serving(session) is held:
+                self._served(held)
+            elif held.role is Role.SERVING:
+                # Its lease is in doubt: either it is renewed in time, or the session goes to sleep.
+                self._give_up(session, "this proxy has no lease at the moment")
         elif current.proxy != self._context.proxy and self._context.alive(current.proxy):
             self._seeking.discard(session)
             self._fetch_from(session, current, receiver)

@@ -283,6 +283,7 @@ def test_a_proxy_that_loses_its_lease_delivers_no_more_and_says_so() -> None:
 
 def test_a_new_receiver_is_let_in_once_store_and_changelog_know_of_it() -> None:
     alone = serving("n > 0")
+    alone.keep()
     alone.says(2, Attach(SESSION, "new", "i", {}))
     alone.answer_all(effects.Save, None)
     assert Attached not in kinds(alone.heard(2))
@@ -292,6 +293,7 @@ def test_a_new_receiver_is_let_in_once_store_and_changelog_know_of_it() -> None:
 
 def test_a_new_receiver_that_cannot_be_put_on_record_is_told_to_try_again() -> None:
     alone = serving("n > 0")
+    alone.keep()
     alone.says(2, Attach(SESSION, "new", "i", {}))
     alone.answer_all(effects.Save, None)
     alone.answer_all(effects.PutCheckpoint, LogUnavailable("gone"))

@@ -13,8 +13,8 @@ from proxy.session import Role, Session, Subscription
 from tests.helpers.alone import SESSION, Alone, owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import RegistryUnavailable
-from waypost.identity import Epoch, ProxyId, ReceiverId, SiteId, SubscriptionId
-from waypost.messages import Attached, BecameEffective, Moved, Subscribe, Wait
+from waypost.identity import Epoch, Incarnation, ProxyId, ReceiverId, SiteId, SubscriptionId
+from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Wait
 from waypost.subscription import parse
 
 
@@ -201,3 +201,17 @@ def settled(alone: Alone) -> list[type]:
     alone.pass_time(1_000)
     alone.keep()
     return [type(each) for each in alone.heard()]
+
+
+def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() -> None:
+    alone = Alone(lease=False)
+    alone.engine.lease_granted(Incarnation("me#1"), alone.clock.now_ms() + 5_000)
+    alone.settle()
+    alone.serve()
+    alone.clock.advance(4_800)
+    alone.says(2, Attach(SESSION, "r", "i", {}))
+    alone.answer(effects.ReadRow, owner("me", 1))
+    assert Wait in [type(each) for each in alone.heard(2)]
+    alone.engine.lease_renewed(alone.clock.now_ms() + 5_000)
+    alone.says(2, Attach(SESSION, "r", "i", {}))
+    assert Attached in [type(each) for each in alone.heard(2)]

@@ -12,8 +12,8 @@ from chaos.simulator.schedule import Schedule, shrink
 from chaos.simulator.verdict import verdict
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
 
-SEEDS = range(int(os.environ.get("STORM_FROM", "0")), int(os.environ.get("STORM_TO", "300")))
-STEP = 10
+SEEDS = range(int(os.environ.get("STORM_FROM", "0")), int(os.environ.get("STORM_TO", "2000")))
+STEP = 20
 
 KEPT = {
     137: "a failover raised an empty session, because its proxy had never heard of the owner's changelog",
@@ -23,8 +23,13 @@ KEPT = {
     3496: "a subscription whose write failed was told neither yes nor no",
     3522: "two rebuilds of one session at once: the row was an epoch ahead of what was served",
     3815: "an origin that the cut did not name was promised from its beginning",
+    363: "a relay that ended with its proxy's lease was not told to its client",
+    1625: "an acknowledgement that was heard after the lease brought a delivery",
+    1897: "who came while the lease was in doubt was never answered",
+    4760: "a promise stood in the changelog only, and the disk that had been full forgot the subscription",
 }
-"""Every seed that ever failed, with its cause."""
+"""Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
+it was then: what it found stays in a story, or in a test of its own beside the code."""
 
 
 Given = tuple[NotificationId, Coordinate, int]
