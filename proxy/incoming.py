@@ -29,6 +29,7 @@ from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
+from waypost.limits import COPY_UNSAVED
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Incoming:
     """Who attached here and made us ask."""
     shadow: Session | None = None
     chunks: int = 0
+    acknowledged: int = 0
     upto: int | None = None
     """The last number that the chunks so far span."""
     stored: int = 0
@@ -165,7 +167,7 @@ class Targets(Side[Incoming]):
                 self._install(one, prepared)
             case target.TakeChunk(chunk=chunk):
                 self._take_chunk(one, chunk)
-                self._acknowledge(one)
+                self._acknowledge_stored(one)
             case target.AcknowledgeChunks():
                 self._acknowledge(one)
             case target.SendReady():
@@ -226,9 +228,24 @@ class Targets(Side[Incoming]):
         into.entries += len(chunk.entries)
         into.bytes += sum(len(each.delivery) for each in chunk.entries)
 
+    def _acknowledge_stored(self, into: Incoming) -> None:
+        """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
+        chunks, shadow = into.chunks, into.shadow
+        if shadow is None or shadow.last_number - shadow.saved_number <= COPY_UNSAVED:
+            into.acknowledged = chunks
+            self._acknowledge(into)
+            return
+
+        def then(error: WaypostError | None) -> None:
+            if error is None and self._is_running(into):
+                into.acknowledged = max(into.acknowledged, chunks)
+                self._acknowledge(into)
+
+        self._keeper.saved(then)
+
     def _acknowledge(self, into: Incoming) -> None:
         transfer = into.machine
-        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.chunks))
+        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
 
     def _send_ready(self, into: Incoming) -> None:
         assert into.shadow is not None

@@ -65,6 +65,8 @@ TRANSFERS_REMEMBERED = 10_000
 """Ids of transfers that a source remembers after their end; the oldest go first."""
 CHUNK_ENTRIES = 500
 CHUNK_BYTES = 1024 * 1024
+COPY_UNSAVED = 10_000
+"""Entries of a copy that may wait for the target's disk; past it chunks are acknowledged when they are stored."""
 CHUNK_WINDOW = 4
 """Chunks sent ahead of their acknowledgement."""
 

@@ -1,0 +1,15 @@
+"""Simulated schedules a second on one core. Goal: 100."""
+
+from __future__ import annotations
+
+from bench.measured import Row
+from chaos.simulator.runs import play
+
+REPEATS = 3
+SEEDS = 300
+
+
+def run() -> list[Row]:
+    tallies = [play(range(SEEDS * repeat, SEEDS * (repeat + 1))) for repeat in range(REPEATS)]
+    rates = tuple(tally.schedules / tally.cpu_s for tally in tallies)
+    return [Row("simulated schedules", "a second and core", rates, ">= 100")]
