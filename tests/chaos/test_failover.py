@@ -31,7 +31,8 @@ async def test_a_session_outlives_its_owner_and_its_disk(
         owner, heir = cluster.proxies["a1"], cluster.proxies[other]
         place = waypost.ReceiverState()
         taken: list[int] = []
-        async with waypost.attach("team/f", proxy=[owner.url, heir.url], state=place, timeout_s=PATIENCE_S) as session:
+        urls = [owner.url, heir.url]
+        async with waypost.attach("team/f", proxy=urls, state=place, window=50, timeout_s=PATIENCE_S) as session:
             await session.until_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
             async with waypost.produce("maker", proxy=cluster.proxies["b2"].url) as producer:
                 for number in range(NUMBER):
