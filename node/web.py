@@ -27,13 +27,12 @@ from node.peers import (
 from node.seal import Opener, check_proof, new_nonce
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
-from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES
+from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
 HELLO_S = 2.0
 """So long a peer has to say hello, and then the registry to tell us of it."""
-MAX_DETAIL = 300
 
 
 class Socket:
@@ -128,7 +127,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
     except WebSocketDisconnect:
         pass
     except Refused as error:
-        node.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:MAX_DETAIL])
+        node.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:REFUSAL_DETAIL])
         with contextlib.suppress(RuntimeError):
             await socket.close(UNACCEPTABLE, str(error).encode()[:120].decode(errors="ignore"))
 
