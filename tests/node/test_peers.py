@@ -69,9 +69,9 @@ class Caller:
     async def say(self, message: msgspec.Struct) -> None:
         await self.socket.send(msgspec.msgpack.encode(message))
 
-    async def introduce(self, secret: bytes, *, callee: ProxyId = A1) -> Introduction:
-        said = Introduction(self._challenge, new_nonce(), VERSION, A2, self._life, callee)
-        await self.say(PeerHello(VERSION, A2, self._life, callee, said.nonce, said.callers_proof(secret)))
+    async def introduce(self, secret: bytes, *, callee: ProxyId = A1, version: int = VERSION) -> Introduction:
+        said = Introduction(self._challenge, new_nonce(), version, A2, self._life, callee)
+        await self.say(PeerHello(version, A2, self._life, callee, said.nonce, said.callers_proof(secret)))
         return said
 
     async def refused(self) -> tuple[int | None, str]:
@@ -142,6 +142,13 @@ async def test_the_secret_alone_is_not_enough(cluster: Cluster, a1: ProxyProcess
     async with calling(a1, rows[A2].incarnation) as stranger:
         await stranger.introduce(secret, callee=A2)
         assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: meant for another proxy")
+
+
+async def test_a_proxy_of_another_version_is_told_which_one_is_spoken_here(cluster: Cluster, a1: ProxyProcess) -> None:
+    rows, secret = await rows_and_secret(cluster)
+    async with calling(a1, rows[A2].incarnation) as caller:
+        await caller.introduce(secret, version=VERSION + 1)
+        assert await caller.refused() == (UNACCEPTABLE, f"BAD_MESSAGE: say hello first, in version {VERSION}")
 
 
 async def test_a_proxy_is_let_in_and_hears_the_proof_of_the_other_side(cluster: Cluster, a1: ProxyProcess) -> None:

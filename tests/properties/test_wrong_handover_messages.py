@@ -210,7 +210,8 @@ def misaddressed(draw: st.DrawFn, phase: str, place: Place) -> Said:
     wrong = draw(st.sets(st.sampled_from(fields), min_size=1))
     changes: dict[str, Any] = {}
     if "epoch" in wrong:
-        changes["epoch"] = Epoch(draw(wrong_epochs.filter(lambda epoch: epoch != place.epoch)))
+        # The next epoch is that of a staged copy: a Prepare that names it is refused, and yet not wrong.
+        changes["epoch"] = Epoch(draw(wrong_epochs.filter(lambda epoch: epoch not in (place.epoch, place.epoch + 1))))
     if "session" in wrong:
         changes["session"] = SessionId(draw(st.sampled_from(["", "other", "S"])))
     if "transfer" in wrong:
