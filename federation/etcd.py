@@ -8,6 +8,7 @@
     <prefix>drain/<proxy>                   DrainRow, until it is taken back
     <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
                                             which is the event that tells of it
+    <prefix>secret                          32 random bytes, for ever; no event tells of it
 
 What happens when messages are lost: every call has a deadline, and raises RegistryUnavailable after it. A
 create or claim whose answer is lost has been applied or not; reading the row settles it. An election whose
@@ -20,6 +21,7 @@ waits for ever on some refusals. `_stream` is our own over the same stubs; it as
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from itertools import chain
@@ -31,6 +33,7 @@ from aetcd import rpc
 from pydantic import BaseModel
 
 from federation.ports import (
+    SECRET_BYTES,
     Claimed,
     DrainChanged,
     DrainRow,
@@ -56,6 +59,7 @@ ROWS_IN_ONE_READ = 10_000
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
+SECRET = "secret"
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
     # Is also how long one attempt to connect may take.
@@ -149,6 +153,12 @@ class EtcdRegistry:
             return None  # the lease has ended
         leader = answers[-1][0][1]
         return int(leader.create_revision) if leader.lease == lease.number else None
+
+    async def secret(self) -> bytes:
+        key, proposed = self._key(SECRET, ""), secrets.token_bytes(SECRET_BYTES)
+        put, get = aetcd.transactions.Put(key, proposed), aetcd.transactions.Get(key)
+        made, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put], [get])
+        return proposed if made else bytes(answers[0][0][0])
 
     async def watch(self) -> AsyncIterator[RegistryEvent]:
         """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
@@ -313,22 +323,25 @@ class _View:
                 case DrainChanged(proxy, DrainRow() as drain):
                     state.drains[proxy] = drain
                 case None:
-                    _, site = self._split(row)
-                    state.changelogs[SiteId(site)] = row.value.decode()
+                    kind, site = self._split(row)
+                    if kind == SITE:
+                        state.changelogs[SiteId(site)] = row.value.decode()
         return state
 
     def event(self, change: Any) -> RegistryEvent | None:
-        """Return what the change says; None: nothing that another change of its revision does not say."""
+        """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
+        if self._split(change.kv)[0] == SECRET:
+            return None
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
 
     def _split(self, row: Any) -> tuple[str, str]:
-        kind, _, name = row.key[self._prefix_length :].decode().partition("/")
-        return f"{kind}/", name
+        kind, slash, name = row.key[self._prefix_length :].decode().partition("/")
+        return kind + slash, name
 
     def _put(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
-        if kind == SITE:
+        if kind in (SITE, SECRET):
             return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))

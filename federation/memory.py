@@ -2,7 +2,8 @@
 
 A storage outlives the handles upon it: close (or forget) a handle and open another one on the same storage,
 and that is a crash and a restart. Several handles at a time are several processes. Time comes from a Clock;
-nothing here draws a random number, so that one seed gives one run.
+nothing here draws a random number but the registry's secret, on which no simulation depends, so that one seed
+gives one run.
 
 Every storage can be made to fail: `away` refuses whatever comes, and `answers_to_lose` performs that many
 actions and then raises as if the answer had got lost.
@@ -11,11 +12,13 @@ actions and then raises as if the answer had got lost.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from federation.bell import Bell
 from federation.ports import (
+    SECRET_BYTES,
     Batch,
     Claimed,
     DrainChanged,
@@ -181,6 +184,7 @@ class _Rows:
     drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
     terms: dict[int, _Term] = field(default_factory=dict)
     leases_granted: int = 0
+    secret: bytes = b""
 
 
 class MemoryRegistryStorage(Fallible):
@@ -305,6 +309,13 @@ class MemoryRegistry:
         self._storage.changes.append(LeaderChanged(link, proxy, epoch))
         self._storage.answer()
         return epoch
+
+    async def secret(self) -> bytes:
+        rows = await self._begin()
+        if not rows.secret:
+            rows.secret = secrets.token_bytes(SECRET_BYTES)
+            self._storage.answer()
+        return rows.secret
 
     async def watch(self) -> AsyncIterator[RegistryEvent]:
         storage = self._storage

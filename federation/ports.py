@@ -18,6 +18,7 @@ from waypost.records import Fact, Record
 
 Batch = list[tuple[int, Record]]
 """Records with their offsets, ascending."""
+SECRET_BYTES = 32
 
 
 class SiteLog(Protocol):
@@ -208,6 +209,13 @@ class Registry(Protocol):
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
         """Try to lead `link` under the lease. Return the leader's epoch, greater than all before, or None."""
+        ...
+
+    async def secret(self) -> bytes:
+        """Return what only those know who can read this registry: 32 random bytes, made by whoever asks first.
+
+        One winner, for ever. The watch does not tell of it.
+        """
         ...
 
     def watch(self) -> AsyncIterator[RegistryEvent]:

@@ -102,7 +102,11 @@ class Node:
         self._facts: deque[effects.Attest] = deque()
         self._facts_due = asyncio.Event()
         self.lease: Lease | None = None
-        self.peers = Peers(self.proxy, self._row, lambda: self._engine.context.incarnation)
+        self.secret: bytes | None = None
+        """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
+        self.peers = Peers(
+            self.proxy, self._row, lambda: self._engine.context.incarnation, lambda: self.secret, self.refused
+        )
         self.requests = Requests(self.peers, self.rows_of)
 
     @property
@@ -254,6 +258,8 @@ class Node:
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         while True:
+            # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
+            self.secret = await self._patiently("registry", self.parts.registry.secret)
             began = self._clock.now_ms()
             self.lease = await self._patiently("registry", partial(self._announce, self._life))
             ttl = self.config.lease_ttl_ms
@@ -380,6 +386,15 @@ class Node:
         row = self._row(proxy) if self.engine is not None else None
         return row is not None and row.incarnation == life
 
+    def refused(self, name: str, peer: ProxyId, detail: str) -> None:
+        """Count what somebody said who is, or says to be, another proxy; log the first of each name and peer."""
+        self._engine.context.refused.note(name, peer, detail)
+        self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        for each in self._engine.context.refused.take_news():
+            log.warning("refused", what=each.name, peer=each.peer or "not proven", detail=each.detail)
+
     # ------------------------------------------------------------ the engine's effects
 
     def drain(self) -> None:
@@ -387,6 +402,8 @@ class Node:
         while self.engine is not None and (wanted := self.engine.take_effects()):
             for effect in wanted:
                 self._perform(effect)
+        if self.engine is not None:
+            self._tell_refused()
         self._arm()
 
     def _arm(self) -> None:

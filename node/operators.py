@@ -70,7 +70,7 @@ def _status(node: Node) -> dict[str, Any]:
         "relayed": len(engine.door.relays) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
-        "refused_inputs": engine.transfers.refused_inputs if engine else 0,
+        "refused": dict(engine.context.refused.counts) if engine else {},
     }
 
 

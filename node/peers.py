@@ -1,7 +1,7 @@
 """Connections to other proxies. Each side sends on a connection of its own, and hears on the other's.
 
-Who a peer is, its first frame says; that it is, the registry proves: only the proxy itself knows the name of its
-present life before the registry tells it to other proxies.
+Who the two are they say first, and prove by the federation's secret (node/seal.py); which life of a proxy is the
+present one, the registry knows. What is sent after that is sealed.
 """
 
 from __future__ import annotations
@@ -9,36 +9,77 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 import websockets
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from federation.messages import FederationMessage
 from federation.ports import ProxyRow
 from handover.messages import Give, Offer, ToSource, ToTarget
+from node.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from proxy.relay import RelayMessage
+from waypost.errors import BadMessage, Refused, Unproven
 from waypost.identity import Incarnation, ProxyId
 from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE
 from waypost.messages import VERSION, decode_frame
 
+INTRODUCTION_S = 4.0
+"""More than the other side waits for its registry to know us."""
+PAUSE_S = 0.2
+"""After an introduction that failed; what waits for the peer would begin the next one at once."""
+
+Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+
+
+class PeerChallenge(msgspec.Struct, frozen=True, tag="peer-challenge"):
+    """The first frame of a connection between proxies, from the one that was called."""
+
+    nonce: Nonce
+
 
 class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello"):
-    """The first frame of a connection between proxies."""
+    """The caller's answer: who it is, whom it wants, and its proof of both."""
 
     version: int
     proxy: ProxyId
     incarnation: Incarnation
+    callee: ProxyId
+    nonce: Nonce
+    proof: bytes
+
+    def introduction(self, challenge: bytes) -> Introduction:
+        return Introduction(challenge, self.nonce, self.version, self.proxy, self.incarnation, self.callee)
 
 
-PeerMessage = PeerHello | ToSource | ToTarget | Offer | Give | RelayMessage | FederationMessage
+class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
+    """The proof of the one that was called. Sealed frames follow, from the caller alone."""
+
+    proof: bytes
+
+
+IntroductionMessage = PeerChallenge | PeerHello | PeerWelcome
+PeerMessage = ToSource | ToTarget | Offer | Give | RelayMessage | FederationMessage
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
+_introductions: msgspec.msgpack.Decoder[IntroductionMessage] = msgspec.msgpack.Decoder(IntroductionMessage)
+encode_introduction: Callable[[IntroductionMessage], bytes] = _encoder.encode
 
 
 def decode_peer_message(frame: bytes) -> PeerMessage:
     """Decode what a proxy sent. Raises BadMessage."""
     return decode_frame(_decoder, frame)
+
+
+def decode_introduction(frame: bytes | str) -> IntroductionMessage:
+    """Decode what is said before anything is proven. Raises BadMessage."""
+    return decode_frame(_introductions, frame)
+
+
+def name_of(error: Refused) -> str:
+    """Return under which name a refusal is counted: one of a few, never what the peer made up."""
+    return error.message if isinstance(error, Unproven) else error.code.lower().replace("_", " ")
 
 
 class Peers:
@@ -47,6 +88,8 @@ class Peers:
     Args:
         row: looks up a live proxy.
         life: names our present life.
+        secret: gives the federation's secret; None: the registry has not told it yet.
+        refused: told when the other side is not who it should be: what, which proxy, where.
     """
 
     def __init__(
@@ -54,10 +97,14 @@ class Peers:
         proxy: ProxyId,
         row: Callable[[ProxyId], ProxyRow | None],
         life: Callable[[], Incarnation],
+        secret: Callable[[], bytes | None],
+        refused: Callable[[str, ProxyId, str], None],
     ) -> None:
         self._proxy = proxy
         self._row = row
         self._life = life
+        self._secret = secret
+        self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[msgspec.Struct]] = {}
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
 
@@ -90,12 +137,15 @@ class Peers:
         async with connect(
             f"{row.url}/v1/peer", max_size=MAX_FRAME_BYTES, compression=None, open_timeout=2, close_timeout=1
         ) as socket:
-            await socket.send(_encoder.encode(PeerHello(VERSION, self._proxy, life)))
+            sealer = await self._introduced(socket, row, life)
+            if sealer is None:
+                await asyncio.sleep(PAUSE_S)
+                return
             message = first
             hear = asyncio.create_task(socket.wait_closed())
             try:
                 while life == self._life() and self._row(row.proxy) == row:
-                    await socket.send(_encoder.encode(message))
+                    await socket.send(sealer.seal(_encoder.encode(message)))
                     taken = asyncio.create_task(line.get())
                     await asyncio.wait({taken, hear}, return_when=asyncio.FIRST_COMPLETED)
                     if not taken.done():
@@ -104,3 +154,34 @@ class Peers:
                     message = taken.result()
             finally:
                 hear.cancel()
+
+    async def _introduced(self, socket: ClientConnection, row: ProxyRow, life: Incarnation) -> Sealer | None:
+        """Prove to each other who both are; None: it came to nothing."""
+        secret = self._secret()
+        if secret is None:
+            return None
+        try:
+            async with asyncio.timeout(INTRODUCTION_S):
+                return await _introduce(socket, self._proxy, life, row.proxy, secret)
+        except Refused as error:
+            self._refused(name_of(error), row.proxy, f"said by whoever answers at {row.url}")
+        except (websockets.WebSocketException, TimeoutError):
+            pass
+        return None
+
+
+async def _introduce(
+    socket: ClientConnection, caller: ProxyId, life: Incarnation, callee: ProxyId, secret: bytes
+) -> Sealer:
+    """Return what seals the frames to the callee. Raises Unproven, BadMessage."""
+    challenge = decode_introduction(await socket.recv())
+    if not isinstance(challenge, PeerChallenge):
+        raise BadMessage("a challenge comes first")
+    said = Introduction(challenge.nonce, new_nonce(), VERSION, caller, life, callee)
+    hello = PeerHello(VERSION, caller, life, callee, said.nonce, said.callers_proof(secret))
+    await socket.send(encode_introduction(hello))
+    welcome = decode_introduction(await socket.recv())
+    if not isinstance(welcome, PeerWelcome):
+        raise BadMessage("a welcome comes after hello")
+    check_proof(said.callees_proof(secret), welcome.proof)
+    return Sealer(said.frame_key(secret))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import uvicorn
@@ -16,14 +15,24 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from node.node import Connection, Node
 from node.operators import routes
-from node.peers import PeerHello, decode_peer_message
-from waypost.errors import BadMessage, Refused
-from waypost.identity import ProxyId
-from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES
+from node.peers import (
+    PeerChallenge,
+    PeerHello,
+    PeerWelcome,
+    decode_introduction,
+    decode_peer_message,
+    encode_introduction,
+    name_of,
+)
+from node.seal import Opener, check_proof, new_nonce
+from proxy.refusals import NOBODY_PROVEN
+from waypost.errors import BadMessage, Refused, Unproven
+from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
 HELLO_S = 2.0
+"""So long a peer has to say hello, and then the registry to tell us of it."""
 
 
 class Socket:
@@ -100,39 +109,66 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
-    """Hear one peer, once it has proven who it is."""
+    """Hear one peer, once both have proven who they are. What it says wrong ends the connection, and no more."""
     await socket.accept()
+    secret = node.secret
+    if secret is None:
+        await socket.close(1013, "starting")
+        return
+    peer = NOBODY_PROVEN
     try:
-        peer = await _prove(socket, node)
-        if peer is None:
-            await socket.close(UNACCEPTABLE, "the registry does not know this life of that proxy")
-            return
+        hello, opener = await _introduced(socket, node, secret)
+        peer = hello.proxy
         while True:
-            await node.peer_message(peer, _peer_message(await _frame(socket)))
+            frame = await _frame(socket)
+            if isinstance(frame, str):
+                raise BadMessage("a text frame; proxies speak in binary frames")
+            await node.peer_message(peer, decode_peer_message(opener.open(frame)))
     except WebSocketDisconnect:
         pass
     except Refused as error:
+        node.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:REFUSAL_DETAIL])
         with contextlib.suppress(RuntimeError):
-            await socket.close(UNACCEPTABLE, str(error)[:120])
+            await socket.close(UNACCEPTABLE, str(error).encode()[:120].decode(errors="ignore"))
 
 
-def _peer_message(frame: bytes | str) -> Any:
-    if isinstance(frame, str):
-        raise BadMessage("a text frame; messages are MessagePack in binary frames")
-    return decode_peer_message(frame)
+def _address(socket: WebSocket) -> str:
+    return f"{socket.client.host}:{socket.client.port}" if socket.client else "?"
 
 
-async def _prove(socket: WebSocket, node: Node) -> ProxyId | None:
-    """Return who it is, once the registry has told us too; it may tell us a moment later than the peer."""
-    hello = _peer_message(await _frame(socket))
+async def _introduced(socket: WebSocket, node: Node, secret: bytes) -> tuple[PeerHello, Opener]:
+    """Return who it is, and what opens its frames. Raises Unproven, BadMessage."""
+    challenge = new_nonce()
+    await socket.send_bytes(encode_introduction(PeerChallenge(challenge)))
+    hello = await _hello(socket)
+    said = hello.introduction(challenge)
+    check_proof(said.callers_proof(secret), hello.proof)
+    if hello.callee != node.proxy:
+        raise Unproven("meant for another proxy")
+    await _until_known(node, hello)
+    await socket.send_bytes(encode_introduction(PeerWelcome(said.callees_proof(secret))))
+    return hello, Opener(said.frame_key(secret))
+
+
+async def _hello(socket: WebSocket) -> PeerHello:
+    try:
+        async with asyncio.timeout(HELLO_S):
+            hello = decode_introduction(await _frame(socket))
+    except TimeoutError:
+        raise Unproven("no hello in time") from None
     if not isinstance(hello, PeerHello) or hello.version != VERSION:
         raise BadMessage(f"say hello first, in version {VERSION}")
-    with contextlib.suppress(TimeoutError):
+    return hello
+
+
+async def _until_known(node: Node, hello: PeerHello) -> None:
+    """Return once the registry has told us of that life; it may tell us a moment later than the peer does."""
+    try:
         async with asyncio.timeout(HELLO_S):
             while not node.knows(hello.proxy, hello.incarnation):
                 await asyncio.sleep(0.01)
-            return hello.proxy
-    return None
+    except TimeoutError:
+        raise Unproven("unknown life") from None
 
 
 # ---------------------------------------------------------------- the port

@@ -11,6 +11,7 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from proxy.effects import Append, Attest, Effect
 from proxy.matching import Matcher
+from proxy.refusals import Refusals
 from proxy.session import Role, Session
 from waypost.clock import Clock
 from waypost.errors import WaypostError
@@ -55,6 +56,8 @@ class Context:
         self.drains: dict[ProxyId, DrainRow] = {}
         """Proxies that are to be emptied."""
         self.owners: dict[SessionId, Ownership] = {}
+        self.refused = Refusals()
+        """What other proxies said and was refused."""
         self.watching = False
         self.dirty: set[SessionId] = set()
         """Sessions that changed since the last flush."""

@@ -249,7 +249,7 @@ class Engine:
                 if self.moving.row is None:
                     self.transfers.offered(peer, message)
             case Give():
-                self.moving.give(message)
+                self.moving.give(peer, message)
                 self.moving.tick()
             case RelayUp() | RelayDown() | RelayEnd():
                 self.door.relays.peer_message(peer, message)
@@ -266,7 +266,7 @@ class Engine:
         for move in moves if apply else ():
             give = Give(move.session, move.owner.epoch, move.target)
             if move.owner.proxy == context.proxy:
-                self.moving.give(give)
+                self.moving.give(context.proxy, give)
             else:
                 context.emit(SendPeer(move.owner.proxy, give))
         self.moving.tick()

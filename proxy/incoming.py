@@ -96,11 +96,14 @@ class Targets(Side[Incoming]):
     def message(self, sender: ProxyId, message: ToTarget) -> None:
         """A source says something to us as the target."""
         into = self.running.get(message.session)
-        if into is None or into.machine.transfer != message.transfer or into.machine.owned.proxy != sender:
+        wrong = self.wrong(into, sender, message)
+        if wrong or into is None:
+            self.refuse(wrong, sender, message)
             self._unknown_transfer(sender, message)
-            return
-        if isinstance(message, Frozen) and not _whole(into, message):
-            self.feed(into, target.Incomplete())
+        elif isinstance(message, Chunk) and into.shadow and (wrong := _misfit(into, message)):
+            self.refuse(wrong, sender, message)
+        elif isinstance(message, Frozen) and not _whole(into, message):
+            self.feed(into, target.Incomplete(), message)
         else:
             self.feed(into, message)
 
@@ -211,11 +214,9 @@ class Targets(Side[Incoming]):
         self._keeper.renew(shadow.id)
 
     def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
-        """Take the next chunk; one that is damaged is as good as lost, and will be sent again."""
+        """Take the next chunk; one that comes again is acknowledged again, and nothing more."""
         shadow = into.shadow
-        if shadow is None or chunk.number != into.chunks + 1 or chunk.after != into.upto:
-            return
-        if chunk.checksum != checksum(chunk.entries):
+        if shadow is None or chunk.number <= into.chunks:
             return
         into.chunks, into.upto = chunk.number, chunk.upto
         into.progress_ms = self._context.clock.now_ms()
@@ -291,6 +292,15 @@ class Targets(Side[Incoming]):
         session = into.machine.session
         self._end(into)
         self._unavailable(session, "the session could not be handed over yet")
+
+
+def _misfit(into: Incoming, chunk: Chunk) -> str:
+    """Return what is wrong with a chunk, by name; it is as good as lost, and will be sent again. Empty: nothing."""
+    if chunk.number <= into.chunks:
+        return "" if chunk.number > 0 else "chunk out of order"
+    if chunk.number != into.chunks + 1 or chunk.after != into.upto:
+        return "chunk out of order"
+    return "" if chunk.checksum == checksum(chunk.entries) else "wrong checksum"
 
 
 def _whole(into: Incoming, frozen: Frozen) -> bool:

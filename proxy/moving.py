@@ -53,11 +53,15 @@ class Moving:
         if begins:
             self._next_at = self._context.clock.now_ms() + GRACE_MS
 
-    def give(self, message: Give) -> None:
+    def give(self, sender: ProxyId, message: Give) -> None:
         """Somebody who rebalances wants a session of ours at another proxy."""
         session = self._context.serving(message.session)
-        if session is not None and session.epoch == message.epoch and message.target != self._context.proxy:
-            self._wanted[message.session] = message.target
+        if session is None or message.target == self._context.proxy:
+            return
+        if session.epoch != message.epoch:
+            self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
+            return
+        self._wanted[message.session] = message.target
 
     def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
         """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from handover import machine, source
 from handover.messages import (
     ATTACH,
     Aborted,
     Chunk,
+    ChunkStored,
     Frozen,
     Prepare,
     Prepared,
@@ -59,6 +61,13 @@ class Outgoing:
     """Sent so far, repeats included."""
 
 
+class _No(NamedTuple):
+    """Why a session is not handed over. `wrong`: by which name to count it, if the question itself is wrong."""
+
+    said: str
+    wrong: str = ""
+
+
 class Sources(Side[Outgoing]):
     """All transfers of which this proxy is the source.
 
@@ -78,12 +87,14 @@ class Sources(Side[Outgoing]):
     def prepare(self, asker: ProxyId, message: Prepare) -> None:
         """A proxy asks for a session."""
         running = self.running.get(message.session)
-        if running and running.machine.transfer == message.transfer:
+        if running and not self.wrong(running, asker, message):
             self.feed(running, message)
             return
         reason = self._why_not(asker, message, running)
         if reason:
-            refusal = Refused(message.session, message.transfer, message.epoch, reason)
+            if reason.wrong:
+                self.refuse(reason.wrong, asker, message)
+            refusal = Refused(message.session, message.transfer, message.epoch, reason.said)
             self._context.emit(SendPeer(asker, refusal))
             return
         session = self._context.sessions[message.session]
@@ -101,20 +112,26 @@ class Sources(Side[Outgoing]):
         self.running[message.session] = out
         self.feed(out, message)
 
-    def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> str:
+    def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
         session = self._context.serving(message.session)
         if asker == self._context.proxy:
-            return "target is the source"
+            return _No("target is the source", wrong="target is the source")
         if message.transfer in self._over:
-            return "that transfer is over"
+            return _No("that transfer is over", wrong="transfer is over")
+        if running and running.machine.transfer == message.transfer:
+            wrong = self.wrong(running, asker, message)
+            return _No(f"{wrong} for that transfer", wrong)
         if session is None:
             held = self._context.sessions.get(message.session)
-            return f"the session is {held.role.value} here" if held else "the session is not here"
+            if held:
+                wrong = "wrong epoch" if held.epoch != message.epoch else ""
+                return _No(f"the session is {held.role.value} here", wrong)
+            return _No("the session is not here", wrong="unknown session")
         if session.epoch != message.epoch:
-            return f"the epoch here is {session.epoch}"
+            return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
         if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
-            return "another transfer is under way"
-        return ""
+            return _No("another transfer is under way")
+        return None
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""
@@ -122,12 +139,16 @@ class Sources(Side[Outgoing]):
             self.prepare(sender, message)
             return
         out = self.running.get(message.session)
-        if out is None or out.machine.transfer != message.transfer or out.machine.target != sender:
+        wrong = self.wrong(out, sender, message)
+        if wrong or out is None:
+            self.refuse(wrong, sender, message)
             if not isinstance(message, Aborted):
                 refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
                 self._context.emit(SendPeer(sender, refusal))
-            return
-        self.feed(out, message)
+        elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(out.bounds):
+            self.refuse("answer to a chunk that was never sent", sender, message)
+        else:
+            self.feed(out, message)
 
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""

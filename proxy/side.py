@@ -7,12 +7,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from federation.ports import Claimed
 from handover import machine
-from handover.messages import Aborted, Refused
+from handover.messages import Aborted, Refused, TransferMessage
 from proxy.context import Context
 from proxy.effects import ClaimRow, ReadRow
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
-from waypost.limits import TRANSFERS_SHOWN
+from waypost.limits import REFUSAL_DETAIL, TRANSFERS_SHOWN
 
 
 class _Transfer(Protocol):
@@ -68,7 +68,6 @@ class Side(Generic[Running]):
         self._context = context
         self.running: dict[SessionId, Running] = {}
         self.ended: deque[Shown] = deque(maxlen=TRANSFERS_SHOWN)
-        self.refused_inputs = 0
 
     def peer(self, one: Running) -> ProxyId:
         """Return who is on the other side."""
@@ -82,13 +81,33 @@ class Side(Generic[Running]):
         """Take what the registry's row says."""
         self.feed(one, machine.owner_input(current, one.machine.owned, one.machine.wanted))
 
-    def feed(self, one: Running, given: object) -> None:
-        """Give the machine an input. One that its table does not list is counted, and changes nothing."""
+    def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
+        """Count a message that is wrong, by the name of what is wrong with it; it has changed nothing."""
+        detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
+        self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
+
+    def wrong(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
+        """Return why the message is not one of this transfer, by name; empty: it is one."""
+        if one is None or one.machine.transfer != message.transfer:
+            return "unknown transfer"
+        if self.peer(one) != sender:
+            return "wrong sender"
+        return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
+
+    def feed(self, one: Running, given: object, said: object = None) -> None:
+        """Give the machine an input. One that its table does not list is counted, and changes nothing.
+
+        Args:
+            said: the message that the input stands for, if it is another one.
+        """
         before = one.machine.state
         try:
             effects = one.machine.step(given, self._context.clock.now_ms())
         except UnexpectedInput:
-            self.refused_inputs += 1
+            name = f"unexpected {type(said or given).__name__} in {one.machine.state.name}"
+            transfer = one.machine
+            detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
+            self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
             return
         self.perform(one, before, effects, _why(given))
 

@@ -14,6 +14,7 @@ from proxy.ownership import NOBODY, Asker, Claims
 from proxy.session import Session
 from proxy.side import Shown
 from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.limits import REFUSAL_DETAIL
 
 
 class Transfers:
@@ -36,12 +37,9 @@ class Transfers:
         unavailable: Callable[[SessionId, str], None],
         relay: Callable[[SessionId, ProxyId], None],
     ) -> None:
+        self._context = context
         self.sources = Sources(context, claims, kept)
         self.targets = Targets(context, keeper, coverage, claims, unavailable, relay)
-
-    @property
-    def refused_inputs(self) -> int:
-        return self.sources.refused_inputs + self.targets.refused_inputs
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
         if isinstance(message, Prepare | ChunkStored | Ready | Aborted):
@@ -55,7 +53,12 @@ class Transfers:
         self.targets.fetch(session, owner, receiver)
 
     def offered(self, sender: ProxyId, offer: Offer) -> None:
-        """A proxy that is to give a session away offers it to us."""
+        """A proxy that is to give a session away offers it to us. The watch may be behind what it says, never ahead."""
+        known = self._context.owners.get(offer.session)
+        if known is not None and (known.epoch, known.proxy) != (offer.epoch, sender) and known.epoch >= offer.epoch:
+            detail = f"Offer of session {offer.session}, epoch {offer.epoch}"
+            self._context.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
+            return
         self.targets.fetch(offer.session, Ownership(sender, offer.epoch), reason=offer.reason)
 
     def shown(self) -> list[Shown]:

@@ -83,6 +83,12 @@ class NameTaken(Refused):
     exit_status = 5
 
 
+class Unproven(Refused):
+    """Whoever is at the other end has not shown that it is the proxy that it says it is. `message` names why."""
+
+    code = "UNPROVEN"
+
+
 class UnexpectedInput(Refused):
     """A machine was given an input that its table does not list for its state. Nothing was changed."""
 

@@ -74,6 +74,9 @@ CHUNK_WINDOW = 4
 PEER_QUEUE = 10_000
 """Messages waiting for one peer; past it they are lost, and what needs an answer is sent again."""
 
+REFUSAL_DETAIL = 300
+"""Characters of a log line about what another proxy said wrong; the rest is cut off."""
+
 # --- links and catch-up
 MAX_HOPS = 16
 """Sites that a notification passes; a link drops it there and speaks a progress marker instead."""

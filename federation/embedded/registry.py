@@ -10,6 +10,7 @@ and a renewal in the file is refused once the time is over, even if nobody has e
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -22,7 +23,7 @@ from typing import TypeVar
 from federation.bell import Bell
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import DatabaseThread, snapshot, write
-from federation.ports import Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
+from federation.ports import SECRET_BYTES, Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 
@@ -75,8 +76,9 @@ class EmbeddedRegistry:
     def __init__(self, path: Path | str, *, durable: bool = True, clock: MachineClock | None = None) -> None:
         self._path = Path(path)
         self._clock = clock or MachineClock(boot_id())
-        self._writer = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
-        self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
+        # Private, for the secret in it.
+        self._writer = DatabaseThread(self._path, rows.SCHEMA, durable=durable, private=True)
+        self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable, private=True)
         self._bell = Bell()
         self._polling = False
 
@@ -111,6 +113,13 @@ class EmbeddedRegistry:
             raise Internal("a lease of another registry")
         number, now = lease.number, self.now()
         return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
+
+    async def secret(self) -> bytes:
+        known = await self._see(lambda c: rows.get(c, rows.SECRET))
+        if known is not None:
+            return bytes.fromhex(known)
+        proposed = secrets.token_bytes(SECRET_BYTES)
+        return await self.change(lambda c: rows.settle_secret(c, proposed))
 
     async def watch(self) -> AsyncIterator[RegistryEvent]:
         self._poll()

@@ -6,6 +6,7 @@ life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted prox
 leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
+secret                          32 random bytes in hexadecimal, for ever; no change tells of it
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
 OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
+SECRET = "secret"
 CHANGES_KEPT = 10_000
 PRUNE_EVERY = 1_000
 
@@ -165,6 +167,12 @@ def _log(connection: sqlite3.Connection, key: str, value: str | None) -> int:
 
 def _end_of(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
+    """Return the secret; it is the proposed one if there was none yet."""
+    connection.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, 0, NULL)", (SECRET, proposed.hex()))
+    return bytes.fromhex(get(connection, SECRET) or "")
 
 
 # ---------------------------------------------------------------- leases and what hangs on them

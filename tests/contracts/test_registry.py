@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from federation.ports import (
+    SECRET_BYTES,
     DrainChanged,
     DrainRow,
     LeaderChanged,
@@ -317,6 +318,40 @@ async def test_that_a_proxy_is_to_be_emptied_is_told_to_all_and_outlives_it(regi
             assert late.events == [Reloaded({}, {}, {}, {}, {P1: DrainRow(rate=5, paused=True)})]
         await other.drain(P1, None)
         await observer.until_seen(DrainChanged(P1, None))
+
+
+# ---------------------------------------------------------------- the secret
+
+
+async def test_all_who_ask_for_the_secret_are_told_the_same(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    secret = await one.secret()
+    assert len(secret) == SECRET_BYTES
+    assert await other.secret() == secret == await one.secret()
+
+
+async def test_of_twenty_who_ask_at_once_one_makes_the_secret(registries: Registries) -> None:
+    handles = [await registries.open() for _ in range(4)]
+    told = await asyncio.gather(*(handles[n % 4].secret() for n in range(20)))
+    assert len(set(told)) == 1
+
+
+async def test_the_secret_survives_reopening(registries: Registries) -> None:
+    registry = await registries.open()
+    secret = await registry.secret()
+    await registry.close()
+    assert await (await registries.open()).secret() == secret
+
+
+async def test_no_watch_tells_of_the_secret(registries: Registries) -> None:
+    registry = await registries.open()
+    async with watching(await registries.open()) as early:
+        await registry.secret()
+        await registry.create(SESSION, owned("p1", 1))
+        await early.until_seen(OwnerChanged(SESSION, owned("p1", 1)))
+        assert early.events == [Reloaded({}, {}, {}), OwnerChanged(SESSION, owned("p1", 1))]
+    async with watching(await registries.open()) as late:
+        assert late.events == [Reloaded({SESSION: owned("p1", 1)}, {}, {})]
 
 
 # ---------------------------------------------------------------- the watch

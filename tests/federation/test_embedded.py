@@ -177,6 +177,23 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     await registry.close()
 
 
+async def test_only_its_owner_reads_a_registry_for_there_is_a_secret_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    registry = EmbeddedRegistry(path)
+    await registry.secret()
+    assert modes(tmp_path) == {0o600}
+    await registry.close()
+    path.chmod(0o660)
+    again = EmbeddedRegistry(path)
+    await again.secret()
+    assert modes(tmp_path) == {0o660}
+    await again.close()
+
+
+def modes(folder: Path) -> set[int]:
+    return {each.stat().st_mode & 0o777 for each in folder.glob("registry.db*")}
+
+
 async def test_closing_ends_the_tails_and_finishes_the_appends(tmp_path: Path) -> None:
     log = EmbeddedSiteLog(tmp_path / "site.db")
     tail = asyncio.create_task(collect(log, 10**9))

@@ -37,7 +37,15 @@ from handover.messages import (
     Stay,
     StoredEntry,
 )
-from node.peers import PeerHello, PeerMessage, decode_peer_message
+from node.peers import (
+    IntroductionMessage,
+    PeerChallenge,
+    PeerHello,
+    PeerMessage,
+    PeerWelcome,
+    decode_introduction,
+    decode_peer_message,
+)
 from proxy.relay import RelayDown, RelayEnd, RelayUp
 from waypost import messages, records
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
@@ -83,8 +91,8 @@ FROM_PROXY = [
     messages.Gap(ORIGIN, 1, 2, "gone"),
     messages.Problem("REFUSED", "no", "field", messages.AboutSubscription(X)),
 ]
+INTRODUCING = [PeerChallenge(bytes(16)), PeerHello(1, PROXY, LIFE, PROXY, bytes(16), b"proof"), PeerWelcome(b"proof")]
 FROM_PEER = [
-    PeerHello(1, PROXY, LIFE),
     Prepare(*NAMED, receiver="r", incarnation="i"),
     ChunkStored(*NAMED, 1),
     Ready(*NAMED, {ORIGIN: None}),
@@ -125,6 +133,7 @@ WIRE: dict[str, tuple[Decode, list[Any]]] = {
     "client": (decode_client_message, FROM_CLIENT),
     "proxy": (decode_proxy_message, FROM_PROXY),
     "peer": (decode_peer_message, FROM_PEER),
+    "introduction": (decode_introduction, INTRODUCING),
 }
 LOGS: dict[str, tuple[Decode, list[Any], Callable[[object], bytes]]] = {
     "record": (decode_record, IN_LOGS, msgspec.msgpack.encode),
@@ -191,7 +200,7 @@ DEEP = b"\x91" * 1_500
 
 def with_a_deep_field() -> bytes:
     """A message that is whole, with a field that nobody knows, where arrays stand in arrays without an end."""
-    fields: Any = msgspec.to_builtins(FROM_PEER[5])
+    fields: Any = msgspec.to_builtins(FROM_PEER[4])
     whole = msgspec.msgpack.encode(fields | {"unknown": None})
     return whole.replace(b"unknown\xc0", b"unknown" + DEEP + b"\xc0")
 
@@ -207,7 +216,13 @@ def test_a_whole_message_comes_back_as_it_was(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "union"), [("client", messages.ClientMessage), ("proxy", messages.ProxyMessage), ("peer", PeerMessage)]
+    ("kind", "union"),
+    [
+        ("client", messages.ClientMessage),
+        ("proxy", messages.ProxyMessage),
+        ("peer", PeerMessage),
+        ("introduction", IntroductionMessage),
+    ],
 )
 def test_every_message_of_the_wire_is_among_the_samples(kind: str, union: Any) -> None:
     assert {type(sample) for sample in WIRE[kind][1]} == set(union.__args__)
@@ -243,6 +258,12 @@ def test_any_frame_of_a_proxy_is_a_message_or_refused_by_name(frame: bytes) -> N
 @example(b"")
 def test_any_frame_of_a_peer_is_a_message_or_refused_by_name(frame: bytes) -> None:
     answered(decode_peer_message, frame)
+
+
+@given(frames(INTRODUCING))
+@example(b"")
+def test_any_frame_before_anything_is_proven_is_a_message_or_refused_by_name(frame: bytes) -> None:
+    answered(decode_introduction, frame)
 
 
 @pytest.mark.parametrize("kind", WIRE)

@@ -1,0 +1,259 @@
+"""Between real proxies: a stranger gets nothing, and a frame that is changed on its way costs a connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+import waypost
+from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.servers.process import LOOPBACK, free_port
+from federation.embedded import EmbeddedRegistry
+from federation.ports import ProxyRow, Reloaded
+from handover.messages import Prepare
+from node.peers import PeerChallenge, PeerHello, PeerWelcome, decode_introduction
+from node.seal import Introduction, Sealer, check_proof, new_nonce
+from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
+from waypost.messages import VERSION
+
+A1, A2 = ProxyId("a1"), ProxyId("a2")
+SESSION = "tests/wanted"
+UNACCEPTABLE = 1003
+WAIT_S = 20.0
+MOVES, OWED = 8, 20
+FLAGS = {"no-discovery": ""}
+
+
+# ---------------------------------------------------------------- a stranger
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    places = [Place(A1, "A", FLAGS), Place(A2, "A", FLAGS)]
+    with Cluster(places, [], tmp_path_factory.mktemp("strangers")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def a1(cluster: Cluster) -> ProxyProcess:
+    return cluster.proxies[A1]
+
+
+async def rows_and_secret(cluster: Cluster) -> tuple[dict[ProxyId, ProxyRow], bytes]:
+    """Return what whoever can read the registry knows."""
+    registry = EmbeddedRegistry(cluster.root / "registry.db")
+    try:
+        first = await anext(aiter(registry.watch()))
+        assert isinstance(first, Reloaded)
+        return first.proxies, await registry.secret()
+    finally:
+        await registry.close()
+
+
+class Caller:
+    """Somebody who says to be proxy a2, on a connection to a1."""
+
+    def __init__(self, socket: ClientConnection, challenge: bytes, life: Incarnation) -> None:
+        self.socket = socket
+        self._challenge = challenge
+        self._life = life
+
+    async def say(self, message: msgspec.Struct) -> None:
+        await self.socket.send(msgspec.msgpack.encode(message))
+
+    async def introduce(self, secret: bytes, *, callee: ProxyId = A1, version: int = VERSION) -> Introduction:
+        said = Introduction(self._challenge, new_nonce(), version, A2, self._life, callee)
+        await self.say(PeerHello(version, A2, self._life, callee, said.nonce, said.callers_proof(secret)))
+        return said
+
+    async def refused(self) -> tuple[int | None, str]:
+        """Return code and reason of the end; raises when anything is answered before."""
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(ConnectionClosed) as closed:
+                raise AssertionError(f"answered: {await self.socket.recv()!r}")
+        end = closed.value.rcvd
+        return (end.code, end.reason) if end else (None, "")
+
+
+@asynccontextmanager
+async def calling(proxy: ProxyProcess, life: Incarnation) -> AsyncIterator[Caller]:
+    async with connect(f"{proxy.url}/v1/peer") as socket:
+        challenge = decode_introduction(await socket.recv())
+        assert isinstance(challenge, PeerChallenge)
+        yield Caller(socket, challenge.nonce, life)
+
+
+def refusals(proxy: ProxyProcess) -> dict[str, int]:
+    told: dict[str, int] = proxy.ask("/v1/status")["refused"]
+    return told
+
+
+def owner(proxy: ProxyProcess) -> Any:
+    rows = proxy.ask("/v1/sessions")["sessions"]
+    return next((row["owner"], row["epoch"], row["state"]) for row in rows if row["session"] == SESSION)
+
+
+PREPARE = Prepare(SessionId(SESSION), "t", Epoch(1))
+
+
+async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_for_a_session(
+    cluster: Cluster, a1: ProxyProcess
+) -> None:
+    rows, _ = await rows_and_secret(cluster)
+    async with waypost.attach(SESSION, proxy=a1.url) as session:
+        await session.until_attached()
+        before = owner(a1)
+        for _ in range(3):
+            async with calling(a1, rows[A2].incarnation) as stranger:
+                guess = b"g" * 32
+                said = await stranger.introduce(guess)
+                await stranger.socket.send(Sealer(said.frame_key(guess)).seal(msgspec.msgpack.encode(PREPARE)))
+                assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: wrong proof")
+        for _ in range(2):
+            async with calling(a1, rows[A2].incarnation) as stranger:
+                await stranger.say(PREPARE)
+                assert (await stranger.refused())[0] == UNACCEPTABLE
+        assert refusals(a1) == {"wrong proof": 3, "bad message": 2}
+        assert cluster.root.joinpath("a1.log").read_text().count("wrong proof") == 2, "name and detail of one line"
+        assert a1.ask("/v1/handovers")["handovers"] == []
+        assert owner(a1) == before == ("a1", 1, "serving")
+
+
+async def test_whoever_says_nothing_is_hung_up_on(cluster: Cluster, a1: ProxyProcess) -> None:
+    rows, _ = await rows_and_secret(cluster)
+    async with calling(a1, rows[A2].incarnation) as stranger:
+        assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: no hello in time")
+    assert refusals(a1)["no hello in time"] == 1
+
+
+async def test_the_secret_alone_is_not_enough(cluster: Cluster, a1: ProxyProcess) -> None:
+    rows, secret = await rows_and_secret(cluster)
+    async with calling(a1, Incarnation("an earlier life")) as stranger:
+        await stranger.introduce(secret)
+        assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: unknown life")
+    async with calling(a1, rows[A2].incarnation) as stranger:
+        await stranger.introduce(secret, callee=A2)
+        assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: meant for another proxy")
+
+
+async def test_a_proxy_of_another_version_is_told_which_one_is_spoken_here(cluster: Cluster, a1: ProxyProcess) -> None:
+    rows, secret = await rows_and_secret(cluster)
+    async with calling(a1, rows[A2].incarnation) as caller:
+        await caller.introduce(secret, version=VERSION + 1)
+        assert await caller.refused() == (UNACCEPTABLE, f"BAD_MESSAGE: say hello first, in version {VERSION}")
+
+
+async def test_a_proxy_is_let_in_and_hears_the_proof_of_the_other_side(cluster: Cluster, a1: ProxyProcess) -> None:
+    rows, secret = await rows_and_secret(cluster)
+    async with calling(a1, rows[A2].incarnation) as caller:
+        said = await caller.introduce(secret)
+        welcome = decode_introduction(await caller.socket.recv())
+        assert isinstance(welcome, PeerWelcome)
+        check_proof(said.callees_proof(secret), welcome.proof)
+        sealed = Sealer(said.frame_key(secret)).seal(msgspec.msgpack.encode(PREPARE))
+        await caller.socket.send(sealed)
+        await caller.socket.send(sealed)
+        assert await caller.refused() == (UNACCEPTABLE, "UNPROVEN: frame out of sequence")
+
+
+# ---------------------------------------------------------------- somebody on the way
+
+
+class Front:
+    """Stands before the port of a proxy, and changes a byte of what another proxy says to it, `due` times."""
+
+    SMALLEST = 60
+    """Bytes; control frames of a WebSocket are smaller, and pass."""
+
+    def __init__(self, port: int) -> None:
+        self.port = free_port()
+        self._behind = port
+        self.due = 0
+        self.changed = 0
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection(LOOPBACK, self._behind)
+        inward = asyncio.create_task(self._pump(reader, up_writer, changing=True))
+        await asyncio.gather(inward, self._pump(up_reader, writer, changing=False))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, changing: bool) -> None:
+        told = 0
+        try:
+            while data := await reader.read(65536):
+                if told == 0 and changing:
+                    changing = data.startswith(b"GET /v1/peer")
+                    self.connections += changing
+                # After the request and the hello: what is sealed.
+                if changing and told >= 2 and self.due and len(data) > self.SMALLEST:
+                    self.due -= 1
+                    self.changed += 1
+                    data = data[:-1] + bytes([data[-1] ^ 1])
+                told += 1
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def fronted(root: Path) -> AsyncIterator[tuple[Cluster, dict[ProxyId, Front]]]:
+    """Two proxies of a site that reach each other through fronts."""
+    ports = {name: free_port() for name in (A1, A2)}
+    fronts = {name: Front(port) for name, port in ports.items()}
+    listeners = [await asyncio.start_server(front.serve, LOOPBACK, front.port) for front in fronts.values()]
+    places = [
+        Place(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{LOOPBACK}:{front.port}"})
+        for name, front in fronts.items()
+    ]
+    cluster = Cluster(places, [], root)
+    try:
+        await asyncio.to_thread(cluster.__enter__)
+        try:
+            yield cluster, fronts
+        finally:
+            await asyncio.to_thread(cluster.__exit__, None, None, None)
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connection_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    place = waypost.ReceiverState()
+    got: list[object] = []
+    async with fronted(tmp_path) as (cluster, fronts):
+        proxies = [cluster.proxies[A1], cluster.proxies[A2]]
+        async with waypost.attach(SESSION, proxy=proxies[0].url, state=place) as session:
+            await session.until_effective(await session.subscribe("n > 0"), ["A/0"])
+        async with waypost.produce("p", proxy=proxies[0].url) as producer:
+            for move in range(MOVES):
+                for number in range(OWED):
+                    await producer.publish({"n": move * OWED + number + 1})
+                for front in fronts.values():
+                    front.due = 1 if move % 3 else 0
+                async with waypost.attach(SESSION, proxy=proxies[(move + 1) % 2].url, state=place) as session:
+                    async with asyncio.timeout(WAIT_S):
+                        while len(got) < (move + 1) * OWED:
+                            got.append((await anext(session))["n"])
+        told = {name: refusals(cluster.proxies[name]) for name in fronts}
+        ended_at = owner(proxies[0])[0]
+    assert got == [*range(1, MOVES * OWED + 1)]
+    assert ended_at == (A1, A2)[MOVES % 2]
+    for name, front in fronts.items():
+        assert front.changed > 1
+        assert told[name].get("wrong tag", 0) == front.changed
+        assert front.connections > front.changed
+        lines = [line for line in (tmp_path / f"{name}.log").read_text().splitlines() if "wrong tag" in line]
+        assert len(lines) == 1

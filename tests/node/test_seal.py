@@ -1,0 +1,136 @@
+"""Two proxies prove themselves to each other, and nobody can change, repeat, reorder or send back what they say."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from node.seal import OVERHEAD_BYTES, Introduction, Opener, Sealer, check_proof, new_nonce
+from waypost.errors import Unproven
+from waypost.identity import Incarnation, ProxyId
+
+SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
+SAID = Introduction(b"c" * 16, b"n" * 16, 1, ProxyId("a1"), Incarnation("life"), ProxyId("a2"))
+
+
+def ends(said: Introduction = SAID) -> tuple[Sealer, Opener]:
+    return Sealer(said.frame_key(SECRET)), Opener(said.frame_key(SECRET))
+
+
+def changed(said: Introduction, field: str) -> Introduction:
+    value: Any = getattr(said, field)
+    another: dict[str, Any] = {field: value[:-1] if isinstance(value, bytes | str) else value + 1}
+    return replace(said, **another)
+
+
+# ---------------------------------------------------------------- proofs
+
+
+def test_both_ends_that_know_the_secret_agree() -> None:
+    again = replace(SAID)
+    check_proof(again.callers_proof(SECRET), SAID.callers_proof(SECRET))
+    check_proof(again.callees_proof(SECRET), SAID.callees_proof(SECRET))
+    assert again.frame_key(SECRET) == SAID.frame_key(SECRET)
+
+
+def test_without_the_secret_there_is_no_proof() -> None:
+    with pytest.raises(Unproven, match="wrong proof"):
+        check_proof(SAID.callers_proof(SECRET), SAID.callers_proof(OTHER_SECRET))
+    with pytest.raises(Unproven, match="wrong proof"):
+        check_proof(SAID.callees_proof(SECRET), b"")
+
+
+@pytest.mark.parametrize("field", [each.name for each in fields(Introduction)])
+def test_a_proof_is_good_for_what_was_said_and_for_nothing_else(field: str) -> None:
+    with pytest.raises(Unproven):
+        check_proof(changed(SAID, field).callers_proof(SECRET), SAID.callers_proof(SECRET))
+    assert changed(SAID, field).frame_key(SECRET) != SAID.frame_key(SECRET)
+
+
+def test_a_proof_that_is_sent_back_proves_nothing() -> None:
+    """Also with the names turned round: nobody can make a proxy answer its own challenge."""
+    turned = replace(SAID, caller=SAID.callee, callee=SAID.caller, challenge=SAID.nonce, nonce=SAID.challenge)
+    made = {SAID.callers_proof(SECRET), SAID.callees_proof(SECRET), SAID.frame_key(SECRET)}
+    made |= {turned.callers_proof(SECRET), turned.callees_proof(SECRET), turned.frame_key(SECRET)}
+    assert len(made) == 6
+
+
+def test_what_moves_from_one_name_into_the_next_is_another_introduction() -> None:
+    moved = replace(SAID, caller=ProxyId("a1l"), incarnation=Incarnation("ife"))
+    assert moved.callers_proof(SECRET) != SAID.callers_proof(SECRET)
+
+
+def test_no_two_challenges_are_the_same() -> None:
+    assert len({new_nonce() for _ in range(1_000)}) == 1_000
+
+
+# ---------------------------------------------------------------- frames
+
+
+@given(st.lists(st.binary(max_size=200), max_size=5))
+def test_what_is_sealed_comes_out_as_it_was(frames: list[bytes]) -> None:
+    sealer, opener = ends()
+    sealed = [sealer.seal(frame) for frame in frames]
+    assert [len(each) - OVERHEAD_BYTES for each in sealed] == [len(frame) for frame in frames]
+    assert [opener.open(each) for each in sealed] == frames
+
+
+@given(st.binary(max_size=60), st.data())
+def test_a_frame_that_was_changed_anywhere_is_refused(frame: bytes, data: st.DataObject) -> None:
+    sealer, opener = ends()
+    sealed = bytearray(sealer.seal(frame))
+    place = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(Unproven, match="wrong tag"):
+        opener.open(bytes(sealed))
+
+
+@given(st.binary(max_size=60), st.binary(max_size=100))
+def test_a_frame_that_was_cut_or_made_up_is_refused(frame: bytes, made_up: bytes) -> None:
+    sealer, opener = ends()
+    sealed = sealer.seal(frame)
+    assume(made_up != sealed)
+    for wrong in (sealed[:-1], sealed[1:], sealed + b"\0", made_up):
+        with pytest.raises(Unproven, match="wrong tag"):
+            opener.open(wrong)
+
+
+def test_a_frame_that_is_repeated_is_refused() -> None:
+    sealer, opener = ends()
+    sealed = sealer.seal(b"one")
+    opener.open(sealed)
+    with pytest.raises(Unproven, match="out of sequence"):
+        opener.open(sealed)
+
+
+def test_a_frame_that_is_left_out_or_overtaken_is_noticed() -> None:
+    sealer, opener = ends()
+    _, second = sealer.seal(b"one"), sealer.seal(b"two")
+    with pytest.raises(Unproven, match="out of sequence"):
+        opener.open(second)
+
+
+def test_a_frame_of_another_connection_is_refused() -> None:
+    """Of the same two proxies, a moment ago: each connection has a nonce of either side."""
+    sealer, _ = ends()
+    for field in ("challenge", "nonce"):
+        _, opener = ends(changed(SAID, field))
+        with pytest.raises(Unproven, match="wrong tag"):
+            opener.open(sealer.seal(b"one"))
+
+
+def test_a_frame_that_is_sent_back_is_refused() -> None:
+    sealer, _ = ends()
+    turned = replace(SAID, caller=SAID.callee, callee=SAID.caller)
+    with pytest.raises(Unproven, match="wrong tag"):
+        Opener(turned.frame_key(SECRET)).open(sealer.seal(b"one"))
+
+
+def test_a_frame_under_another_secret_is_refused() -> None:
+    _, opener = ends()
+    with pytest.raises(Unproven, match="wrong tag"):
+        opener.open(Sealer(SAID.frame_key(OTHER_SECRET)).seal(b"one"))

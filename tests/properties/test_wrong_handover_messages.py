@@ -1,0 +1,404 @@
+"""A handover message that is wrong is refused by name and counted, and nothing of any session or transfer changes.
+
+Engines in every phase of a handover, of either role and of none, are told random wrong messages; a picture of all that
+they know of sessions and transfers is the same before and after.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from federation.ports import Claimed
+from handover.machine import Timing
+from handover.messages import (
+    Aborted,
+    Chunk,
+    ChunkStored,
+    Frozen,
+    Give,
+    Offer,
+    Prepare,
+    Prepared,
+    Ready,
+    Refused,
+    Stay,
+    StoredEntry,
+    TransferMessage,
+    checksum,
+)
+from proxy import effects
+from proxy.session import Role
+from tests.helpers.alone import ME, SESSION, Alone, owner
+from waypost.checkpoint import Descriptor
+from waypost.identity import Epoch, Origin, ProxyId, SessionId
+from waypost.messages import Publish, Subscribe
+from waypost.notification import Notification
+from waypost.subscription import Expression
+
+YOU, THEY = ProxyId("you"), ProxyId("they")
+ORIGIN = Origin("A/0")
+NOBODYS = Descriptor({}, [], {})
+ENTRIES = [StoredEntry(1, (), ORIGIN, 0, b"\x90")]
+WAIT_FOR_EVER: dict[Origin, int | None] = {ORIGIN: 1 << 40}
+
+
+class Place(NamedTuple):
+    """An engine in some phase of a transfer, and what a right message carries there."""
+
+    alone: Alone
+    transfer: str
+    epoch: Epoch
+
+
+# ---------------------------------------------------------------- the phases
+
+
+def nothing() -> Place:
+    """The session is served here, and nobody asked for it."""
+    alone = Alone()
+    alone.reload({}, "you", "they")
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.says(2, Publish("p", "i", 1, [Notification({"n": number}).body for number in range(1, 6)]))
+    alone.read_log()
+    alone.pass_time(1_000)
+    alone.keep()
+    assert alone.engine.context.sessions[SESSION].stored_count == 5
+    return Place(alone, "t", owner("me", 1).epoch)
+
+
+def copying() -> Place:
+    place = nothing()
+    right(place, Prepare(SESSION, "t", place.epoch, receiver="r"))
+    return place
+
+
+def waiting() -> Place:
+    place = copying()
+    right(place, ChunkStored(SESSION, "t", place.epoch, 1))
+    right(place, Ready(SESSION, "t", place.epoch, WAIT_FOR_EVER))
+    return place
+
+
+def frozen() -> Place:
+    place = waiting()
+    place.alone.pass_time(Timing().passing_ms)
+    return place
+
+
+def reclaiming() -> Place:
+    place = frozen()
+    place.alone.pass_time(Timing().frozen_ms)
+    return place
+
+
+def preparing() -> Place:
+    alone = Alone()
+    alone.reload({SESSION: owner("you", 3)}, "you", "they")
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    asked = alone.next(effects.SendPeer).message
+    assert isinstance(asked, Prepare)
+    return Place(alone, asked.transfer, asked.epoch)
+
+
+def shadowing() -> Place:
+    place = preparing()
+    right(place, Prepared(SESSION, place.transfer, place.epoch, NOBODYS, 3))
+    right(place, chunk(place))
+    return place
+
+
+def ready() -> Place:
+    place = shadowing()
+    place.alone.pass_time(Timing().coverage_ms)
+    return place
+
+
+def staging() -> Place:
+    place = ready()
+    right(place, Frozen(SESSION, place.transfer, place.epoch, NOBODYS, {ORIGIN: 0}, 1, 1, 2))
+    return place
+
+
+def committing() -> Place:
+    place = staging()
+    place.alone.keep()
+    place.alone.next(effects.ClaimRow)
+    return place
+
+
+PHASES: dict[str, Callable[[], Place]] = {
+    each.__name__: each
+    for each in (
+        nothing,
+        copying,
+        waiting,
+        frozen,
+        reclaiming,
+        preparing,
+        shadowing,
+        ready,
+        staging,
+        committing,
+    )
+}
+SOURCE = ("copying", "waiting", "frozen", "reclaiming")
+TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
+
+
+def right(place: Place, message: Any) -> None:
+    place.alone.engine.peer_message(YOU, message)
+    place.alone.settle()
+
+
+def chunk(place: Place, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
+    named = (SESSION, place.transfer, place.epoch)
+    return Chunk(*named, number, after, number, ENTRIES, checksum(ENTRIES) ^ damage)
+
+
+def test_the_phases_are_what_they_are_called() -> None:
+    for name in SOURCE:
+        (out,) = PHASES[name]().alone.engine.transfers.sources.running.values()
+        assert out.machine.state.name.lower() == name
+    for name in TARGET:
+        (into,) = PHASES[name]().alone.engine.transfers.targets.running.values()
+        assert into.machine.state.name.lower() == name
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def messages_of(place: Place) -> list[Any]:
+    """One of every kind, as it would be right for this transfer, somewhere in it."""
+    named = (SESSION, place.transfer, place.epoch)
+    return [
+        Prepare(*named, receiver="r"),
+        ChunkStored(*named, 0),
+        Ready(*named, {ORIGIN: 1}),
+        Aborted(*named, "why not"),
+        Prepared(*named, NOBODYS, 9),
+        chunk(place, 2, 1),
+        Frozen(*named, NOBODYS, {ORIGIN: 3}, 1, 1, 2),
+        Refused(*named, "why not"),
+        Stay(*named),
+    ]
+
+
+wrong_epochs = st.integers(-1, 9) | st.integers(1 << 30, 1 << 50)
+numbers = st.integers(-(1 << 40), 1 << 40)
+Said = tuple[ProxyId, Any]
+
+
+@st.composite
+def misaddressed(draw: st.DrawFn, phase: str, place: Place) -> Said:
+    """A message that is right but for its epoch, its transfer, its session or its sender, one of them or more."""
+    message = draw(st.sampled_from(messages_of(place)))
+    fields = ["epoch", "session", "transfer", "sender"]
+    if isinstance(message, Prepare):
+        # With another transfer's name, or for who owns nothing, it is a question like any other.
+        fields = ["epoch", "session", "sender"] if phase in SOURCE else ["epoch", "session"]
+    wrong = draw(st.sets(st.sampled_from(fields), min_size=1))
+    changes: dict[str, Any] = {}
+    if "epoch" in wrong:
+        # The next epoch is that of a staged copy: a Prepare that names it is refused, and yet not wrong.
+        changes["epoch"] = Epoch(draw(wrong_epochs.filter(lambda epoch: epoch not in (place.epoch, place.epoch + 1))))
+    if "session" in wrong:
+        changes["session"] = SessionId(draw(st.sampled_from(["", "other", "S"])))
+    if "transfer" in wrong:
+        changes["transfer"] = draw(st.sampled_from(["", "other", f"{place.transfer}0"]))
+    return (THEY if "sender" in wrong else YOU), msgspec.structs.replace(message, **changes)
+
+
+def misfitting(phase: str, place: Place) -> st.SearchStrategy[Said]:
+    """A message of the very transfer that is wrong by itself, or answers what was never said."""
+    named = (SESSION, place.transfer, place.epoch)
+    wrong: list[st.SearchStrategy[Any]] = [
+        wrong_epochs.filter(lambda epoch: epoch < place.epoch).map(lambda epoch: Offer(SESSION, Epoch(epoch), "drain")),
+    ]
+    if phase == "nothing":
+        wrong.append(st.sampled_from([each for each in messages_of(place) if not isinstance(each, Prepare)]))
+        others = wrong_epochs.filter(lambda epoch: epoch != place.epoch)
+        wrong.append(others.map(lambda epoch: Give(SESSION, Epoch(epoch), YOU)))
+    if phase in SOURCE:
+        never_sent = numbers.filter(lambda number: not 0 <= number <= 1)
+        wrong.append(never_sent.map(lambda number: ChunkStored(*named, number)))
+        wrong.append(st.just(Prepared(*named, NOBODYS, 9)))
+    if phase in TARGET:
+        wrong.append(st.just(Ready(*named, {ORIGIN: 1})))
+        wrong.append(numbers.filter(lambda number: number not in (1, 2)).map(lambda number: chunk(place, number, 1)))
+        wrong.append(st.builds(lambda after: chunk(place, 2, after), st.none() | numbers.filter(lambda n: n != 1)))
+        wrong.append(st.integers(1, (1 << 32) - 1).map(lambda damage: chunk(place, 2, 1, damage)))
+    if phase in ("preparing", "shadowing"):
+        wrong.append(st.just(Frozen(*named, NOBODYS, {ORIGIN: 3}, 1, 1, 2)))
+    if phase in TARGET[1:]:
+        wrong.append(st.just(Stay(*named)))
+    return st.tuples(st.just(YOU), st.one_of(wrong))
+
+
+# ---------------------------------------------------------------- the picture
+
+
+def picture(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """Return all that an object holds, as plain values that compare."""
+    if id(value) in above:
+        return "..."
+    below = (*above, id(value))
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | Enum():
+            return value
+        case Expression():
+            return value.text
+        case dict():
+            return {picture(key): picture(each, below) for key, each in value.items()}
+        case set() | frozenset():
+            return sorted(map(repr, value))
+        case list() | tuple() | deque():
+            return [picture(each, below) for each in value]
+        case msgspec.Struct():
+            return msgspec.to_builtins(value)
+        case msgspec.Raw():
+            return bytes(value)
+    if callable(value):
+        return "a function"
+    names = {*getattr(value, "__dict__", {}), *(name for kind in type(value).__mro__ for name in slots(kind))}
+    return {name: picture(getattr(value, name), below) for name in sorted(names)}
+
+
+def slots(kind: type) -> tuple[str, ...]:
+    found = getattr(kind, "__slots__", ())
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
+def known(alone: Alone) -> Any:
+    """All that the engine knows of sessions and transfers, and when it will do something next."""
+    context, transfers = alone.engine.context, alone.engine.transfers
+    sides = [[side.running, side.ended] for side in (transfers.sources, transfers.targets)]
+    return picture(
+        [
+            context.sessions,
+            context.owners,
+            context.dirty,
+            context._said,
+            sides,
+            transfers.sources._over,
+            vars(alone.engine.moving) | {"_context": None},
+            len(alone.log),
+            alone.engine.next_deadline(),
+        ]
+    )
+
+
+def test_the_picture_shows_what_changes() -> None:
+    place = copying()
+    before = known(place.alone)
+    assert known(place.alone) == before == known(copying().alone)
+    right(place, ChunkStored(SESSION, "t", place.epoch, 1))
+    assert known(place.alone) != before
+    place.alone.engine.context.sessions[SESSION].become(Role.FROZEN)
+    again = known(place.alone)
+    place.alone.engine.context.sessions[SESSION].receivers.popitem()
+    assert known(place.alone) != again
+
+
+# ---------------------------------------------------------------- what must hold
+
+
+def refused(place: Place, sender: ProxyId, message: Any) -> None:
+    """Say it, and look: nothing has changed but one count, and nothing was said but that it is refused."""
+    alone = place.alone
+    refusals = alone.engine.context.refused
+    before, counted, said = known(alone), refusals.counts.copy(), list(alone.waiting)
+    alone.engine.peer_message(sender, message)
+    alone.settle()
+    assert known(alone) == before
+    assert (refusals.counts - counted).total() == 1, (refusals.counts - counted, message)
+    for effect in alone.waiting[len(said) :]:
+        assert isinstance(effect, effects.SendPeer) and isinstance(effect.message, Refused | Aborted)
+        assert effect.proxy == sender
+        alone.waiting.remove(effect)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_wrong_messages_change_nothing_and_are_counted(phase: str, data: st.DataObject) -> None:
+    place = PHASES[phase]()
+    wrong = misaddressed(phase, place) | misfitting(phase, place)
+    for sender, message in data.draw(st.lists(wrong, min_size=1, max_size=8)):
+        refused(place, sender, message)
+
+
+NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
+    ("wrong epoch", "copying", YOU, lambda place: Ready(SESSION, "t", Epoch(7), {})),
+    ("wrong epoch", "nothing", YOU, lambda place: Prepare(SESSION, "t", Epoch(7))),
+    ("wrong epoch", "frozen", YOU, lambda place: Prepare(SESSION, "u", Epoch(7))),
+    ("wrong epoch", "nothing", YOU, lambda place: Offer(SESSION, Epoch(0), "drain")),
+    ("wrong epoch", "nothing", YOU, lambda place: Give(SESSION, Epoch(7), YOU)),
+    ("wrong sender", "copying", THEY, lambda place: ChunkStored(SESSION, "t", place.epoch, 1)),
+    ("wrong sender", "copying", THEY, lambda place: Prepare(SESSION, "t", place.epoch)),
+    ("wrong sender", "ready", THEY, lambda place: chunk(place, 2, 1)),
+    ("unknown transfer", "nothing", YOU, lambda place: Ready(SESSION, "t", place.epoch, {})),
+    ("unknown transfer", "copying", YOU, lambda place: Aborted(SESSION, "other", place.epoch, "")),
+    ("unknown transfer", "shadowing", YOU, lambda place: Refused(SESSION, "other", place.epoch, "")),
+    ("unknown session", "nothing", YOU, lambda place: Prepare(SessionId("other"), "t", place.epoch)),
+    ("target is the source", "nothing", ME, lambda place: Prepare(SESSION, "t", place.epoch)),
+    ("answer to a chunk that was never sent", "copying", YOU, lambda place: ChunkStored(SESSION, "t", place.epoch, 9)),
+    ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 3, 1)),
+    ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 2, 7)),
+    ("wrong checksum", "shadowing", YOU, lambda place: chunk(place, 2, 1, damage=1)),
+    ("unexpected Chunk in PREPARING", "preparing", YOU, chunk),
+    ("unexpected Stay in STAGING", "staging", YOU, lambda place: Stay(SESSION, place.transfer, place.epoch)),
+    (
+        "unexpected Frozen in SHADOWING",
+        "shadowing",
+        YOU,
+        lambda place: Frozen(SESSION, place.transfer, place.epoch, NOBODYS, {}, 9, 1, 2),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "phase", "sender", "message"), NAMES)
+def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Place], Any]) -> None:
+    place = PHASES[phase]()
+    refused(place, sender, message(place))
+    assert place.alone.engine.context.refused.counts == {name: 1}
+
+
+def test_the_first_of_a_kind_from_a_peer_is_told_and_all_are_counted() -> None:
+    place = copying()
+    refusals = place.alone.engine.context.refused
+    for sender in (YOU, YOU, THEY, YOU, THEY):
+        refused(place, sender, Aborted(SESSION, "other", place.epoch, ""))
+    assert [(each.name, each.peer) for each in refusals.take_news()] == [
+        ("unknown transfer", YOU),
+        ("unknown transfer", THEY),
+    ]
+    refused(place, YOU, Ready(SESSION, "t", Epoch(7), {}))
+    assert [(each.name, each.detail) for each in refusals.take_news()] == [
+        ("wrong epoch", f"Ready of session {SESSION}, transfer t, epoch 7")
+    ]
+    assert refusals.counts == {"unknown transfer": 5, "wrong epoch": 1}
+
+
+def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
+    place = ready()
+    for message in (chunk(place, 2, 1, damage=1), chunk(place, 9, 1)):
+        refused(place, YOU, message)
+    for each in messages_of(place):
+        wrong: TransferMessage = msgspec.structs.replace(each, epoch=Epoch(9))
+        refused(place, YOU, wrong)
+    right(place, Frozen(SESSION, place.transfer, place.epoch, NOBODYS, {ORIGIN: 0}, 1, 1, 2))
+    place.alone.keep()
+    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    session = place.alone.engine.context.sessions[SESSION]
+    assert (session.role, session.epoch, session.stored_count) == (Role.SERVING, 4, 1)
