@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import os
@@ -17,12 +18,14 @@ import typer
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
-from node.config import NodeConfig, load_config
-from waypost.errors import Internal, Refused, WaypostError
+from node.config import NodeConfig, load_config, reachable
+from waypost.errors import Internal, OutputFailed, Refused, WaypostError
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
 inside Waypost; 130 ended by Ctrl-C."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
 HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
@@ -38,9 +41,23 @@ sessions_app = typer.Typer(help="Sessions of the federation.", no_args_is_help=T
 app.add_typer(sessions_app, name="sessions")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]
+
+
+def _address(url: str | None) -> str | None:
+    try:
+        return reachable(url) if url else None
+    except ValueError as error:
+        raise Refused(str(error), field="proxy") from None
+
+
 Proxy = Annotated[
     str | None,
-    typer.Option("--proxy", envvar="WAYPOST_PROXY", help="ws://host:port; without it a proxy is found by mDNS."),
+    typer.Option(
+        "--proxy",
+        envvar="WAYPOST_PROXY",
+        callback=_address,
+        help="ws://host:port; without it a proxy is found by mDNS.",
+    ),
 ]
 
 
@@ -58,7 +75,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
             # What is a list in the configuration is one word, with commas in it, on the command line.
             annotation=Annotated[
                 (str if get_origin(kinds[each.name]) is tuple else kinds[each.name]) | None,
-                typer.Option(help=each.metadata["help"]),
+                typer.Option(help=each.metadata["help"], show_default=_told(each.default)),
             ],
         )
         for each in fields(NodeConfig)
@@ -67,6 +84,13 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     return command
+
+
+def _told(default: object) -> str | bool:
+    """Return a setting's default for the help; the command itself must not have it, to know what was given."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return str(default) if default not in ("", ()) else False
 
 
 @app.command()
@@ -107,8 +131,13 @@ def sub(
         str | None, typer.Option(help="Session to attach to; without it one of our own, for now.")
     ] = None,
     receiver: Annotated[str, typer.Option(help="Which of the session's receivers we are.")] = "main",
-    count: Annotated[int, typer.Option("-C", "--count", help="End after so many.")] = 0,
-    wait: Annotated[float, typer.Option("-W", "--wait", help="End with status 27 after so many seconds in vain.")] = 0,
+    count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "-W", "--wait", min=0, help="End with status 27 after so many seconds in vain, all told; 0: go on."
+        ),
+    ] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
     proxy: Proxy = None,
     json_: Json = False,
@@ -301,14 +330,42 @@ def main() -> None:
         # So Typer ends, with 1, when the reader of our stdout has gone: he has what he wanted.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
+        _print_no_more()
         status = 0
     except Exception as error:
         if os.environ.get("WAYPOST_DEBUG"):
             raise
-        hint = "this is Waypost's fault, not yours; WAYPOST_DEBUG=1 shows where"
-        status = report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
-    sys.exit(status if isinstance(status, int) else 0)
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            status = _not_printed(error)
+        else:
+            status = _fault(error, arguments)
+    sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def _fault(error: Exception, arguments: list[str]) -> int:
+    hint = "this is Waypost's fault, not yours; WAYPOST_DEBUG=1 shows where"
+    return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
+
+
+def _flushed(status: int) -> int:
+    """Write what was printed so far, and return the exit status: another one if stdout does not take it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _print_no_more()
+    except OSError as error:
+        return _not_printed(error)
+    return status
+
+
+def _not_printed(error: OSError) -> int:
+    _print_no_more()
+    return report(OutputFailed(f"stdout cannot be written: {error.strerror}"), as_json=False)
+
+
+def _print_no_more() -> None:
+    """Let everything that is still to be written to stdout vanish; Python would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":

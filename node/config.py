@@ -40,9 +40,14 @@ def _split(sites: str) -> tuple[str, ...]:
     return tuple(each for each in sites.split(",") if each)
 
 
-def _reachable(url: str) -> str:
-    parts = urlsplit(url)
-    if url and (parts.scheme not in ("ws", "wss") or not parts.hostname or parts.port == 0):
+def reachable(url: str) -> str:
+    """Return the address of a proxy; "" is none. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_one = False
+    if url and not is_one:
         raise ValueError(f"{url!r} is not ws://host:port")
     return url
 
@@ -61,7 +66,7 @@ class NodeConfig:
     data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.")
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
-    advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", _reachable)
+    advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", reachable)
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
@@ -81,7 +86,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     given = {key: value for key, value in flags.items() if value is not None}
     model = _model(_read(file) if file else {})
     try:
-        return NodeConfig(**model(**given).model_dump())
+        config = NodeConfig(**model(**given).model_dump())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or None
@@ -89,6 +94,9 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         variable = f"{PREFIX}{name.upper()}"
         source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
         raise BadConfiguration(f"{first['msg']} (from {source})", field=place) from None
+    if config.site in config.neighbours:
+        raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
+    return config
 
 
 def _model(from_file: dict[str, Any]) -> type[BaseSettings]:

@@ -146,12 +146,10 @@ class Peers:
             try:
                 while life == self._life() and self._row(row.proxy) == row:
                     await socket.send(sealer.seal(_encoder.encode(message)))
-                    taken = asyncio.create_task(line.get())
-                    await asyncio.wait({taken, hear}, return_when=asyncio.FIRST_COMPLETED)
-                    if not taken.done():
-                        taken.cancel()
+                    following = await _next(line, hear)
+                    if following is None:
                         return
-                    message = taken.result()
+                    message = following
             finally:
                 hear.cancel()
 
@@ -185,3 +183,13 @@ async def _introduce(
         raise BadMessage("a welcome comes after hello")
     check_proof(said.callees_proof(secret), welcome.proof)
     return Sealer(said.frame_key(secret))
+
+
+async def _next(line: asyncio.Queue[msgspec.Struct], closed: asyncio.Task[None]) -> msgspec.Struct | None:
+    """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
+    taken = asyncio.create_task(line.get())
+    try:
+        await asyncio.wait({taken, closed}, return_when=asyncio.FIRST_COMPLETED)
+        return taken.result() if taken.done() else None
+    finally:
+        taken.cancel()

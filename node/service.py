@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 import uvloop
+from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
 from node.config import NodeConfig
@@ -31,13 +32,18 @@ def set_up_logging(*, json: bool) -> None:
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
     # What is not there we say ourselves, once; aiokafka says it some hundred times a second.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    said: list[Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    # What the libraries say, the web server and asyncio above all, comes as our own lines do, with its time.
+    libraries = logging.StreamHandler(sys.stderr)
+    last: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
+    libraries.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=said))
+    logging.basicConfig(level=logging.WARNING, handlers=[libraries], force=True)
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
+        processors=[*said, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from spark import classify, judged, owed, reading, sitelogs
+from spark import classify, doubt, judged, owed, reading, sitelogs
 from spark import journal as journals
 from spark import session as sessions
 from spark.classify import Evidence
@@ -102,11 +102,13 @@ def _evidence(
     asked = keep(owed.subscriptions(journal, expressions))
     wanted = owed.wants(asked, owed.receivers(journal))
     stood = owed.standing(sitelogs.published(records), wanted)
+    holes = keep(sitelogs.holes(records, logs, dense))
     return Evidence(
         facts=facts,
         records=records,
         logs=logs,
-        holes=keep(sitelogs.holes(records, logs, dense)),
+        holes=holes,
+        unknown=keep(holes.unionByName(sitelogs.unreadable(records))),
         subscriptions=asked,
         judged=keep(judged.judged(stood, owed.deliveries(journal))),
     )
@@ -139,7 +141,7 @@ def _verdict(evidence: Evidence, keep: Keep) -> Verdict:
     totals = judged.totals(evidence.judged).collect()[0]
     found = classify.all_findings(evidence, totals[judged.LOST] > 0, totals[judged.STRAY] > 0)
     # A union has as many partitions as all its parts together, nearly all of them empty.
-    found = keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism))
+    found = doubt.weighed(keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
     counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
     return Verdict(
         verdict=overall(counts),

@@ -8,9 +8,9 @@ from functools import reduce
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from spark import doubt, losses, owed, sitelogs
 from spark import journal as journals
-from spark import losses, owed, sitelogs
-from spark.finding import findings
+from spark.finding import SESSION, findings
 from spark.journal import of_kind
 from spark.judged import LOST, STRAY
 
@@ -26,6 +26,9 @@ class Evidence:
     logs: DataFrame
     """The extent of each."""
     holes: DataFrame
+    """What is missing of the logs."""
+    unknown: DataFrame
+    """The holes, and what cannot be read."""
     subscriptions: DataFrame
     judged: DataFrame
 
@@ -40,7 +43,7 @@ class Evidence:
 
 
 def all_findings(evidence: Evidence, has_lost: bool, has_strays: bool) -> DataFrame:
-    """Return every finding of every class.
+    """Return every finding of every class as it looks; :func:`spark.doubt.weighed` sees to what excuses there may be.
 
     `has_lost` and `has_strays` say whether any row of `judged` needs a second look, which costs a dozen shuffles
     even of nothing.
@@ -65,6 +68,7 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
         journals.unusable(evidence.facts),
         journals.holes(journal),
         journals.not_closed(journal, sitelogs.dropped(evidence.records)),
+        journals.unheard(journal, sitelogs.seen(evidence.records)),
         *_unusable_facts(evidence),
     ]
 
@@ -72,7 +76,7 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
 def _of_logs(evidence: Evidence) -> list[DataFrame]:
     return [
         _lost_after_acknowledgement(evidence),
-        sitelogs.forwarded(evidence.records, evidence.truth, evidence.logs, evidence.holes),
+        sitelogs.forwarded(evidence.records, evidence.truth, evidence.logs, evidence.unknown),
         sitelogs.damaged(evidence.records),
         sitelogs.incomplete(evidence.holes),
         sitelogs.not_closed(evidence.logs, _mentioned(evidence.journal)),
@@ -88,19 +92,21 @@ def _of_deliveries(judged: DataFrame) -> DataFrame:
 def _of_strays(evidence: Evidence) -> DataFrame:
     """Tell deliveries that no subscription matches (P3) from deliveries of what never was (P1).
 
-    Nothing is said where the log, the body or one of the session's expressions cannot be read: other findings
-    say that.
+    Where a log cannot tell whether it was, they are doubtful (A5). Nothing is said where the body or one of the
+    session's expressions cannot be read: other findings say that.
     """
     strays = evidence.judged.where(F.array_contains("codes", STRAY)).drop("producer", "incarnation", "sequence")
     doubtful = evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
     known = evidence.truth.withColumn("is_published", F.lit(True)).drop("digest")
     joined = strays.join(known, on=["origin", "offset"], how="left")
     joined = joined.join(doubtful.withColumn("is_doubtful", F.lit(True)), on="session", how="left")
-    looked = sitelogs.with_completeness(joined, evidence.logs, evidence.holes)
+    looked = sitelogs.with_completeness(joined, evidence.logs, evidence.unknown)
     is_mismatch = F.col("is_published") & F.col("matched").isNotNull() & F.col("is_doubtful").isNull()
     is_phantom = F.col("is_published").isNull() & F.col("complete")
-    judged = looked.withColumn("code", F.when(is_mismatch, "P3").when(is_phantom, "P1"))
-    return findings(judged.where(F.col("code").isNotNull()), F.col("code"))
+    is_unknown = F.col("is_published").isNull() & F.col("offset").isNotNull() & ~F.col("complete")
+    code = F.when(is_mismatch, "P3").when(is_phantom, "P1").when(is_unknown, doubt.CODE)
+    judged = looked.withColumn("code", code).where(F.col("code").isNotNull())
+    return findings(judged, F.col("code"), F.when(is_unknown, "no log says what was published there").otherwise(""))
 
 
 def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
@@ -110,7 +116,7 @@ def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
     there = evidence.truth.select("origin", "offset")
     absent = each.join(there, on=["origin", "offset"], how="left_anti")
     once = absent.groupBy("origin", "offset").agg(F.min("writer").alias("writer"), F.min("number").alias("number"))
-    looked = sitelogs.with_completeness(once, evidence.logs, evidence.holes)
+    looked = sitelogs.with_completeness(once, evidence.logs, evidence.unknown)
     return findings(looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log")
 
 
@@ -158,12 +164,14 @@ def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
             unreadable,
             "A2",
             F.concat(F.lit("the expression of subscription "), name, F.lit(" cannot be judged by")),
+            lacks=SESSION,
         ),
-        findings(twice, "A2", F.concat(F.lit("two expressions for subscription "), name)),
+        findings(twice, "A2", F.concat(F.lit("two expressions for subscription "), name), lacks=SESSION),
         findings(
             unknown,
             "A2",
             F.concat(F.lit("a promise for subscription "), name, F.lit(", which nobody subscribed")),
+            lacks=SESSION,
         ),
-        findings(uneven, "A2", "not as many digests as offsets"),
+        findings(uneven, "A2", "not as many digests as offsets", lacks=SESSION),
     ]

@@ -33,7 +33,7 @@ def audit(
     Example: waypost audit ./run --report ./report
 
     Exit status: 0 all promises held; 1 an anomaly, or not enough evidence; 2 wrong usage or input; 3 Kafka
-    does not answer. Errors are left to the command line that this command is part of.
+    does not answer.
     """
     from spark.source import locate
 

@@ -13,7 +13,7 @@ from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
 from waypost.errors import BadNotification
 from waypost.identity import SiteId, origin_of
 from waypost.notification import INT64_MAX, Int64, Value, decode_body
-from waypost.records import Closed, Dropped, Forwarded, Published, Record, Unreadable, decode_record
+from waypost.records import Closed, Dropped, Forwarded, Held, Published, Record, Unreadable, decode_record
 
 Row = tuple[Any, ...]
 Raw = tuple[str, int, int, bytes | None]
@@ -61,9 +61,16 @@ def _other(site: str, position: int, record: Record) -> Row:
         coordinate = (str(record.origin), record.offset)
         return (site, position, "forwarded", *coordinate, *identity, None, None, *_NO_ATTRIBUTES)
     frontier = dict(record.frontier) if isinstance(record, Closed) else None
-    ended = (record.proxy, record.incarnation) if isinstance(record, Dropped) else (None, None)
     tag = str(record.__struct_config__.tag)
-    return (site, position, tag, None, None, *ended, None, None, frontier, None, *_NO_ATTRIBUTES)
+    return (site, position, tag, None, None, *_life(record), None, None, frontier, None, *_NO_ATTRIBUTES)
+
+
+def _life(record: Record) -> tuple[str | None, str | None]:
+    """Return the life of a proxy that wrote the record, or that it is about."""
+    if isinstance(record, Held | Dropped):
+        return record.proxy, record.incarnation
+    kind, *life = record.writer.split("/") if isinstance(record, Closed) else ("",)
+    return (life[0], life[1]) if kind == "proxy" and len(life) == 2 else (None, None)
 
 
 def _columns(attributes: dict[str, Value], names: tuple[str, ...]) -> Row:

@@ -7,17 +7,33 @@ from pyspark.sql import functions as F
 
 from spark.schemas import FINDING
 
+LACKS = "lacks"
+"""A column beside a finding's own, until the verdict: which evidence the finding says is missing, or nothing.
 
-def findings(frame: DataFrame, code: str | Column, note: str | Column = "", **renamed: str | Column) -> DataFrame:
+JOURNALS: facts of a proxy, which may be about any session. LOGS: records. EVERYTHING: both, a whole site.
+SESSION: facts about the session that the finding names.
+"""
+JOURNALS, LOGS, EVERYTHING, SESSION = "journals", "logs", "everything", "session"
+
+
+def findings(
+    frame: DataFrame,
+    code: str | Column,
+    note: str | Column = "",
+    *,
+    lacks: str | Column = "",
+    **renamed: str | Column,
+) -> DataFrame:
     """Shape rows into findings: columns named as a finding's are taken over, `renamed` ones first, the rest is null.
 
-    `renamed` maps a finding's column to a column of the frame.
+    `renamed` maps a finding's column to a column of the frame; `lacks` is what :data:`LACKS` is about.
     """
     given: dict[str, str | Column] = {name: name for name in frame.columns if name in FINDING.fieldNames()}
     given |= renamed
     given |= {"code": _literal(code), "note": _literal(note)}
     return frame.select(
-        *(_field(given.get(field.name), field.dataType.simpleString(), field.name) for field in FINDING)
+        *(_field(given.get(field.name), field.dataType.simpleString(), field.name) for field in FINDING),
+        _literal(lacks).alias(LACKS),
     )
 
 

@@ -7,10 +7,10 @@ makes the run's verdict unknown (A1), and so does a writer of which nothing says
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.finding import findings
+from spark.finding import JOURNALS, SESSION, findings
 from spark.schemas import FACT
 
 
@@ -47,19 +47,25 @@ def repeats(facts: DataFrame) -> DataFrame:
     again = _usable(facts).where(F.col("copy") > 1).drop("origin")
     code = F.when(F.col("differs"), "A2").otherwise("D4")
     note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
-    return findings(again, code, note)
+    # A receiver's library can hide by this only what its receiver got.
+    hidden = F.when(F.col("kind") == "received", SESSION).otherwise(JOURNALS)
+    return findings(again, code, note, lacks=F.when(F.col("differs"), hidden).otherwise(""))
 
 
 def unusable(facts: DataFrame) -> DataFrame:
     text = F.concat(F.lit("no fact, in "), F.col("source"), F.lit(": "), F.substring("unusable", 1, 120))
     lines = facts.where(F.col("unusable").isNotNull()).select("source", "unusable")
-    return findings(lines, "A2", text)
+    return findings(lines, "A2", text, lacks=JOURNALS)
 
 
 def missing(journal: DataFrame) -> DataFrame:
-    """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them."""
+    """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them.
+
+    `is_receiver`: the writer attests nothing but what it received.
+    """
     before = F.lag("number", 1, 0).over(Window.partitionBy("writer").orderBy("number"))
-    ranges = journal.select("writer", "number", (before + 1).alias("first_missing"))
+    is_receiver = F.min(F.col("kind") == "received").over(Window.partitionBy("writer"))
+    ranges = journal.select("writer", "number", (before + 1).alias("first_missing"), is_receiver.alias("is_receiver"))
     return ranges.where(F.col("number") > F.col("first_missing"))
 
 
@@ -67,7 +73,8 @@ def holes(journal: DataFrame) -> DataFrame:
     gaps = missing(journal)
     last = F.col("number") - 1
     note = F.concat(F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" of this writer are missing"))
-    return findings(gaps, "A1", note)
+    # What a receiver's library leaves out are deliveries: :func:`torn_receivers` has them.
+    return findings(gaps, "A1", note, lacks=F.when(F.col("is_receiver"), "").otherwise(JOURNALS))
 
 
 def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
@@ -80,12 +87,25 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     """
     done = journal.where(F.col("kind").isin("closed", "marked")).select("writer")
     done = done.unionByName(of_kind(journal, "ended").select(F.col("proxy").alias("writer")))
-    done = done.unionByName(dropped.select(F.concat_ws("/", F.lit("proxy"), "proxy", "incarnation").alias("writer")))
+    done = done.unionByName(dropped.select(_writer().alias("writer")))
     lives = journal.groupBy("writer").agg(
         F.max("number").alias("number"), F.max(F.col("kind") != "received").alias("is_to_close")
     )
     left = lives.where("is_to_close").join(done, on="writer", how="left_anti")
-    return findings(left, "A1", "nothing says that this writer has ended, or up to where it is complete")
+    return findings(
+        left, "A1", "nothing says that this writer has ended, or up to where it is complete", lacks=JOURNALS
+    )
+
+
+def unheard(journal: DataFrame, lives: DataFrame) -> DataFrame:
+    """Find the `lives` of proxies (`proxy`, `incarnation`) that a site log knows, and that left no fact at all."""
+    known = lives.select(_writer().alias("writer")).distinct()
+    silent = known.join(journal.select("writer").distinct(), on="writer", how="left_anti")
+    return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
+
+
+def _writer() -> Column:
+    return F.concat_ws("/", F.lit("proxy"), "proxy", "incarnation")
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:

@@ -38,7 +38,7 @@ RECORD: Final = T.StructType(
         kind=_STRING,  # the record's tag, or "unusable"
         origin=_STRING,  # with `offset`: the coordinate of the notification
         offset=_LONG,
-        producer=_STRING,  # with `incarnation`; of a `dropped` record: the proxy and the life of it that ended
+        producer=_STRING,  # with `incarnation`; of `held`, `closed`, `dropped`: the proxy's life that it is of
         incarnation=_STRING,
         sequence=_LONG,
         digest=_LONG,  # crc32 of the body
@@ -108,7 +108,11 @@ CLASSES: Final[dict[str, tuple[str, str, str]]] = {
         "lost in a handover",
         "as L1, and the session changed owner between the deliveries around it",
     ),
-    "L3": (UNKNOWN, "unseen", "as L1, but nobody says that everything up to there has been handed over"),
+    "L3": (
+        UNKNOWN,
+        "unseen",
+        "as L1, but not all is known to have been handed over, or missing evidence could excuse it",
+    ),
     "L4": (OK, "excused", "owed and not delivered, removed by a stated policy"),
     "D1": (VIOLATED, "duplicate", "delivered again to one receiver by one proxy in one epoch"),
     "D2": (VIOLATED, "duplicate across a handover", "delivered again by another proxy or in another epoch"),
@@ -125,5 +129,6 @@ CLASSES: Final[dict[str, tuple[str, str, str]]] = {
     "A1": (UNKNOWN, "hole", "records of a log or facts of a writer are missing"),
     "A2": (UNKNOWN, "unusable", "a record or a fact that means nothing"),
     "A4": (UNKNOWN, "not closed", "a site log is missing or has no closing marker"),
+    "A5": (UNKNOWN, "doubtful", "a delivery that looks wrong, and that missing evidence could excuse"),
 }
 """Code -> what it makes of the run, its name, its rule."""

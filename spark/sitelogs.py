@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.compile import Compiler
-from spark.finding import findings
+from spark.finding import EVERYTHING, LOGS, findings
 from spark.schemas import ATTRIBUTES
 
 
@@ -37,6 +37,15 @@ def dropped(records: DataFrame) -> DataFrame:
     """Return the lives of proxies whose lease ended: `proxy`, `incarnation`."""
     ends = records.where(F.col("kind") == "dropped")
     return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()
+
+
+def seen(records: DataFrame) -> DataFrame:
+    """Return the lives of proxies that took part here, so that they have a journal: `proxy`, `incarnation`.
+
+    Not those of which nothing is known but that they ended: one may do so before it writes its first fact.
+    """
+    told = records.where(F.col("kind").isin("held", "closed") & F.col("producer").isNotNull())
+    return told.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
 def site_of(origin: str) -> Column:
@@ -78,6 +87,12 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
     return beginnings.unionByName(ranges.where(F.col("first_missing") <= F.col("last_missing")))
 
 
+def unreadable(records: DataFrame) -> DataFrame:
+    """Return the records that mean nothing in the shape of :func:`holes`: anything may have stood there."""
+    bad = records.where(F.col("kind") == "unusable")
+    return bad.select("site", F.col("position").alias("first_missing"), F.col("position").alias("last_missing"))
+
+
 def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
     """Add `complete`: whether the absence of a record at (`origin`, `offset`) means that there never was one."""
     sited = coordinates.withColumn("home", site_of("origin"))
@@ -101,13 +116,14 @@ def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) 
 def damaged(records: DataFrame) -> DataFrame:
     """Find the records that mean nothing, and those whose notification does."""
     bad = records.where(F.col("note").isNotNull())
-    return findings(bad, "A2", F.col("note"), offset="position")
+    lacks = F.when(F.col("kind") == "unusable", LOGS).otherwise("")
+    return findings(bad, "A2", F.col("note"), offset="position", lacks=lacks)
 
 
 def incomplete(gaps: DataFrame) -> DataFrame:
     first, last = F.col("first_missing"), F.col("last_missing")
     note = F.concat(F.lit("records "), first, F.lit(" to "), last, F.lit(" of this site log are missing"))
-    return findings(gaps, "A1", note, offset="first_missing")
+    return findings(gaps, "A1", note, offset="first_missing", lacks=LOGS)
 
 
 def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
@@ -115,7 +131,8 @@ def not_closed(logs: DataFrame, mentioned: DataFrame) -> DataFrame:
     sites = mentioned.select(site_of("origin").alias("site")).unionByName(logs.select("site")).distinct()
     joined = sites.join(logs, on="site", how="left").where(~F.coalesce(F.col("closed"), F.lit(False)))
     note = F.when(F.col("closed").isNull(), "facts speak of this site, and there is no log of it")
-    return findings(joined, "A4", note.otherwise("no closing marker in this site log"))
+    lacks = F.when(F.col("closed").isNull(), EVERYTHING).otherwise(LOGS)
+    return findings(joined, "A4", note.otherwise("no closing marker in this site log"), lacks=lacks)
 
 
 def forwarded(records: DataFrame, truth: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:

@@ -138,6 +138,13 @@ class HistoryTruncated(WaypostError):
         self.first = first
 
 
+class OutputFailed(WaypostError):
+    """What was to be printed could not be; a disk may be full."""
+
+    code = "OUTPUT_FAILED"
+    exit_status = 3
+
+
 class BadRecord(WaypostError):
     """What was written down cannot be read: it is damaged, or of a version that is not known here."""
 

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waypost.errors import BadConfiguration
+
 if TYPE_CHECKING:
     from chaos.demo.run import Outcome, Progress
+
+
+MARK = ".waypost-demo"
 
 
 def demo(
@@ -30,10 +35,7 @@ def demo(
 
     from chaos.demo.run import Demo, Plan
 
-    root = data or Path(tempfile.mkdtemp(prefix="waypost-demo-"))
-    if data is not None and data.exists():
-        shutil.rmtree(data)
-    root.mkdir(parents=True, exist_ok=True)
+    root = _emptied(data) if data else Path(tempfile.mkdtemp(prefix="waypost-demo-"))
     screen = Screen()
     run = Demo(Plan(seed, real, whole_year, people), root, screen.say, screen.show)
     screen.say(f"data and logs: {root}")
@@ -46,6 +48,19 @@ def demo(
     clean = outcome.tally.clean and outcome.settled and verdict.verdict == "ok"
     _print(outcome, verdict, as_json=json_)
     raise typer.Exit(0 if clean else 1)
+
+
+def _emptied(folder: Path) -> Path:
+    """Return the folder, made anew. What an earlier demo left there goes; anybody else's things do not."""
+    try:
+        if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+            raise BadConfiguration(f"{folder} is not empty, and no demo left it so", field="data")
+        shutil.rmtree(folder, ignore_errors=False) if folder.exists() else None
+        folder.mkdir(parents=True)
+        (folder / MARK).touch()
+    except OSError as error:
+        raise BadConfiguration(f"{folder} cannot be made anew: {error.strerror}", field="data") from None
+    return folder
 
 
 def _audit(source: str, report: Path) -> Any:

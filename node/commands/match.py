@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 from node.commands.reading import notification_from_text
@@ -37,17 +37,15 @@ def _word(result: bool | None) -> str:
 
 def match_batch(source: str) -> None:
     """Print one JSON line for each line of the file."""
-    if source == "-":
-        _match_lines(sys.stdin)
-        return
-    try:
-        with Path(source).open(encoding="utf-8") as lines:
-            _match_lines(lines)
-    except OSError as error:
-        raise NotFound(f"{source}: {error.strerror}", field="batch") from None
-
-
-def _match_lines(lines: Iterable[str]) -> None:
-    for line in lines:
+    for line in sys.stdin if source == "-" else _lines_of(source):
         print(json.dumps(evaluate_line(line)), flush=False)
     sys.stdout.flush()
+
+
+def _lines_of(source: str) -> Iterator[str]:
+    """Yield the lines of a file. Only reading them can fail here: who prints has errors of its own."""
+    try:
+        with Path(source).open(encoding="utf-8") as lines:
+            yield from lines
+    except OSError as error:
+        raise NotFound(f"{source}: {error.strerror}", field="batch") from None

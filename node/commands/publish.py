@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 from collections.abc import Iterator
 from itertools import chain, islice
 
 import waypost
 from node.commands.reading import notification_from_text
-from waypost.errors import BadNotification, Unreachable
+from waypost.errors import BadNotification, Refused, Unreachable
 from waypost.identity import new_incarnation
-from waypost.notification import Int64, Notification, Value
+from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value
+from waypost.subscription.errors import quoted
 
 SAFE_S = 30.0
 """How long to wait until a notification is safe."""
 
 
 def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
-    """Yield what is to be published. Raises BadNotification, which names the attribute."""
+    """Yield what is to be published. Raises Refused, which names the attribute, and of `lines` the line too."""
     if lines:
-        for line in sys.stdin:
-            yield notification_from_text(line)
+        for number, line in enumerate(sys.stdin, 1):
+            try:
+                notification = notification_from_text(line)
+            except Refused as error:
+                raise type(error)(f"line {number}: {error.message}", field=error.field) from None
+            yield notification
     elif attributes == ["-"]:
         yield notification_from_text(sys.stdin.read())
     elif not attributes:
         raise BadNotification("nothing to publish; give name=value, '-' or --lines")
     else:
-        yield Notification(dict(_attribute(each) for each in attributes))
+        yield Notification(_attributes(attributes))
+
+
+def _attributes(texts: list[str]) -> dict[str, Value]:
+    attributes: dict[str, Value] = {}
+    for name, value in map(_attribute, texts):
+        if name in attributes:
+            raise BadNotification("given twice; a notification has one value of a name", field=name)
+        attributes[name] = value
+    return attributes
 
 
 def _attribute(text: str) -> tuple[str, Value]:
@@ -39,7 +54,9 @@ def _attribute(text: str) -> tuple[str, Value]:
     try:
         return name, _typed(kind, value)
     except ValueError:
-        raise BadNotification(f"{value!r} is no {kind or 'value'}", field=name) from None
+        raise BadNotification(f"{quoted(value)} is no {kind or 'value'}", field=name) from None
+    except BadNotification as error:
+        raise BadNotification(error.message, field=name) from None
 
 
 def _typed(kind: str, value: str) -> Value:
@@ -47,11 +64,11 @@ def _typed(kind: str, value: str) -> Value:
         case "":
             return _guess(value)
         case "int32":
-            return int(value)
+            return _within(INT32_MIN, int(value), INT32_MAX)
         case "int64":
-            return Int64(int(value))
+            return Int64(_within(INT64_MIN, int(value), INT64_MAX))
         case "real64":
-            return float(value)
+            return _real(value)
         case "string":
             return value
         case "opaque":
@@ -59,9 +76,22 @@ def _typed(kind: str, value: str) -> Value:
     raise BadNotification(f"{kind!r} is none of int32, int64, real64, string, opaque")
 
 
+def _within(low: int, value: int, high: int) -> int:
+    if not low <= value <= high:
+        raise BadNotification(f"{quoted(str(value))} is not from {low} to {high}")
+    return value
+
+
+def _real(value: str) -> float:
+    real = float(value)
+    if math.isinf(real) and any(each.isdigit() for each in value):
+        raise BadNotification(f"{quoted(value)} is too large for a real64")
+    return real
+
+
 def _guess(value: str) -> Value:
     """Read an unnamed type as JSON numbers are read: integers, then reals, else a string."""
-    for read in (int, float):
+    for read in (int, _real):
         try:
             return read(value)
         except ValueError:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 from waypost.errors import BadNotification
 from waypost.notification import Notification
-from waypost.subscription.batch import notification_from_json
+from waypost.subscription.batch import NotJson, notification_from_json, read_json
 
 
 def notification_from_text(text: str) -> Notification:
-    """Return the notification of a JSON object. Raises BadNotification, which names the attribute."""
+    """Return the notification of a JSON object.
+
+    Raises:
+        BadNotification: it is none; `field` names the attribute.
+        BadMessage: it has a number that no type holds.
+    """
     try:
-        return notification_from_json(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise BadNotification(f"no JSON: {error}") from None
+        return notification_from_json(read_json(text))
+    except NotJson as error:
+        raise BadNotification(str(error)) from None

@@ -7,13 +7,14 @@ import contextlib
 import json
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import waypost
 from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
 from waypost.errors import NoProxy, WaypostError
-from waypost.identity import new_incarnation
+from waypost.identity import Origin, SiteId, new_incarnation, origin_of
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
 from waypost.subscription import parse
@@ -21,6 +22,8 @@ from waypost.subscription import parse
 EXIT_IN_VAIN = 27
 ATTACH_S = 10.0
 """How long to look for a proxy that lets us in."""
+EFFECTIVE_S = 1.0
+"""How long to wait, before we say how things are, for the promise of the proxy's own site: it comes at once."""
 FORGET_S = 2.0
 """How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
 
@@ -45,11 +48,16 @@ async def receive(
     parse(expression)
     name = session or f"console/{new_incarnation()}"
     news = _News()
-    attached = waypost.attach(name, proxy=proxy, receiver=receiver, timeout_s=ATTACH_S, on_event=news.tell)
+    until = asyncio.get_running_loop().time() + wait_s if wait_s else None
+    patience_s = min(ATTACH_S, wait_s) if wait_s else ATTACH_S
+    attached = waypost.attach(name, proxy=proxy, receiver=receiver, timeout_s=patience_s, on_event=news.tell)
     try:
         async with attached as place:
             try:
-                await _receive(place, name, expression, count, wait_s, form, as_json)
+                async with asyncio.timeout_at(until):
+                    await _receive(place, name, expression, count, form, as_json)
+            except TimeoutError:
+                raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
             finally:
                 if session is None:
                     await _forget(place, expression)
@@ -58,20 +66,31 @@ async def receive(
 
 
 async def _receive(
-    place: waypost.Session, name: str, expression: str, count: int, wait_s: float, form: str | None, as_json: bool
+    place: waypost.Session, name: str, expression: str, count: int, form: str | None, as_json: bool
 ) -> None:
     said = await place.until_attached()
-    await place.subscribe(expression)
-    print(
-        f"attached to {said.proxy}@{said.site}, session {name}, {said.stored} stored, "
-        f"effective from {dict(place.effective(expression))}",
-        file=sys.stderr,
-    )
-    try:
-        async with asyncio.timeout(wait_s or None):
-            await _print_all(place, count, form, as_json)
-    except TimeoutError:
-        raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+    subscription = await place.subscribe(expression)
+    with contextlib.suppress(TimeoutError, WaypostError):
+        async with asyncio.timeout(EFFECTIVE_S):
+            await place.until_effective(subscription, [origin_of(SiteId(said.site))])
+    print(_welcome(said, name, place.effective(subscription), as_json), file=sys.stderr)
+    await _print_all(place, count, form, as_json)
+
+
+def _welcome(said: Attached, name: str, above: Mapping[Origin, int], as_json: bool) -> str:
+    """Return what is said at the beginning; `above` are the offsets from which on nothing is missed."""
+    if as_json:
+        told = {
+            "proxy": said.proxy,
+            "site": said.site,
+            "session": name,
+            "stored": said.stored,
+            "effective": dict(above),
+        }
+        return json.dumps({"v": 1, "attached": told})
+    begins = ", ".join(f"{origin} above {offset}" for origin, offset in sorted(above.items()))
+    effective = f"effective from {begins}" if begins else "not effective yet"
+    return f"attached to {said.proxy}@{said.site}, session {name}, {said.stored} stored, {effective}"
 
 
 async def _forget(place: waypost.Session, expression: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -42,7 +43,7 @@ class Sub:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         self.said = self.process.stderr.readline()
-        assert self.said.startswith("attached to a@A, session "), self.said
+        assert self.said.startswith(("attached to a@A, session ", '{"v": 1, "attached": ')), self.said
 
     def end(self, how: signal.Signals | None = None) -> tuple[int, str, str]:
         """Return the exit status, and what came on stdout and stderr."""
@@ -99,7 +100,7 @@ def test_a_bad_line_of_a_batch_ends_it_and_what_went_before_is_said(proxy: Proxy
     done = run("pub", "--lines", "--proxy", proxy.url, stdin='{"n": 1}\n{"n": \n{"n": 3}\n')
     assert done.returncode == 2
     assert len(done.stdout.splitlines()) == 1
-    assert done.stderr.startswith("error: BAD_NOTIFICATION: no JSON: ")
+    assert done.stderr == "error: BAD_NOTIFICATION: line 2: no JSON: Expecting value at character 8\n"
 
 
 def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> None:
@@ -128,8 +129,19 @@ def test_ctrl_c_ends_a_sub_with_130_and_gives_up_the_session_that_was_its_own(pr
 
 
 def test_a_sub_that_waited_in_vain_says_so(proxy: ProxyProcess) -> None:
-    sub = Sub(proxy, "a == 1", "--wait", "0.2")
-    assert sub.end() == (27, "", "error: WAITED_IN_VAIN: nothing more came within 0.2 s\n")
+    sub = Sub(proxy, "a == 1", "--wait", "2")
+    assert sub.end() == (27, "", "error: WAITED_IN_VAIN: nothing more came within 2 s\n")
+
+
+def test_a_sub_says_from_where_on_it_misses_nothing(proxy: ProxyProcess, session: str) -> None:
+    sub = Sub(proxy, "a == 1", "--session", session)
+    assert re.fullmatch(r"attached .*, 0 stored, effective from A/0 above -?\d+\n", sub.said)
+    sub.end(signal.SIGINT)
+    sub = Sub(proxy, "a == 1", "--session", session, "--json")
+    told = json.loads(sub.said)["attached"]
+    assert (told["proxy"], told["site"], told["session"], told["stored"]) == ("a", "A", session, 0)
+    assert list(told["effective"]) == ["A/0"]
+    sub.end(signal.SIGINT)
 
 
 def test_a_reader_that_closes_the_pipe_ends_a_sub_quietly(proxy: ProxyProcess, session: str) -> None:
@@ -142,6 +154,24 @@ def test_a_reader_that_closes_the_pipe_ends_a_sub_quietly(proxy: ProxyProcess, s
     assert sub.process.stderr is not None
     with sub.process.stderr as stderr:
         assert (stderr.read(), sub.process.wait(WAIT_S)) == ("", 0)
+    # What could not be printed is not had: it comes to the next one.
+    produce(proxy, {"n": 3})
+    assert Sub(proxy, "n > 0", "--session", session, "--count", "2").end() == (0, "n=2\nn=3\n", "")
+
+
+def test_a_sub_whose_disk_is_full_says_so_in_one_line_and_what_was_in_hand_comes_again(
+    proxy: ProxyProcess, session: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [WAYPOST, "sub", "n > 0", "--session", session, "--proxy", proxy.url]
+        with subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("attached to ")
+            produce(proxy, {"n": 1})
+            told = process.stderr.read()
+            assert process.wait(WAIT_S) == 3
+    assert told == "error: OUTPUT_FAILED: stdout cannot be written: No space left on device\n"
+    assert Sub(proxy, "n > 0", "--session", session, "--count", "1").end() == (0, "n=1\n", "")
 
 
 def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path) -> None:
@@ -199,6 +229,20 @@ def test_closing_the_facade_from_another_thread_ends_a_loop_over_it(proxy: Proxy
         assert list(alice) == []
         closing.join()
     assert threading.active_count() <= threads
+
+
+def test_two_threads_that_end_a_facade_at_once_both_come_back(proxy: ProxyProcess, session: str) -> None:
+    for _ in range(10):
+        with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+            closing = [threading.Thread(target=alice.close, daemon=True) for _ in range(3)]
+            for thread in closing:
+                thread.start()
+        for thread in closing:
+            thread.join(WAIT_S)
+        assert not any(thread.is_alive() for thread in closing)
+    assert alice.next() is None
+    with pytest.raises(WaypostError, match="SESSION_CLOSED"):
+        alice.publish({"n": 1})
 
 
 def test_a_facade_that_finds_nobody_leaves_no_thread_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,11 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from discovery import browse
 from discovery.announce import Announcement
+from node.cli import app
 from node.commands import receive
-from waypost.errors import NoProxy
+from waypost.errors import NoProxy, WaypostError
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
 
@@ -78,6 +81,10 @@ def test_errors_are_json_where_json_is_asked_for() -> None:
         (["serve", "--port", "70000"], 2),
         (["sessions", "ls", "--proxy", "ws://127.0.0.1:1"], 3),
         (["audit", "/no/such/folder"], 2),
+        (["sub", "a == 1", "--count", "-1"], 2),
+        (["sub", "a == 1", "--wait", "-1"], 2),
+        (["demo", "--data", "/proc/x"], 2),
+        (["demo", "--data", __file__], 2),
     ],
 )
 def test_wrong_usage_is_one_line_perhaps_a_hint_and_a_status(arguments: list[str], status: int) -> None:
@@ -87,6 +94,67 @@ def test_wrong_usage_is_one_line_perhaps_a_hint_and_a_status(arguments: list[str
     assert first.startswith("error: ")
     assert [line.partition(" ")[0] for line in rest] in ([], ["hint:"])
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:7301", "garbage", "ws://", "ws://host:many"])
+@pytest.mark.parametrize(
+    "command", [["sub", "a == 1"], ["pub", "a=1"], ["sessions", "ls"], ["sessions", "show", "s"], ["drain", "a"]]
+)
+def test_an_address_that_can_be_no_proxys_is_refused_at_once(command: list[str], address: str) -> None:
+    refusal = f"error: REFUSED: proxy: {address!r} is not ws://host:port\n"
+    told = CliRunner().invoke(app, [*command, "--proxy", address])
+    assert isinstance(told.exception, WaypostError)
+    assert (f"error: {told.exception}\n", told.exception.exit_status) == (refusal, 2)
+
+
+def test_an_address_in_the_environment_is_looked_at_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYPOST_PROXY", "garbage")
+    done = run("sub", "a == 1")
+    assert (done.returncode, done.stderr) == (2, "error: REFUSED: proxy: 'garbage' is not ws://host:port\n")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "refusal"),
+    [
+        (["a:int32=99999999999"], "a: 99999999999 is not from -2147483648 to 2147483647"),
+        (["a:int64=-9223372036854775809"], f"a: -9223372036854775809 is not from {-(2**63)} to {2**63 - 1}"),
+        (["a:real64=1e999"], "a: 1e999 is too large for a real64"),
+        (["a=1", "b=2", "a:string=2"], "a: given twice; a notification has one value of a name"),
+        (["a:int8=1"], "a: 'int8' is none of int32, int64, real64, string, opaque"),
+    ],
+)
+def test_what_does_not_fit_the_type_that_was_named_is_refused_by_its_name(attributes: list[str], refusal: str) -> None:
+    done = run("pub", *attributes, "--proxy", "ws://127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (2, f"error: BAD_NOTIFICATION: {refusal}\n")
+
+
+@pytest.mark.parametrize("where", ["/proc/nope", __file__])
+def test_a_folder_that_cannot_be_written_is_told_before_anything_listens(where: str) -> None:
+    done = run("serve", "--data", where, "--no-discovery")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: BAD_CONFIGURATION: data: {where}/proxies/a cannot be written: ")
+
+
+def test_a_reader_that_has_enough_ends_a_batch_quietly(tmp_path: Path) -> None:
+    many = tmp_path / "many.jsonl"
+    many.write_text('{"expr": "a == 1", "notification": {"a": 1}}\n' * 20_000)
+    command = f"{WAYPOST} match --batch {many} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ('{"result": "true"}\n', "", 0)
+
+
+def test_a_disk_that_is_full_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [WAYPOST, "match", "a == 1", '{"a": 1}']
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    told = "error: OUTPUT_FAILED: stdout cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (3, told)
+
+
+def test_help_of_serve_shows_the_defaults() -> None:
+    told = " ".join(run("serve", "--help").stdout.split())
+    for default in ("[default: (127.0.0.1)]", "[default: (3000)]", "[default: (run)]", "[default: (yes)]"):
+        assert default in told
 
 
 def test_help_lists_every_command() -> None:
@@ -151,3 +219,19 @@ async def test_a_sub_that_nobody_lets_in_says_so_in_one_line_in_time(
     assert time.monotonic() - began < 3
     assert lonely.value.exit_status == 3
     assert capsys.readouterr() == ("", "")
+
+
+async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nobody(*_: object) -> list[Announcement]:
+        await asyncio.sleep(60)
+        return []
+
+    monkeypatch.setattr(browse, "browse", nobody)
+    began = time.monotonic()
+    with pytest.raises(NoProxy, match=r"within 0\.3 s"):
+        await receive.receive(
+            "a == 1", session=None, receiver="r", count=0, wait_s=0.3, form=None, proxy=None, as_json=False
+        )
+    assert time.monotonic() - began < 3

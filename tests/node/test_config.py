@@ -37,6 +37,8 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"site": "a/b"}, "site", "flag"),
         ({"lease_ttl_ms": 1}, "lease_ttl_ms", "flag"),
         ({"prefix": "no blanks please"}, "prefix", "flag"),
+        ({"site": "C", "neighbours": "B,C"}, "neighbours", "C is the site of this proxy itself"),
+        ({"advertise": "ws://host:many"}, "advertise", "flag"),
     ],
 )
 def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, source: str) -> None:

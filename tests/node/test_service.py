@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,3 +93,18 @@ async def test_what_is_announced_is_the_address_that_others_are_to_use(
     settings = {"discovery": True, "name": "n", "site": "S", "advertise": "wss://proxy.example:443"}
     assert await serve(configuration(tmp_path, **settings), stop) == "wss://proxy.example:443"
     assert said == [Announcement("n", "S", "wss://proxy.example:443"), 0]
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_what_a_library_says_comes_with_its_time(json: bool) -> None:
+    script = f"""
+import logging
+from node.service import set_up_logging
+set_up_logging(json={json})
+logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    (line,) = done.stderr.splitlines()
+    assert "Invalid HTTP request received." in line
+    assert re.search(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", line)
+    assert "warning" in line

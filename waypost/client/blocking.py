@@ -11,30 +11,49 @@ One background thread runs one event loop per session; it ends with the session.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from waypost.client import session as asynchronous
 from waypost.client.machine import ReceiverState
 from waypost.client.session import Received
+from waypost.errors import Unreachable
 from waypost.identity import Coordinate, SubscriptionId
 from waypost.notification import Value
 
 _T = TypeVar("_T")
+TOLD_S = 1.0
+"""How long those who still wait for an answer have to hear that there is none."""
+
+
+class SessionClosed(Unreachable):
+    """Something was asked of a session after its end."""
+
+    code = "SESSION_CLOSED"
+    definite = True
 
 
 class Session:
     """A session for blocking code. All methods may be called from any thread."""
 
     def __init__(self, make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._ending = threading.Lock()
+        """Held by who ends the session: the second one finds nothing left to do."""
+        self._handing = threading.Lock()
+        """Held while something is handed to the loop, and while the loop closes: what it took, it also does."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
         self._thread.start()
         self._session: asynchronous.Session = self._call(_make(make, arguments, options))
 
     def _call(self, coroutine: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._handing:
+            if self._loop.is_closed():
+                coroutine.close()
+                raise SessionClosed("the session was closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(timeout_s)
         except BaseException:
@@ -50,9 +69,12 @@ class Session:
         return self
 
     def __exit__(self, *problem: Any) -> None:
-        if self._thread.is_alive():
-            self._call(self._session.__aexit__(*problem))
-            self._end()
+        with self._ending:
+            if not self._loop.is_closed():
+                try:
+                    self._call(self._session.__aexit__(*problem))
+                finally:
+                    self._end()
 
     def __iter__(self) -> Iterator[Received]:
         while True:
@@ -71,7 +93,9 @@ class Session:
             except StopAsyncIteration:
                 return None
 
-        return self._call(step())
+        with contextlib.suppress(SessionClosed):
+            return self._call(step())
+        return None
 
     def subscribe(self, expression: str, *, id: str | None = None) -> SubscriptionId:
         return self._call(self._session.subscribe(expression, id=id))
@@ -87,17 +111,35 @@ class Session:
         return self._session.state
 
     def acknowledge(self) -> None:
-        self._loop.call_soon_threadsafe(self._session.acknowledge)
+        self._call(_done(self._session.acknowledge))
 
     def close(self, *, forget: bool = False) -> None:
-        if self._thread.is_alive():
-            self._call(self._session.close(forget=forget))
-            self._end()
+        with self._ending:
+            if not self._loop.is_closed():
+                try:
+                    self._call(self._session.close(forget=forget))
+                finally:
+                    self._end()
 
     def _end(self) -> None:
+        """End the thread, and tell whoever still waits for something."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+        with self._handing:
+            self._loop.run_until_complete(_everybody_told())
+            self._loop.close()
+
+
+async def _everybody_told() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, late = await asyncio.wait(others, timeout=TOLD_S)
+        for task in late:
+            task.cancel()
+
+
+async def _done(act: Callable[[], None]) -> None:
+    act()
 
 
 async def _make(make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> asynchronous.Session:

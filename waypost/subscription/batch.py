@@ -23,6 +23,8 @@ from waypost.subscription.expression import parse
 
 _ANSWERS = {True: "true", False: "false", None: "bottom"}
 _DECIMAL = re.compile(r"-?[0-9]{1,20}")
+_MOST_DIGITS = 1000
+"""Of an integer in JSON. A real64 may be written as an integer too, and has at most 309."""
 _SPECIAL_REALS = ("nan", "inf", "-inf")
 
 
@@ -48,9 +50,9 @@ def _error(code: str, offset: int | None, message: str) -> dict[str, Any]:
 
 def _asked(line: str) -> tuple[str, object]:
     try:
-        question = json.loads(line, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise BadMessage(f"the line is no JSON: {error}") from None
+        question = read_json(line)
+    except NotJson as error:
+        raise BadMessage(f"the line is {error}") from None
     if not isinstance(question, dict):
         raise BadMessage('the line is no object; write {"expr": "...", "notification": {...}}')
     if not isinstance(question.get("expr"), str):
@@ -60,8 +62,33 @@ def _asked(line: str) -> tuple[str, object]:
     return question["expr"], question["notification"]
 
 
+class NotJson(ValueError):
+    """A text is no JSON; the message says why, beginning "no JSON: "."""
+
+
+def read_json(text: str) -> Any:
+    """Return what a text of JSON says.
+
+    Raises:
+        NotJson: it is none.
+        BadMessage: it has a number that no type holds.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=_read_integer)
+    except json.JSONDecodeError as error:
+        raise NotJson(f"no JSON: {error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise NotJson("no JSON: brackets are nested too deeply") from None
+
+
+def _read_integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise BadMessage(f"an integer of {len(digits.lstrip('-'))} digits fits no type; int64 has at most 19")
+    return int(digits)
+
+
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f'{name} is not JSON; write {{"real64": "nan"}}, "inf" or "-inf"')
+    raise NotJson(f'no JSON: {name} is none of its values; write {{"real64": "nan"}}, "inf" or "-inf"')
 
 
 def notification_from_json(attributes: object) -> Notification:

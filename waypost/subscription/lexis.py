@@ -89,7 +89,10 @@ def lex(text: str) -> Iterator[Lexeme]:
 
 
 def too_deep(offset: int, token: str) -> SubscriptionError:
-    message = f"nested deeper than {MAX_EXPRESSION_DEPTH} levels; split the expression up"
+    message = (
+        f"nested deeper than {MAX_EXPRESSION_DEPTH} levels, each operator of a chain such as a + b + c being one; "
+        "group a long chain by brackets, or split the expression up"
+    )
     return SubscriptionError("NESTING_TOO_DEEP", offset, message, token)
 
 

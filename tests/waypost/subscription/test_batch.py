@@ -127,3 +127,16 @@ def test_the_refused_field_is_an_attribute_of_the_error() -> None:
     with pytest.raises(BadNotification) as caught:
         notification_from_json({"price": None})
     assert caught.value.field == "price"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("9" * 5000, "an integer of 5000 digits fits no type; int64 has at most 19"),
+        ("[" * 100_000, "the line is no JSON: brackets are nested too deeply"),
+        ("{", "the line is no JSON: Expecting property name enclosed in double quotes at character 2"),
+        ('{"a": NaN}', 'the line is no JSON: NaN is none of its values; write {"real64": "nan"}, "inf" or "-inf"'),
+    ],
+)
+def test_what_cannot_be_read_is_a_bad_message_in_our_words(line: str, message: str) -> None:
+    assert evaluate_line(line) == {"result": "error", "code": "BAD_MESSAGE", "offset": None, "message": message}

@@ -430,3 +430,13 @@ def test_an_expression_parsed_twice_is_parsed_once() -> None:
 def test_negation_of_a_negation_is_kept() -> None:
     inner: Node = Compare("==", Name("a"), Literal(1))
     assert parse("! ! a == 1").tree == Not(Not(inner))
+
+
+def test_a_sum_of_many_terms_is_accepted_when_it_is_grouped_and_the_refusal_says_so() -> None:
+    def grouped(terms: list[str]) -> str:
+        half = len(terms) // 2
+        return f"({grouped(terms[:half])} + {grouped(terms[half:])})" if half else terms[0]
+
+    with pytest.raises(SubscriptionError, match=r"NESTING_TOO_DEEP.*group a long chain by brackets"):
+        parse("i == " + " + ".join(["z"] * 150))
+    assert parse("i == " + grouped(["z"] * 900)).matches({"i": 900, "z": 1})

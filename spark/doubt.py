@@ -1,0 +1,60 @@
+"""What missing evidence makes of the findings: nothing is called broken that a missing fact or record could excuse.
+
+==========  =======================================================================  ==========================
+looks like  could be excused by                                                      and then it is
+==========  =======================================================================  ==========================
+L1, L2      a removal, a gap, an end of the subscription or of the receiver; a       L3, unseen
+            delivery that is not on record, or that nobody can name
+P3, P4      another subscription, an earlier one, a later end                        A5, doubtful
+O1, O3      an earlier copy of the same notification: its retry lies, rightly,       A5, doubtful
+            behind what the producer sent later
+P1          the record itself (:func:`spark.sitelogs.with_completeness`)             A5; nothing, if forwarded
+L1 of what  the record itself                                                        L3
+was acknowledged
+==========  =======================================================================  ==========================
+
+Facts excuse the first two, records of any log the third. D1, D2, P5, H1, H2 and G1 are seen in what is there: two
+deliveries of one id, two digests, two epochs, two owners, a gap that was told of. No other fact makes them right.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.finding import EVERYTHING, JOURNALS, LACKS, LOGS, SESSION
+
+CODE = "A5"
+_LOSSES, _DELIVERIES, _ORDER = ("L1", "L2"), ("P3", "P4"), ("O1", "O3")
+
+
+def weighed(found: DataFrame) -> DataFrame:
+    """Return the findings, of FINDING's shape alone, with those that are not certain called what they are."""
+    missing = {row[0] for row in found.where(F.col(LACKS) != "").select(LACKS).distinct().collect()}
+    if not missing:
+        return found.drop(LACKS)
+    facts, records = bool(missing & {JOURNALS, EVERYTHING}), bool(missing & {LOGS, EVERYTHING})
+    return _called(_marked(found), facts, records).select(*(name for name in found.columns if name != LACKS))
+
+
+def _marked(found: DataFrame) -> DataFrame:
+    """Add `is_doubtful` if facts about its session are missing, `is_unnamed` if its receiver got what no log names."""
+    doubtful = found.where(F.col(LACKS) == SESSION).select("session").distinct().withColumn("is_doubtful", F.lit(True))
+    unnamed = found.where(F.col("code") == CODE).select("session", "receiver").distinct()
+    marked = found.join(doubtful, on="session", how="left")
+    return marked.join(unnamed.withColumn("is_unnamed", F.lit(True)), on=["session", "receiver"], how="left")
+
+
+def _called(marked: DataFrame, facts: bool, records: bool) -> DataFrame:
+    code = F.col("code")
+    by_facts = F.lit(facts) | F.col("is_doubtful").isNotNull()
+    is_loss = code.isin(*_LOSSES) & F.col("session").isNotNull() & (by_facts | F.col("is_unnamed").isNotNull())
+    is_other = (code.isin(*_DELIVERIES) & by_facts) | (code.isin(*_ORDER) & F.lit(records))
+    said = F.when(is_loss | is_other, _note()).otherwise(F.col("note"))
+    called = F.when(is_loss, "L3").when(is_other, CODE).otherwise(code)
+    return marked.withColumns({"code": called, "note": said})
+
+
+def _note() -> Column:
+    text = F.concat(F.lit("looks like "), F.col("code"), F.lit("; evidence that could excuse it is missing"))
+    return F.concat(text, F.when(F.col("note") != "", F.concat(F.lit("; "), F.col("note"))).otherwise(""))
