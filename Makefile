@@ -39,7 +39,7 @@ parts: setup ## the real servers: Kafka, etcd, toxiproxy, Spark's Kafka connecto
 sim: setup ## 20,000 simulated schedules, on all cores; SEEDS=0..20000
 	$(bin)/waypost sim --seeds $(or $(SEEDS),0..20000)
 
-bench: setup ## the measurements
+bench: setup parts ## the measurements
 	$(bin)/python -m bench
 
 lock: setup ## requirements.lock anew, from pyproject.toml

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -29,6 +28,7 @@ from federation.messages import (
 from federation.ports import Lease, ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, TransferMessage
 from node.config import NodeConfig
+from node.facts import Facts
 from node.history import History, Requests
 from node.links import Links
 from node.parts import Parts, changelog_locator, open_changelog
@@ -99,8 +99,7 @@ class Node:
         self._appends = 0
         self._room = asyncio.Event()
         self._foreign_changelogs: dict[str, Any] = {}
-        self._facts: deque[effects.Attest] = deque()
-        self._facts_due = asyncio.Event()
+        self._facts = Facts()
         self.lease: Lease | None = None
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
@@ -132,7 +131,7 @@ class Node:
                 group.create_task(self._tail(), name="tail")
                 group.create_task(self._watch(), name="watch")
                 group.create_task(self._live(), name="lease")
-                group.create_task(self._journal(), name="journal")
+                group.create_task(self._facts.run(self.parts.journal, self._wrote), name="journal")
                 group.create_task(self._look_after_log(), name="log")
         except* WaypostError as errors:
             raise errors.exceptions[0] from None
@@ -179,7 +178,8 @@ class Node:
         self.drain()
         await saved
         while self._facts:
-            await self._attest_some()
+            await self._facts.write(self.parts.journal)
+            self.drain()
         if self.lease is not None:
             await self.lease.end()
 
@@ -326,6 +326,15 @@ class Node:
         self._engine.client_message(number, message)
         self.drain()
 
+    def _wrote(self, error: Unreachable | None) -> None:
+        """The journal took facts, or did not."""
+        if error is not None:
+            self._missing("journal", error)
+            return
+        self._there("journal")
+        self._room.set()
+        self.drain()
+
     async def room(self) -> None:
         """Wait while too much is on its way to log or journal: back-pressure on whoever sends."""
         while self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING:
@@ -430,8 +439,7 @@ class Node:
                 self._appends += 1
                 self._spawn(self._append(effect))
             case effects.Attest():
-                self._facts.append(effect)
-                self._facts_due.set()
+                self._facts.put(effect)
             case effects.Hangup():
                 connection = self._connections.get(effect.connection)
                 if connection is not None:
@@ -521,30 +529,6 @@ class Node:
                 complete = False
         best = max((each for each in found if each), key=lambda each: each.rank, default=None)
         return effects.FoundCheckpoint(best, complete)
-
-    async def _journal(self) -> None:
-        """Write facts in their order; what comes meanwhile is written together."""
-        while True:
-            await self._facts_due.wait()
-            self._facts_due.clear()
-            try:
-                await self._attest_some()
-            except Unreachable as error:
-                self._missing("journal", error)
-                await asyncio.sleep(0.2)
-                self._facts_due.set()
-
-    async def _attest_some(self) -> None:
-        taken = list(self._facts)
-        if not taken:
-            return
-        await self.parts.journal.attest([fact for effect in taken for fact in effect.facts])
-        self._there("journal")
-        for effect in taken:
-            self._facts.popleft()
-            effect.then(None)
-        self._room.set()
-        self.drain()
 
 
 def _part_of(error: Unreachable) -> str:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from proxy.context import Context
 from proxy.coverage import Coverage
-from proxy.effects import Attest, Hangup, LoadEntries, Send
+from proxy.delivering import Delivering
+from proxy.effects import Attest, Hangup, Send
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
 from proxy.relay import Relays
-from proxy.session import Entry, Receiver, Role, Session, Subscription
+from proxy.session import Receiver, Role, Session, Subscription
 from proxy.transfers import Transfers
 from waypost.errors import (
     BadMessage,
-    Internal,
     LimitExceeded,
     LogUnavailable,
     NotFound,
@@ -92,6 +92,7 @@ class Door:
         self._transfers = transfers
         self._moving = moving
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
+        self._delivering = Delivering(context, self.relays.proxy_of)
         self._publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
@@ -238,7 +239,7 @@ class Door:
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
-        self.deliver(session)
+        self._delivering.to_all(session)
 
     def _join(self, connection: Connection, session: Session, message: Attach) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
@@ -261,6 +262,10 @@ class Door:
     def _tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         self._say(connection, BecameEffective(subscription.id, dict(subscription.promised)))
 
+    def deliver(self, session: Session) -> None:
+        """The session has something new."""
+        self._delivering.to_all(session)
+
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it."""
         for connection in self._waiting.pop(session.id, []):
@@ -269,7 +274,7 @@ class Door:
         for connection, message in self._deferred.pop(session.id, []):
             if connection.session == session.id:
                 self.message(connection.number, message)
-        self.deliver(session)
+        self._delivering.to_all(session)
 
     def unavailable(self, session: SessionId, reason: str) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
@@ -401,53 +406,7 @@ class Door:
                 text = None if subscription is None else subscription.expression.text
                 self._say(other, SubscriptionChanged(identity, text))
 
-    # ------------------------------------------------------------ delivering
-
-    def deliver(self, session: Session) -> None:
-        """Send every attached receiver what is there for it, as far as its window allows."""
-        if self._context.serving(session.id) is not session:
-            return
-        for receiver in session.receivers.values():
-            if receiver.connection is not None:
-                self._pump(session, receiver)
-
-    def _pump(self, session: Session, receiver: Receiver) -> None:
-        while receiver.sent < session.last_number and not receiver.fetching:
-            limit = session.batch_limit(receiver)
-            if limit <= 0:
-                return
-            entries = session.entries_after(receiver.sent, limit)
-            if entries is None:
-                self._load(session, receiver, limit)
-                return
-            if not entries:
-                raise Internal(f"session {session.id} has no entry after {receiver.sent} of {session.last_number}")
-            self._send(session, receiver, entries)
-
-    def _send(self, session: Session, receiver: Receiver, entries: list[Entry]) -> None:
-        message = session.next_delivery(receiver, entries)
-        if message is not None and receiver.connection is not None:
-            at = self.relays.proxy_of(receiver.connection) or self._context.proxy
-            session.delivered[at] += len(message.entries)
-            self._context.emit(Send(receiver.connection, message))
-        elif message is None:
-            self._context.dirty.add(session.id)
-
-    def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
-        receiver.fetching = True
-        connection, after = receiver.connection, receiver.sent
-
-        def then(answer: list[Entry] | WaypostError) -> None:
-            if receiver.connection != connection or receiver.sent != after:
-                return
-            receiver.fetching = False
-            if isinstance(answer, WaypostError) or self._context.serving(session.id) is not session:
-                return
-            if answer:
-                self._send(session, receiver, answer)
-            self._pump(session, receiver)
-
-        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
+    # ------------------------------------------------------------ acknowledging
 
     def _acknowledge(self, connection: Connection, message: Acknowledge) -> None:
         if message.attestations:
@@ -466,8 +425,7 @@ class Door:
             return
         session.remove_acknowledged()
         self._context.dirty.add(session.id)
-        if self._context.serving(session.id) is session:
-            self._pump(session, receiver)
+        self._delivering.to(session, receiver)
 
     def _relay(self, connection: Connection, attestations: list[Attestation]) -> None:
         """Write what the receiver's library attests to the journal, as it is, and say so."""

@@ -1,0 +1,74 @@
+"""What goes out to receivers: batches, encoded once for all, as far as each window allows, and under a lease only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.context import Context
+from proxy.effects import LoadEntries, Send
+from proxy.session import Entry, Receiver, Session
+from waypost.errors import Internal, WaypostError
+from waypost.identity import ProxyId
+
+
+class Delivering:
+    """Sends what is stored; what is no longer in memory is read back first.
+
+    Args:
+        proxy_of: returns at which proxy a connection is that is relayed to here.
+    """
+
+    def __init__(self, context: Context, proxy_of: Callable[[int], ProxyId | None]) -> None:
+        self._context = context
+        self._proxy_of = proxy_of
+
+    def to_all(self, session: Session) -> None:
+        """Send every attached receiver what is there for it."""
+        if self._context.serving(session.id) is not session:
+            return
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._pump(session, receiver)
+
+    def to(self, session: Session, receiver: Receiver) -> None:
+        """Send one receiver what is there for it, if the session is served here, now."""
+        if self._context.serving(session.id) is session:
+            self._pump(session, receiver)
+
+    def _pump(self, session: Session, receiver: Receiver) -> None:
+        while receiver.sent < session.last_number and not receiver.fetching:
+            limit = session.batch_limit(receiver)
+            if limit <= 0:
+                return
+            entries = session.entries_after(receiver.sent, limit)
+            if entries is None:
+                self._load(session, receiver, limit)
+                return
+            if not entries:
+                raise Internal(f"session {session.id} has no entry after {receiver.sent} of {session.last_number}")
+            self._send(session, receiver, entries)
+
+    def _send(self, session: Session, receiver: Receiver, entries: list[Entry]) -> None:
+        message = session.next_delivery(receiver, entries)
+        if message is not None and receiver.connection is not None:
+            at = self._proxy_of(receiver.connection) or self._context.proxy
+            session.delivered[at] += len(message.entries)
+            self._context.emit(Send(receiver.connection, message))
+        elif message is None:
+            self._context.dirty.add(session.id)
+
+    def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
+        receiver.fetching = True
+        connection, after = receiver.connection, receiver.sent
+
+        def then(answer: list[Entry] | WaypostError) -> None:
+            if receiver.connection != connection or receiver.sent != after:
+                return
+            receiver.fetching = False
+            if isinstance(answer, WaypostError) or self._context.serving(session.id) is not session:
+                return
+            if answer:
+                self._send(session, receiver, answer)
+            self._pump(session, receiver)
+
+        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
