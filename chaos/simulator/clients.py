@@ -186,18 +186,6 @@ class Client:
                 self.world.note(f"{self.name} is given {number}", tell=True)
         self._speak()
 
-    def delivered_by(self, node: Node, epoch: int) -> None:
-        """A proxy delivers to it: only one may at an epoch, and only under a lease."""
-        engine, world = node.engine, self.world
-        assert engine is not None
-        life = engine.context.incarnation
-        first = world.deliverers.setdefault((str(self.session), epoch), engine)
-        if first is not engine:
-            world.wrong(f"two lives deliver {self.session} at epoch {epoch}, now {life}")
-        lease = world.registry.lives.get((node.proxy, life))
-        if lease is None or lease[1] <= world.clock.now_ms():
-            world.wrong(f"{life} delivers {self.session} without a lease")
-
     # ------------------------------------------------------------ what it wants
 
     def subscribe(self, subscription: str, expression: str) -> None:

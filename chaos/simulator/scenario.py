@@ -5,7 +5,8 @@ meanwhile. Lines that begin with # are for the reader. With REWRITE_SCENARIOS=1 
 out is written into the file; read the difference before you keep it.
 
 ================================  ==================================================================================
-sites A: a1 a2 / B: b1            make the world; a line of its own before everything else
+sites A: a1 a2 / B: b1            make the world; a line of its own before everything else; every site has a link to
+                                  every other one, or, as ``sites in a line ...``, to the one before and behind it
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one
 subscribe NAME ID EXPRESSION      ask for a subscription
 unsubscribe NAME ID
@@ -23,6 +24,7 @@ cut, heal                         the links between the sites
 fill P, empty P                   the store of P takes nothing; takes again
 run MS                            let time pass
 until TEXT                        let time pass until a line with this text is told, for 10 s at most
+within MS TEXT                    the same, for so long at most
 quiet                             tell nothing more; for stories in which only the end matters
 check                             end all faults, let time pass, and say what is wrong
 ================================  ==================================================================================
@@ -38,6 +40,7 @@ from chaos.simulator.world import World
 from handover.messages import Give
 from waypost.identity import ProxyId, SessionId
 
+IN_A_LINE = "in a line "
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 
@@ -82,10 +85,11 @@ class Scenario:
 
     def do_sites(self, rest: str, words: list[str]) -> None:
         sites = {}
-        for part in rest.split("/"):
+        line = rest.startswith(IN_A_LINE)
+        for part in rest.removeprefix(IN_A_LINE).split("/"):
             name, _, proxies = part.partition(":")
             sites[name.strip()] = proxies.split()
-        self._world = World(sites)
+        self._world = World(sites, line=line)
         self.world.run(400)
         self._told = len(self.world.story)
         for proxy in self.world.nodes:
@@ -95,9 +99,15 @@ class Scenario:
         self.world.run(int(rest))
 
     def do_until(self, rest: str, words: list[str]) -> list[str] | None:
+        return self._until(rest, 10_000)
+
+    def do_within(self, rest: str, words: list[str]) -> list[str] | None:
+        return self._until(rest.partition(" ")[2], int(words[0]))
+
+    def _until(self, text: str, for_ms: int) -> list[str] | None:
         start = len(self.world.story)
-        came = self.world.run(10_000, lambda: any(rest in line for line in self.world.story[start:]))
-        return None if came else [f"it did not come to this: {rest}"]
+        came = self.world.run(for_ms, lambda: any(text in line for line in self.world.story[start:]))
+        return None if came else [f"it did not come to this: {text}"]
 
     def do_quiet(self, rest: str, words: list[str]) -> None:
         self._quiet = True

@@ -14,6 +14,7 @@ from waypost.subscription import parse
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Client
+    from chaos.simulator.parts import PlainLog
     from chaos.simulator.world import World
 
 
@@ -78,20 +79,42 @@ HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 def verdict(world: World) -> list[str]:
     """Return what is wrong; nothing: all is well."""
     wrong = list(dict.fromkeys(world.wrongs))
-    wrong += _owned_once(world)
+    wrong += _owned_once(world) + _level(world)
     retried = _retried(world)
     for client in world.clients.values():
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
-            wrong += _one_side(world, client) + _live(client) + _owed(world, client) + _given(client, retried)
+            wrong += _one_side(world, client) + _live(world, client) + _owed(world, client) + _given(client, retried)
     return wrong
 
 
 def _owned_once(world: World) -> list[str]:
     owned = Counter((fact.session, fact.epoch) for fact in world.facts if fact.kind == "owned")
     return [f"EPOCH {epoch} of {session} was begun {n} times" for (session, epoch), n in owned.items() if n > 1]
+
+
+def _level(world: World) -> list[str]:
+    """Every proxy knows how far every origin has come, and no session waits for one of them still."""
+    ends = {origin: _last_published(log) for origin, log in world.logs_by_origin.items()}
+    wrong = []
+    for node in world.nodes.values():
+        if node.engine is not None:
+            known = {origin: node.engine.state.frontier.get(origin, NOTHING) for origin in ends}
+            if known != ends:
+                wrong.append(f"STUCK {node.proxy} is at {known}, and the logs end at {ends}")
+            for session in node.engine.context.sessions.values():
+                if session.gates:
+                    wrong.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
+    return wrong
+
+
+def _last_published(log: PlainLog) -> int:
+    for offset in reversed(range(len(log))):
+        if isinstance(log.read(offset, offset + 1)[0][1], Published):
+            return offset
+    return NOTHING
 
 
 def _one_side(world: World, client: Client) -> list[str]:
@@ -110,13 +133,17 @@ def _one_side(world: World, client: Client) -> list[str]:
     return []
 
 
-def _live(client: Client) -> list[str]:
+def _live(world: World, client: Client) -> list[str]:
     wrong = []
     if not client.machine.attached:
         wrong.append(f"STUCK {client.name} is not attached")
     wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
     silent = set(client.asked) - client.ended - set(client.promised)
-    return wrong + [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
+    wrong += [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
+    for each in sorted(set(client.asked) - client.ended - silent):
+        missing = world.logs_by_origin.keys() - client.promised[each].keys()
+        wrong += [f"STUCK {client.name} was promised nothing of {each} from {origin}" for origin in sorted(missing)]
+    return wrong
 
 
 def _owed(world: World, client: Client) -> list[str]:
@@ -128,8 +155,11 @@ def _owed(world: World, client: Client) -> list[str]:
         for producer in world.clients.values():
             for coordinate, number in producer.safe.items():
                 record = dict(world.logs_by_origin[coordinate.origin].read(coordinate.offset, coordinate.offset + 1))
-                published = record[coordinate.offset]
-                identity = (published.producer, published.incarnation, published.sequence)  # type: ignore[union-attr]
+                published = record.get(coordinate.offset)
+                if not isinstance(published, Published):
+                    lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
+                    continue
+                identity = (published.producer, published.incarnation, published.sequence)
                 if client.joined is None or coordinate.offset < client.joined[coordinate.origin]:
                     continue
                 if coordinate.origin not in promise or coordinate.offset <= promise[coordinate.origin]:

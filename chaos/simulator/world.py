@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 from chaos.simulator.clients import Client, Wire
+from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Ends, Link, history
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
-from federation.ports import ProxyRow, RegistryEvent
+from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from handover.messages import Frozen, Give, Offer, Prepare, Prepared, Ready, Stay, ToSource, ToTarget
 from proxy import effects
 from proxy.context import Settings
@@ -71,9 +72,12 @@ class SkewedClock:
 
 
 class World:
-    """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``."""
+    """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``.
 
-    def __init__(self, sites: dict[str, list[str]], seed: int | None = None) -> None:
+    Every site has a link to every other one; with `line`, only to the one before it and the one after it.
+    """
+
+    def __init__(self, sites: dict[str, list[str]], seed: int | None = None, *, line: bool = False) -> None:
         self.clock = ManualClock(1_000)
         self.seed = seed
         self.chance = random.Random(seed)
@@ -88,7 +92,7 @@ class World:
         self.wrongs: list[str] = []
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
-        self.deliverers: dict[tuple[str, int], Engine] = {}
+        self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
         self.retried_by_source: set[str] = set()
@@ -105,13 +109,18 @@ class World:
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._scheduled = 0
         self._connections = 0
-        neighbours = {site: tuple(SiteId(each) for each in sites if each != site) for site in sites}
+        order = list(sites)
+        reach = 1 if line else len(sites)
+        neighbours = {
+            site: tuple(SiteId(each) for other, each in enumerate(order) if 0 < abs(other - at) <= reach)
+            for at, site in enumerate(order)
+        }
         self.nodes = {
             name: Node(self, ProxyId(name), SiteId(site), neighbours[site])
             for site, names in sites.items()
             for name in names
         }
-        self.links = [Link(self, SiteId(a), SiteId(b)) for a in sites for b in sites if a != b]
+        self.links = [Link(self, SiteId(near), far) for near in order for far in neighbours[near]]
         self.clients: dict[str, Client] = {}
         for node in self.nodes.values():
             node.start()
@@ -130,11 +139,10 @@ class World:
         end = self.clock.now_ms() + for_ms
         queue, clock = self._queue, self.clock
         while queue and queue[0][0] <= end:
+            if queue[0][0] > clock.time_ms and until is not None and until():
+                return True
             at, _, action = heapq.heappop(queue)
-            if at > clock.time_ms:
-                if until is not None and until():
-                    return True
-                clock.time_ms = at
+            clock.time_ms = max(clock.time_ms, at)
             action()
         self.clock.time_ms = end
         return until is not None and until()
@@ -218,6 +226,8 @@ class World:
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []
         for event in events:
+            if isinstance(event, OwnerChanged):
+                self.invariants.row_changed(event)
             for node in self.nodes.values():
                 node.hear(event)
 
@@ -450,13 +460,15 @@ class Node:
         if wire is None:
             return
         if isinstance(effect.message, DeliverEncoded):
-            wire.client.delivered_by(self, effect.message.epoch)
+            assert wire.client.session is not None
+            self.world.invariants.delivers(self, wire.client.session, effect.message.epoch)
         wire.to_client(effect.message)
 
     def _send_peer(self, effect: effects.SendPeer) -> None:
         world, kind = self.world, type(effect.message).__name__
         data = msgspec.msgpack.encode(effect.message)
         world.count(effect.message)
+        world.invariants.says(self.proxy, effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
         faults = world.faults
@@ -474,12 +486,15 @@ class Node:
     def _attest(self, effect: effects.Attest) -> None:
         for fact in effect.facts:
             self.world.facts.append(fact)
+            self.world.invariants.attests(self.proxy, fact)
             if fact.kind in TOLD_FACTS:
                 self.world.note(_told(fact), tell=True)
         self._afterwards(self.world.delay(), lambda engine: effect.then(None))
 
     def _ask_registry(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> None:
         world, answering = self.world, f"answer {self.proxy}"
+        if isinstance(effect, effects.ClaimRow):
+            world.invariants.claims(self, effect)
         writes = not isinstance(effect, effects.ReadRow)
         stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.now_ms()) if writes else 0
         engine = self.engine
@@ -531,6 +546,8 @@ class Node:
 
     def _use_store(self, effect: effects.Save | effects.LoadEntries) -> None:
         saving = isinstance(effect, effects.Save)
+        if isinstance(effect, effects.Save):
+            self.world.invariants.saves(self, effect)
         failed = saving and (self.full or self.world.chances(self.world.faults.writes))
 
         def act(engine: Engine) -> None:

@@ -1,0 +1,73 @@
+"""What must hold at every step of a run, and not only once it has been healed: each is looked at where it can break."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from federation.ports import OwnerChanged
+from handover.messages import Frozen
+from proxy.effects import ClaimRow, Save
+from waypost.identity import Epoch, Ownership, ProxyId, SessionId
+from waypost.records import Fact
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import Node, World
+    from proxy.engine import Engine
+
+
+class Invariants:
+    """Looks at what proxies do, and tells the world what must never be."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._deliverers: dict[tuple[SessionId, int], Engine] = {}
+        self._epochs: dict[SessionId, Epoch] = {}
+        self._cuts: dict[str, object] = {}
+
+    def row_changed(self, event: OwnerChanged) -> None:
+        """The epoch of a row only ascends."""
+        epoch = event.ownership.epoch if event.ownership is not None else Epoch(0)
+        if epoch <= self._epochs.get(event.session, Epoch(0)):
+            self._world.wrong(f"EPOCH the row of {event.session} falls to {event.ownership}")
+        self._epochs[event.session] = epoch
+
+    def delivers(self, node: Node, session: SessionId, epoch: int) -> None:
+        """One life of one proxy delivers at an epoch, and only under a lease."""
+        engine, world = node.engine, self._world
+        assert engine is not None
+        life = engine.context.incarnation
+        if self._deliverers.setdefault((session, epoch), engine) is not engine:
+            world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")
+        lease = world.registry.lives.get((node.proxy, life))
+        if lease is None or lease[1] <= world.clock.now_ms():
+            world.wrong(f"LEASE {life} delivers {session} without a lease")
+
+    def attests(self, proxy: ProxyId, fact: Fact) -> None:
+        """Who lets go of a session is not, by the registry, its owner at that very epoch."""
+        if fact.kind != "released":
+            return
+        row = self._world.registry.owners.get(SessionId(fact.session))
+        if row is None or row == Ownership(proxy, Epoch(fact.epoch)):
+            self._world.wrong(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
+
+    def saves(self, node: Node, save: Save) -> None:
+        """A stored copy is not deleted while the registry names it."""
+        for session in save.batch.dropped:
+            kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
+            if kept is not None and row == Ownership(node.proxy, kept.epoch):
+                self._world.wrong(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
+
+    def claims(self, node: Node, claim: ClaimRow) -> None:
+        """Who commits a handover has on its disk what it will own."""
+        assert node.engine is not None
+        if claim.session in node.engine.transfers.targets.running and claim.new.proxy == node.proxy:
+            kept = node.store.sessions.get(claim.session)
+            if kept is None or kept.epoch != claim.new.epoch:
+                self._world.wrong(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
+
+    def says(self, proxy: ProxyId, message: object) -> None:
+        """What is frozen stands still: of one transfer the cut is always the same."""
+        if isinstance(message, Frozen):
+            cut = (message.cut, message.oldest, message.next_number, message.descriptor.subscriptions)
+            if self._cuts.setdefault(message.transfer, cut) != cut:
+                self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
