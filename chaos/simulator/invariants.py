@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from federation.ports import OwnerChanged
 from handover.messages import Frozen
+from handover.target import TargetState
 from proxy.effects import ClaimRow, Save
 from waypost.identity import Epoch, Ownership, ProxyId, SessionId
 from waypost.records import Fact
@@ -60,7 +61,8 @@ class Invariants:
     def claims(self, node: Node, claim: ClaimRow) -> None:
         """Who commits a handover has on its disk what it will own."""
         assert node.engine is not None
-        if claim.session in node.engine.transfers.targets.running and claim.new.proxy == node.proxy:
+        into = node.engine.transfers.targets.running.get(claim.session)
+        if into is not None and into.machine.state is TargetState.COMMITTING:
             kept = node.store.sessions.get(claim.session)
             if kept is None or kept.epoch != claim.new.epoch:
                 self._world.wrong(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")

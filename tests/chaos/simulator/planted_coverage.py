@@ -1,0 +1,390 @@
+"""Bugs in subscriptions, gates and coverage, in what sites tell each other, in ids and in checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from federation.link import LinkSender
+from federation.link_in import LinkIn
+from federation.messages import LinkRecords
+from federation.site_state import Acceptance, Covered, Event, Filter, SiteState
+from handover.gate import Gate
+from proxy import incoming
+from proxy.coverage import Coverage
+from proxy.door import Connection, Door
+from proxy.engine import Engine
+from proxy.ownership import Claims
+from proxy.publishing import Publishing
+from proxy.session import Matched, Role, Session, Stored, Subscription
+from tests.chaos.simulator.planting import Plant, Switch, replaced
+from waypost.checkpoint import Checkpoint
+from waypost.client.machine import ClientMachine
+from waypost.frontier import RecentIds
+from waypost.identity import NOTHING, Origin, ProxyId, SiteId
+from waypost.messages import Deliver, Delivery, Subscribe, Unsubscribe
+from waypost.records import Effective, Forwarded, Progress, Record
+
+_arrive, _deliver, _publish = Session.arrive, ClientMachine._deliver, Publishing._append
+_effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkIn.heard
+_decode = msgspec.msgpack.Decoder(Delivery).decode
+
+
+# ---------------------------------------------------------------- subscriptions, gates, coverage
+
+
+def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
+    pass
+
+
+def _answer_at_once(self: Door, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+    self._tell_subscription(connection, session, message.subscription)  # type: ignore[arg-type]
+    self._coverage.promise(session)
+
+
+def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None:
+    self.ended = []
+
+
+def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
+    if origin != self._context.state.origin and not self._installed(session):
+        return None
+    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.held_expressions()))
+
+
+def _lift_starts(self: Claims, session: Session, cut: Mapping[Origin, int]) -> None:
+    for subscription in session.active():
+        for origin, offset in cut.items():
+            if origin not in subscription.promised:
+                low = max(subscription.floor.get(origin, offset), offset)
+                subscription.start[origin] = subscription.floor[origin] = low
+
+
+def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[str]) -> int | None:
+    return max([NOTHING, *(self.effective.get(each, {}).get(origin, NOTHING) for each in expressions)])
+
+
+def _start_at_coverage(self: Coverage, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+    return above
+
+
+# ---------------------------------------------------------------- what sites tell each other
+
+
+def _effective_as_told(self: SiteState, record: Effective) -> list[Event]:
+    events = _effective(self, record)
+    if events:
+        self.effective[record.expression][record.origin] = record.above
+        events[0] = Covered(record.expression, record.origin, record.above)
+    return events
+
+
+def _announce_the_own(
+    self: SiteState, neighbour: SiteId, expression: str, installed: Filter, origin: Origin, above: int
+) -> list[Event]:
+    at, installed.at = installed.at, {}
+    events = _announce(self, neighbour, expression, installed, origin, above)
+    installed.at = at
+    return events
+
+
+def _fold_and_count(self: SiteState, offset: int, record: Record) -> list[Event]:
+    events = _fold(self, offset, record)
+    self.frontier[self.origin] = offset
+    return events
+
+
+def _counts_of_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
+    return record.origin != self.origin and self.upstream.setdefault(record.origin, record.link) == record.link
+
+
+def _hear_past_holes(self: LinkIn, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
+    self._expected = max(self._expected, message.number)
+    _heard(self, peer, message, now_ms)
+
+
+# ---------------------------------------------------------------- ids, checkpoints, publishes
+
+
+def _dropping_by_id(*roles: Role) -> Switch:
+    """Return a switch for a proxy that drops by its id what comes to a session in these roles."""
+
+    @contextmanager
+    def switched() -> Iterator[None]:
+        seen: dict[Session, set[tuple[str, str, int]]] = {}
+
+        def arrive(self: Session, stored: Stored, matched: Matched) -> bool:
+            entry, known = _decode(stored.delivery), seen.setdefault(self, set())
+            identity = (entry.producer, entry.incarnation, entry.sequence)
+            if self.role in roles and identity in known:
+                return False
+            known.add(identity)
+            return _arrive(self, stored, matched)
+
+        with mock.patch.object(Session, "arrive", arrive):
+            yield
+
+    return switched
+
+
+def _count_what_came(self: ClientMachine, deliver: Deliver) -> None:
+    _deliver(self, deliver)
+    for identity in self._ids_in:
+        self.state.recent.add(identity)
+
+
+@contextmanager
+def _last_write_wins() -> Iterator[None]:
+    writes = itertools.count()
+    with mock.patch.object(Checkpoint, "rank", property(lambda self: (0, next(writes)))):
+        yield
+
+
+def _publish_and_acknowledge(self: Publishing, life: Any, producer: Any) -> None:
+    frames, first = list(producer.waiting), self._context.state.position
+    _publish(self, life, producer)
+    self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
+
+
+PLANTS = (
+    Plant(
+        "gates open at once",
+        "no gate waits for what is missing",
+        replaced(Gate, "may_open", lambda self, covered: True),
+        ("LOST",),
+        (6, 10, 25),
+    ),
+    Plant(
+        "no gate per origin",
+        "a shadow and a rebuilt session have no gates",
+        replaced(Session, "close_gates", _no_gates),
+        ("LOST",),
+        (6, 30, 41),
+    ),
+    Plant(
+        "gates forget",
+        "what waited behind a gate is dropped",
+        replaced(Gate, "open", lambda self, take: None),
+        ("LOST",),
+        (4, 15, 18),
+    ),
+    Plant(
+        "holes look like silence",
+        "a proxy does not mind that its holds were dropped",
+        replaced(Engine, "_holds_dropped", lambda self, event: None),
+        ("LOST", "STUCK"),
+        (51,),
+        stories=("published_while_nobody_held_it",),
+        rule=3,
+    ),
+    Plant(
+        "answered before it is kept",
+        "a subscription change is answered before anything is written",
+        replaced(Door, "_settled", _answer_at_once),
+        ("STUCK", "LOST"),
+        (101,),
+        ("subscription_that_the_disk_did_not_take",),
+        rule=6,
+    ),
+    Plant(
+        "ended and forgotten",
+        "an ended subscription goes before its receivers have what it matched",
+        replaced(Session, "forget_ended", _forget_all_ended),
+        ("LOST",),
+        stories=("subscribed_again_under_the_same_name",),
+        rule=7,
+    ),
+    Plant(
+        "ended and not fetched",
+        "a catch-up asks for active subscriptions only",
+        replaced(Session, "all_expressions", Session.held_expressions),
+        ("LOST",),
+        (107,),
+        stories=("ended_and_owed_at_a_site_that_is_behind",),
+        rule=7,
+    ),
+    Plant(
+        "end not reached",
+        "a catch-up does not run as far as the end of an ended subscription",
+        replaced(Coverage, "covered_from", _covered_without_ends),
+        ("LOST",),
+        stories=("ended_and_owed_at_a_site_that_is_behind",),
+        rule=7,
+    ),
+    Plant(
+        "floors are not lifted",
+        "a takeover promises what lies below its cut",
+        replaced(Claims, "lift_floors", lambda self, session, cut: None),
+        ("LOST",),
+        (333,),
+        rule=7,
+    ),
+    Plant(
+        "merged for an old descriptor",
+        "the merge does not mind that the subscriptions changed while the copy ran",
+        replaced(incoming, "_interests", lambda session: set()),
+        ("LOST",),
+        stories=("subscribed_while_the_copy_runs",),
+        rule=8,
+    ),
+    Plant(
+        "unknown means covered",
+        "an origin of which no coverage is known counts as covered",
+        replaced(SiteState, "covered_above", _covered_if_unknown),
+        ("LOST",),
+        (6, 51),
+        rule=8,
+    ),
+    Plant(
+        "broken and not gated",
+        "a session is not gated when its installation breaks",
+        replaced(Coverage, "broken", lambda self, session: None),
+        ("LOST",),
+        seeds=(699,),
+        stories=("published_while_nobody_held_it",),
+        rule=9,
+    ),
+    Plant(
+        "covered by others",
+        "a session counts as covered before its own hold is in the log",
+        replaced(Coverage, "_installed", lambda self, session: True),
+        ("LOST",),
+        stories=("held_by_another_session_for_a_while",),
+        rule=9,
+    ),
+    Plant(
+        "promised for two hops",
+        "what is passed on begins where it began here",
+        replaced(SiteState, "_announce", _announce_the_own),
+        ("LOST",),
+        stories=("promised_at_the_end_of_a_line_of_sites",),
+        rule=11,
+    ),
+    Plant(
+        "announced once",
+        "announcements are not said again when a link opens",
+        replaced(LinkSender, "hello", lambda self: []),
+        ("STUCK", "LOST"),
+        (6, 55, 59),
+        rule=12,
+    ),
+    Plant(
+        "promised where the site is covered",
+        "a promise looks neither at what receivers reported nor at where the subscription began",
+        replaced(Coverage, "_start", _start_at_coverage),
+        ("LOST",),
+        (2, 12, 36),
+        rule=13,
+    ),
+    Plant(
+        "markers count",
+        "a site's own frontier is the offset of its last record, whatever it is",
+        replaced(SiteState, "fold", _fold_and_count),
+        ("STUCK",),
+        (0, 1, 2),
+        rule=14,
+    ),
+    Plant(
+        "drop markers",
+        "a link does not speak of what it passed over in silence",
+        replaced(LinkSender, "pause", lambda self: []),
+        ("STUCK",),
+        (0, 1, 2, 3, 4, 5),
+    ),
+    Plant(
+        "holes in a link",
+        "the leader of a link does not notice that a message is missing",
+        replaced(LinkIn, "heard", _hear_past_holes),
+        ("LOST",),
+        (0, 1, 2),
+    ),
+    Plant(
+        "id counts too early",
+        "the library remembers an id before its notification was given",
+        replaced(ClientMachine, "_deliver", _count_what_came),
+        ("LOST",),
+        (2, 4, 9),
+        rule=17,
+    ),
+    Plant(
+        "no recent ids",
+        "the library keeps no ids",
+        replaced(RecentIds, "__contains__", lambda self, identity: False),
+        ("TWICE",),
+        (0, 7, 9),
+        rule=18,
+    ),
+    Plant(
+        "last checkpoint wins",
+        "of two checkpoints the one that was written last counts",
+        _last_write_wins,
+        ("LOST",),
+        (6,),
+        rule=19,
+    ),
+    Plant(
+        "first checkpoint wins",
+        "of the checkpoints of an epoch the first one counts",
+        replaced(Checkpoint, "rank", property(lambda self: (self.epoch, 0))),
+        ("LOST",),
+        (5, 6, 10),
+        rule=19,
+    ),
+    Plant(
+        "checkpoint ahead of its receivers",
+        "a checkpoint says that all receivers have what the session has",
+        replaced(Session, "acknowledged_frontier", Session.frontier),
+        ("LOST",),
+        (6,),
+    ),
+    Plant(
+        "published before it is kept",
+        "a publish is acknowledged before the log has it",
+        replaced(Publishing, "_append", _publish_and_acknowledge),
+        ("LOST",),
+        (2, 6, 15),
+    ),
+)
+
+
+MASKED = (
+    Plant(
+        "starts are lifted",
+        "a takeover lifts the start of what was not promised",
+        replaced(Claims, "lift_floors", _lift_starts),
+        rule=7,
+        masked_by="the floor, lifted with the start: nothing below the cut is promised",
+    ),
+    Plant(
+        "covered as told",
+        "coverage begins where the announcement says, also below the site's own frontier",
+        replaced(SiteState, "_effective", _effective_as_told),
+        rule=10,
+        masked_by="start, floor and the place from which a gate keeps matches, which all stand at the site's own frontier",
+    ),
+    Plant(
+        "stale leaders count",
+        "what an earlier leader of a link still appends counts",
+        replaced(Acceptance, "counts", _counts_of_any_leader),
+        masked_by="senders, which filter by the place of each record in their log, whoever asks, and the frontier",
+    ),
+    Plant(
+        "shadow drops by id",
+        "a target drops the second copy of a notification while it shadows",
+        _dropping_by_id(Role.SHADOW),
+        rule=16,
+        masked_by="the source, which stored the first copy and hands it over",
+    ),
+    Plant(
+        "proxy drops by id",
+        "a session stores one copy of an id",
+        _dropping_by_id(*Role),
+        rule=17,
+        masked_by="gates and starts: what a session took goes to its receivers, or they have it",
+    ),
+)

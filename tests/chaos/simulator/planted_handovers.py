@@ -1,0 +1,294 @@
+"""Bugs in handovers, and in who owns a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handover import machine, source, target
+from handover.messages import Aborted, Chunk, Frozen, Prepare, Refused, ToSource
+from handover.source import SourceState
+from handover.target import TargetState, TargetTransfer
+from proxy import incoming
+from proxy.context import Context
+from proxy.incoming import Incoming, Targets
+from proxy.outgoing import Outgoing, Sources
+from proxy.ownership import Asker, Claims
+from proxy.session import Matched, Role, Session, Stored
+from tests.chaos.simulator.planting import Plant, replaced, rows
+from waypost.identity import Origin, Ownership, ProxyId, SessionId
+
+_S, _T = SourceState, TargetState
+_arrive, _decide, _named = Session.arrive, Claims._decide, TargetTransfer.__init__
+
+
+def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
+    self.become(Role.FROZEN)
+    return self.frontier(site)
+
+
+def _arrive_frozen(self: Session, stored: Stored, matched: Matched) -> bool:
+    if self.role is not Role.FROZEN:
+        return _arrive(self, stored, matched)
+    self.accept(stored, matched)
+    return True
+
+
+def _serving_or_frozen(self: Context, session: SessionId) -> Session | None:
+    found = self.sessions.get(session)
+    served = found is not None and found.role in (Role.SERVING, Role.FROZEN) and self.may_serve()
+    return found if served else None
+
+
+def _why_not(self: Sources, asker: ProxyId, message: Prepare, running: Outgoing | None) -> str:
+    session = self._context.sessions.get(message.session)
+    here = session is not None and session.role in (Role.SERVING, Role.FROZEN)
+    return "" if here else "the session is not here"
+
+
+def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, proxy: ProxyId, *rest: Any) -> None:
+    _named(self, session, source, proxy, f"{proxy}-{session}", *rest[1:])
+
+
+def _take_any_chunk(self: Targets, into: Incoming, chunk: Chunk) -> None:
+    assert into.shadow is not None
+    into.chunks, into.upto = chunk.number, chunk.upto
+    into.shadow.take_entries(
+        (each.number, Stored(each.origin, each.offset, each.delivery), each.matched)  # type: ignore[misc]
+        for each in chunk.entries
+    )
+
+
+def _wake_as_it_was(self: Claims, session: Session) -> None:
+    if self._context.may_serve():
+        self.serve(session, session.epoch, "restart")
+
+
+def _sweep_the_own_only(self: Claims) -> None:
+    for session in list(self._context.sessions.values()):
+        self._settle(session, self._context.owners.get(session.id))
+    self._hold_what_is_needed()
+
+
+def _decide_for_others(self: Claims, session: SessionId, current: Ownership, receiver: Asker) -> None:
+    if session not in self._context.sessions and current.proxy == self._context.proxy:
+        self._give_up(session, "the session is not here")
+    else:
+        _decide(self, session, current, receiver)
+
+
+def _settle_any_orphan(self: Claims, session: Session, current: Ownership | None) -> None:
+    if current is not None and current.proxy == self._context.proxy:
+        session.become(Role.DORMANT)
+        session.epoch = max(session.epoch, current.epoch)
+        self.wake(session)
+    elif current is not None:
+        self.drop(session)
+
+
+def _settle_no_orphan(self: Claims, session: Session, current: Ownership | None) -> None:
+    if current is not None:
+        self.drop(session)
+
+
+def _say_nothing(self: Sources, sender: ProxyId, message: ToSource) -> None:
+    if isinstance(message, Prepare):
+        self.prepare(sender, message)
+        return
+    out = self.running.get(message.session)
+    if out is not None and out.machine.transfer == message.transfer and out.machine.target == sender:
+        self.feed(out, message)
+
+
+PLANTS = (
+    Plant(
+        "no barrier at the source",
+        "a frozen source goes on to store what comes",
+        replaced(Session, "arrive", _arrive_frozen),
+        ("CUT",),
+        (54, 55, 59, 67),
+    ),
+    Plant(
+        "no gates at the source",
+        "a frozen source closes no gates, and does not know from where on it missed something",
+        replaced(Session, "freeze", _freeze_without_gates),
+        ("LOST",),
+        (312,),
+    ),
+    Plant(
+        "served while frozen",
+        "a frozen source takes acknowledgements and changes as if it served",
+        replaced(Context, "serving", _serving_or_frozen),
+        ("CUT",),
+        (225,),
+    ),
+    Plant(
+        "thaw without the claim",
+        "a source that tires serves on without the compare-and-set",
+        rows(
+            source.TABLE,
+            {(_S.FROZEN, each): ((source.Thaw,), _S.ENDED) for each in (machine.Deadline, machine.PeerGone, Aborted)},
+        ),
+        ("SIDES",),
+        (15, 29, 45),
+        rule=1,
+    ),
+    Plant(
+        "delete before release",
+        "the source deletes the session when it has sent the cut, and does not wait for the registry",
+        rows(
+            source.TABLE,
+            {(_S.WAITING, source.Passed): ((source.Freeze, source.SendFrozen, source.Release), _S.ENDED)},
+        ),
+        ("RELEASE",),
+        (1, 2, 4),
+    ),
+    Plant(
+        "two targets",
+        "a source that has frozen for one target begins to hand over to another one",
+        replaced(Sources, "_why_not", _why_not),
+        ("FAULT",),
+        (29, 78, 84, 195),
+    ),
+    Plant(
+        "reuse of a transfer id",
+        "a target gives all its transfers of a session one id",
+        replaced(TargetTransfer, "__init__", _named_alike),
+        ("STUCK",),
+        (2, 28, 29),
+    ),
+    Plant(
+        "no barrier at the target",
+        "the target claims the session before it has stored it",
+        rows(
+            target.TABLE,
+            {
+                (_T.READY, Frozen): ((target.Merge, machine.Claim), _T.COMMITTING),
+                (_T.COMMITTING, target.Staged): ((), _T.COMMITTING),
+                (_T.COMMITTING, target.StoreFailed): ((), _T.COMMITTING),
+            },
+        ),
+        ("STAGE",),
+        (0, 1, 2, 3),
+    ),
+    Plant(
+        "adopted without the claim",
+        "the target serves what it has stored without the compare-and-set",
+        rows(target.TABLE, {(_T.STAGING, target.Staged): ((target.Adopt,), _T.ENDED)}),
+        ("EPOCH", "SIDES"),
+        (0, 1, 2),
+        rule=1,
+    ),
+    Plant(
+        "chunks missing",
+        "the target merges although chunks are missing",
+        replaced(incoming, "_whole", lambda into, frozen: into.shadow is not None),
+        ("LOST",),
+        (2, 3, 24),
+    ),
+    Plant(
+        "chunks as they come",
+        "the target takes chunks in any order",
+        replaced(Targets, "_take_chunk", _take_any_chunk),
+        ("LOST",),
+        (9, 18, 55),
+    ),
+    Plant(
+        "restart at the old epoch",
+        "a proxy that starts serves what its store has, at the epoch that it had",
+        replaced(Claims, "wake", _wake_as_it_was),
+        ("EPOCH",),
+        (7, 8, 9),
+        rule=1,
+    ),
+    Plant(
+        "no sweep",
+        "nobody looks for rows that name a proxy without the session",
+        replaced(Claims, "sweep", _sweep_the_own_only),
+        ("SIDES", "STUCK"),
+        (10, 20, 41),
+        rule=2,
+    ),
+    Plant(
+        "own row not believed",
+        "a proxy that the row names, and that has nothing, does nothing",
+        replaced(Claims, "_decide", _decide_for_others),
+        ("SIDES", "STUCK"),
+        (5, 10, 18),
+        rule=2,
+    ),
+    Plant(
+        "staged copy of any epoch",
+        "a staged copy is served whatever epoch the row has",
+        replaced(Claims, "_settle_orphan", _settle_any_orphan),
+        ("LOST", "STUCK"),
+        (103, 340),
+        rule=2,
+    ),
+    Plant(
+        "staged copy dropped",
+        "a staged copy whose transfer is gone is deleted, also if the row names it",
+        replaced(Claims, "_settle_orphan", _settle_no_orphan),
+        ("DROP",),
+        (43,),
+        ("target_crashes_after_the_commit",),
+        rule=2,
+    ),
+    Plant(
+        "no margin",
+        "a proxy serves until it hears that its lease has ended",
+        replaced(Context, "may_serve", lambda self: self.lease_until_ms is not None),
+        ("LEASE",),
+        (51, 69, 94, 106),
+        rule=3,
+    ),
+    Plant(
+        "lease not watched",
+        "a target that has not staged waits on although the source's lease has ended",
+        rows(
+            target.TABLE,
+            {(state, machine.PeerGone): ((), state) for state in (_T.PREPARING, _T.SHADOWING, _T.READY)},
+        ),
+        ("NEVER",),
+        stories=("source_dies_before_the_target_has_staged",),
+        rule=4,
+    ),
+    Plant(
+        "staged and given up",
+        "a target drops its staged copy when the source's lease ends",
+        rows(
+            target.TABLE,
+            {(state, machine.PeerGone): ((target.Discard,), _T.ENDED) for state in (_T.STAGING, _T.COMMITTING)},
+        ),
+        ("NEVER",),
+        stories=("source_dies_after_the_target_has_staged",),
+        rule=4,
+    ),
+    Plant(
+        "silence for a refusal",
+        "a source does not answer about a transfer that it does not know",
+        replaced(Sources, "message", _say_nothing),
+        ("NEVER",),
+        stories=("refused_ready_of_a_transfer_that_is_over",),
+        rule=5,
+    ),
+    Plant(
+        "silence to a frozen source",
+        "a target does not answer about a transfer that it does not know",
+        replaced(Targets, "_unknown_transfer", lambda self, sender, message: None),
+        ("NEVER",),
+        stories=("frozen_for_a_target_that_began_anew",),
+        rule=5,
+    ),
+    Plant(
+        "staged and refused",
+        "a target drops its staged copy when the source refuses",
+        rows(
+            target.TABLE,
+            {(state, Refused): ((target.Discard,), _T.ENDED) for state in (_T.STAGING, _T.COMMITTING)},
+        ),
+        ("DROP",),
+        (194,),
+        rule=5,
+    ),
+)

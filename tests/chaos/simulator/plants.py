@@ -1,0 +1,48 @@
+"""All planted bugs, and the hunt for schedules that catch them.
+
+``python -m tests.chaos.simulator.plants --hunt NAME --seeds 0..500``
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+
+from tests.chaos.simulator import planted_coverage, planted_handovers
+from tests.chaos.simulator.planting import Plant, kinds, play
+
+PLANTS = {plant.name: plant for plant in (*planted_handovers.PLANTS, *planted_coverage.PLANTS)}
+MASKED = {plant.name: plant for plant in planted_coverage.MASKED}
+"""What nothing catches, because something else stands before it; to be hunted again when that goes."""
+
+
+def hunt(plant: Plant, seeds: range, most: int) -> list[int]:
+    """Print the first seeds that catch the plant, and how; return them."""
+    found: list[int] = []
+    gc.disable()
+    with plant.switch():
+        for seed in seeds:
+            wrong = play(seed)
+            if wrong:
+                print(f"{plant.name}: {seed} {' '.join(sorted(kinds(wrong)))}: {wrong[0][:150]}", flush=True)
+                found.append(seed)
+            if len(found) == most:
+                break
+    gc.enable()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hunt", action="append", choices=[*PLANTS, *MASKED], help="a plant's name; all of them")
+    parser.add_argument("--seeds", default="0..500", metavar="A..B")
+    parser.add_argument("--most", type=int, default=4, help="so many seeds are enough")
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("..")
+    for name in given.hunt or PLANTS:
+        found = hunt((PLANTS | MASKED)[name], range(int(first), int(last)), given.most)
+        print(f"{name}: {found or 'not caught'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
