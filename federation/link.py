@@ -37,7 +37,6 @@ class LinkSender:
         neighbour: the far site.
         epoch: of the far site's leader; stamped on every record.
         far: the far site's frontier.
-        installations: what the far site wants, as it knows it.
         start: where to begin to read, and what counted there.
     """
 
@@ -47,7 +46,6 @@ class LinkSender:
         neighbour: SiteId,
         epoch: int,
         far: Mapping[Origin, int],
-        installations: dict[str, int],
         start: Position,
     ) -> None:
         self.start = start.offset
@@ -58,7 +56,7 @@ class LinkSender:
         self._epoch = epoch
         self._said: dict[Origin, int] = dict(far)
         self._silent: dict[Origin, int] = {}
-        self._repeats = state.standing(neighbour, installations)
+        self._repeats = state.standing(neighbour)
 
     @property
     def site(self) -> SiteId:

@@ -88,9 +88,7 @@ class LinkOut:
         if self._closed:
             return
         opening = self.opening
-        self._sender = LinkSender(
-            self._state, opening.site, opening.epoch, opening.frontier, opening.installations, start
-        )
+        self._sender = LinkSender(self._state, opening.site, opening.epoch, opening.frontier, start)
         self._offset = self._sender.start
         self._queue(self._sender.hello())
         if not self._line:

@@ -364,13 +364,15 @@ class SiteState:
             above = max(above, start)
         return above
 
-    def standing(self, neighbour: SiteId, installations: dict[str, int]) -> list[Effective]:
-        """Return the announcements in force for that neighbour, to be repeated on a resume (rule 12)."""
+    def standing(self, neighbour: SiteId) -> list[Effective]:
+        """Return the announcements in force for that neighbour, to be repeated on a resume (rule 12).
+
+        Also of what it asked for only after it opened, if the log has that already: nobody would say them later.
+        """
         asks = self.asks.get(neighbour, Asks())
         return [
             Effective(self.site, 0, expression, installed.installation, origin, above)
             for expression, installed in asks.filters.items()
-            if installations.get(expression) == installed.installation
             for origin, above in installed.above.items()
         ]
 

@@ -38,12 +38,12 @@ class Link:
             self.state.fold(len(self.records), record)
             self.records.append(record)
 
-    def open(self, far: Mapping[Origin, int], wants: dict[str, int], *, at: int | None = None) -> LinkSender:
+    def open(self, far: Mapping[Origin, int], *, at: int | None = None) -> LinkSender:
         """Open the link as of position `at`, from the beginning of the log."""
         state = SiteState(A, (B, C))
         for offset, record in enumerate(self.records[:at]):
             state.fold(offset, record)
-        return LinkSender(state, B, 7, far, wants, Position(0, Acceptance(OWN)))
+        return LinkSender(state, B, 7, far, Position(0, Acceptance(OWN)))
 
     def send(self, sender: LinkSender) -> list[LinkRecord]:
         out: list[LinkRecord] = []
@@ -68,13 +68,13 @@ def brief(records: list[LinkRecord]) -> list[tuple[str, str, int]]:
 
 def test_what_matches_goes_over_under_the_far_leaders_epoch_with_our_site_on_its_path() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), published(5))
-    (sent,) = [each for each in link.send(link.open({}, {X: 3}, at=1)) if isinstance(each, Forwarded)]
+    (sent,) = [each for each in link.send(link.open({}, at=1)) if isinstance(each, Forwarded)]
     assert (sent.link, sent.link_epoch, sent.origin, sent.offset, sent.path) == (A, 7, OWN, 1, (A,))
 
 
 def test_what_does_not_match_is_spoken_of_in_a_pause() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     assert brief(link.send(sender)) == [("forwarded", "A/0", 1)]
     assert brief(sender.pause()) == [("progress", "A/0", 3)]
     assert sender.pause() == []
@@ -82,14 +82,14 @@ def test_what_does_not_match_is_spoken_of_in_a_pause() -> None:
 
 def test_progress_is_spoken_only_where_it_says_more_than_the_last_record() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), published(-1), published(5))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     link.send(sender)
     assert sender.pause() == []
 
 
 def test_markers_alone_are_no_progress() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), published(5))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     link.send(sender)
     sender.pause()
     assert sender.step(2, Held(ProxyId("a1"), Incarnation("1"), SessionId("s"), (X,))) == []
@@ -98,69 +98,73 @@ def test_markers_alone_are_no_progress() -> None:
 
 def test_a_link_resumes_from_the_far_frontier() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), *(published(n) for n in (1, 2, -3, 4)))
-    sender = link.open({OWN: 2}, {X: 3})
+    sender = link.open({OWN: 2})
     assert brief(link.send(sender)) == [("forwarded", "A/0", 4)]
     assert sender.pause() == []
 
 
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(-1))
-    sender = link.open({OWN: 2}, {X: 3})
+    sender = link.open({OWN: 2})
     assert link.send(sender) == sender.pause() == []
 
 
 def test_nothing_goes_back_where_it_came_from() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, (B,), FROM_B, B), Progress(B, 1, FROM_B, 9))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     assert link.send(sender) == sender.pause() == []
 
 
 def test_what_was_at_the_far_site_already_is_only_spoken_of() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, (C, B)))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     assert link.send(sender) == []
     assert brief(sender.pause()) == [("progress", "C/0", 4)]
 
 
 def test_what_has_no_hops_left_is_only_spoken_of() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_HOPS))))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     assert link.send(sender) == []
     assert brief(sender.pause()) == [("progress", "C/0", 4)]
 
 
 def test_the_progress_of_a_third_site_is_passed_on() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), Progress(C, 1, FROM_C, 9))
-    sender = link.open({}, {X: 3}, at=1)
+    sender = link.open({}, at=1)
     link.send(sender)
     assert brief(sender.pause()) == [("progress", "C/0", 9)]
 
 
 def test_a_repeat_in_our_log_goes_over_once() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4), forwarded(4))
-    assert brief(link.send(link.open({}, {X: 3}, at=1))) == [("forwarded", "C/0", 4)]
+    assert brief(link.send(link.open({}, at=1))) == [("forwarded", "C/0", 4)]
 
 
 def test_the_filter_in_force_is_that_of_the_records_own_place() -> None:
     """And the announcement stands between the very records that it speaks of."""
     link = Link(published(1), Asked(B, 7, 1, {X: 3}), published(2), Asked(B, 7, 2, {}), published(3))
-    sender = link.open({}, {X: 3}, at=0)
+    sender = link.open({}, at=0)
     assert brief(link.send(sender)) == [("effective", "A/0", 0), ("forwarded", "A/0", 2)]
     assert brief(sender.pause()) == [("progress", "A/0", 4)]
 
 
 def test_announcements_in_force_are_said_again_on_every_opening() -> None:
     link = Link(published(1), Asked(B, 7, 1, {X: 3}))
-    sender = link.open({OWN: 0}, {X: 3})
+    sender = link.open({OWN: 0})
     (hello,) = sender.hello()
     assert isinstance(hello, Effective)
     assert (hello.link_epoch, hello.installation, hello.origin, hello.above) == (7, 3, OWN, 0)
-    assert link.open({OWN: 0}, {X: 99}).hello() == []
+
+
+def test_what_was_asked_for_after_the_opening_and_before_the_first_record_is_announced_too() -> None:
+    link = Link(published(1), Asked(B, 7, 1, {}), Asked(B, 7, 2, {X: 3}))
+    assert [each.installation for each in link.open({OWN: 0}).hello() if isinstance(each, Effective)] == [3]
 
 
 def test_a_sender_folds_its_own_copy() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}))
-    sender = LinkSender(link.state, B, 7, {}, {X: 3}, Position(0, Acceptance(OWN)))
+    sender = LinkSender(link.state, B, 7, {}, Position(0, Acceptance(OWN)))
     before = link.state.snapshot()
     assert brief(sender.step(1, published(1))) == [("forwarded", "A/0", 1)]
     assert link.state.snapshot() == before

@@ -221,11 +221,11 @@ def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
     assert origins == [OWN]
 
 
-def test_what_stands_is_said_again_for_the_installations_that_the_neighbour_still_knows() -> None:
+def test_what_stands_is_said_again_for_what_the_neighbour_asked_for_last() -> None:
     log = Log()
-    log.take(Asked(B, 1, 1, {X: 8, Y: 9}))
-    assert [each.expression for each in log.state.standing(B, {X: 8, Y: 10})] == [X]
-    assert log.state.standing(C, {X: 8}) == []
+    log.take(Asked(B, 1, 1, {X: 8, Y: 9}), Asked(B, 1, 2, {X: 8, Y: 10}))
+    assert [(each.expression, each.installation) for each in log.state.standing(B)] == [(X, 8), (Y, 10)]
+    assert log.state.standing(C) == []
 
 
 def some_records(chance: random.Random) -> list[Record]:

@@ -20,6 +20,8 @@ KEPT = {
     380: "a superseded transfer began again under its old name, with other bounds of its chunks",
     464: "as 137",
     478: "as 137",
+    1082: "what a site asked for between the opening of a link and its first record was never announced to it",
+    1485: "as 1082",
     3496: "a subscription whose write failed was told neither yes nor no",
     3522: "two rebuilds of one session at once: the row was an epoch ahead of what was served",
     3815: "an origin that the cut did not name was promised from its beginning",
