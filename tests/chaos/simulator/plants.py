@@ -1,6 +1,6 @@
 """All planted bugs, and the hunt for schedules that catch them.
 
-``python -m tests.chaos.simulator.plants --hunt NAME --seeds 0..500``
+``python -m tests.chaos.simulator.plants --hunt NAME --seeds 0..500``, and ``--table`` for docs/handover-rules.md.
 """
 
 from __future__ import annotations
@@ -32,12 +32,27 @@ def hunt(plant: Plant, seeds: range, most: int) -> list[int]:
     return found
 
 
+def table() -> str:
+    """Return all plants as Markdown, those that switch off a rule first."""
+    lines = ["| rule | planted | caught by | as |", "|---|---|---|---|"]
+    for plant in sorted((PLANTS | MASKED).values(), key=lambda each: each.rule or 99):
+        runs = [f"seed {', '.join(map(str, plant.seeds))}"] if plant.seeds else []
+        runs += [f"`{story}`" for story in plant.stories]
+        caught = "; ".join(runs) or f"nothing, as long as there are {plant.masked_by}"
+        lines.append(f"| {plant.rule or ''} | {plant.what} | {caught} | {', '.join(plant.kinds)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hunt", action="append", choices=[*PLANTS, *MASKED], help="a plant's name; all of them")
     parser.add_argument("--seeds", default="0..500", metavar="A..B")
     parser.add_argument("--most", type=int, default=4, help="so many seeds are enough")
+    parser.add_argument("--table", action="store_true", help="print what is planted, as Markdown")
     given = parser.parse_args()
+    if given.table:
+        print(table())
+        return
     first, _, last = given.seeds.partition("..")
     for name in given.hunt or PLANTS:
         found = hunt((PLANTS | MASKED)[name], range(int(first), int(last)), given.most)
