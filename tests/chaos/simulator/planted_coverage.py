@@ -324,7 +324,7 @@ PLANTS = (
         "of two checkpoints the one that was written last counts",
         _last_write_wins,
         ("LOST",),
-        (6,),
+        (6, 74, 124),
         rule=19,
     ),
     Plant(
@@ -340,7 +340,7 @@ PLANTS = (
         "a checkpoint says that all receivers have what the session has",
         replaced(Session, "acknowledged_frontier", Session.frontier),
         ("LOST",),
-        (6,),
+        (6, 38, 59, 107),
     ),
     Plant(
         "published before it is kept",
