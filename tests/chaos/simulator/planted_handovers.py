@@ -100,6 +100,13 @@ PLANTS = (
         (54, 55, 59, 67),
     ),
     Plant(
+        "served while frozen",
+        "a frozen source takes acknowledgements and changes as if it served",
+        replaced(Context, "serving", _serving_or_frozen),
+        ("CUT",),
+        (28, 72, 1234, 1389, 2263, 2961),
+    ),
+    Plant(
         "thaw without the claim",
         "a source that tires serves on without the compare-and-set",
         rows(
@@ -277,11 +284,5 @@ MASKED = (
         "a frozen source closes no gates, and does not know from where on it missed something",
         replaced(Session, "freeze", _freeze_without_gates),
         masked_by="gates that arise with the first match that comes to a frozen session",
-    ),
-    Plant(
-        "served while frozen",
-        "a frozen source takes acknowledgements and changes as if it served",
-        replaced(Context, "serving", _serving_or_frozen),
-        masked_by="doors that ask for the role themselves before anything changes",
     ),
 )
