@@ -17,7 +17,7 @@ from proxy.keeper import Keeper
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import ReceiverTaken, WaypostError
-from waypost.identity import Epoch, Origin, Ownership, SessionId
+from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Moved, Problem, Wait
 
 Asker = tuple[str, str]
@@ -72,6 +72,13 @@ class Claims:
 
         self._context.emit(ReadRow(session, then))
 
+    def _still(self, life: Incarnation) -> bool:
+        """Tell whether an answer still counts: the lease under which it was asked for holds (handover rule 1).
+
+        What was taken under an earlier one, the sweep finds in the registry, and takes the next epoch for it.
+        """
+        return self._context.incarnation == life and self._context.may_serve()
+
     def _give_up(self, session: SessionId, reason: str) -> None:
         self._seeking.discard(session)
         self._unavailable(session, reason)
@@ -104,9 +111,12 @@ class Claims:
             self._give_up(session, "this proxy has no lease at the moment")
             return
         first = Ownership(self._context.proxy, Epoch(1))
+        life = self._context.incarnation
 
         def then(answer: Claimed | WaypostError) -> None:
-            if isinstance(answer, Claimed) and answer.won:
+            if not self._still(life):
+                self._give_up(session, "this proxy has no lease at the moment")
+            elif isinstance(answer, Claimed) and answer.won:
                 fresh = Session(session, first.epoch, Role.DORMANT)
                 fresh.base = dict(self._context.state.frontier)
                 self._keeper.renew(session)
@@ -145,9 +155,12 @@ class Claims:
             self._give_up(session, "this proxy has no lease at the moment")
             return
         new = current.next(self._context.proxy)
+        life = self._context.incarnation
 
         def then(answer: Claimed | WaypostError) -> None:
-            if isinstance(answer, WaypostError):
+            if not self._still(life):
+                self._give_up(session, "this proxy has no lease at the moment")
+            elif isinstance(answer, WaypostError):
                 self._give_up(session, "the registry does not answer")
             elif not answer.won:
                 # Also if the row is as we wanted it: an earlier life of ours may have served at that epoch.
@@ -209,9 +222,12 @@ class Claims:
         session.waking = True
         mine = Ownership(self._context.proxy, session.epoch)
         new = mine.next(self._context.proxy)
+        life = self._context.incarnation
 
         def then(answer: Claimed | WaypostError) -> None:
             session.waking = False
+            if not self._still(life):
+                return
             if self._context.sessions.get(session.id) is not session or session.role is not Role.DORMANT:
                 return
             if isinstance(answer, WaypostError):

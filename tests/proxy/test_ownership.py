@@ -215,3 +215,19 @@ def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() 
     alone.engine.lease_renewed(alone.clock.now_ms() + 5_000)
     alone.says(2, Attach(SESSION, "r", "i", {}))
     assert Attached in [type(each) for each in alone.heard(2)]
+
+
+def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving() -> None:
+    alone = Alone(disk(Role.SERVING, 4))
+    alone.reload({SESSION: owner("me", 4)})
+    claim = alone.next(effects.ClaimRow)
+    alone.engine.lease_lost()
+    alone.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    claim.then(Claimed(True, owner("me", 5)))
+    alone.settle()
+    assert role(alone) is Role.DORMANT
+    alone.reload({SESSION: owner("me", 5)})
+    again = alone.next(effects.ClaimRow)
+    assert again.new.epoch > 5
+    again.then(Claimed(True, again.new))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, again.new.epoch)
