@@ -1,0 +1,1 @@
+"""A small model of the handover protocol, explored exhaustively. See README.md."""

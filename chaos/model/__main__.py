@@ -1,0 +1,41 @@
+"""`python -m chaos.model [--config NAME] [--off RULE]`: explore a world; status 1 if an invariant does not hold."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from chaos.model.configurations import CONFIGURATIONS, DEFAULT, RULES
+from chaos.model.explore import Result, explore
+from chaos.model.state import Setup
+
+
+def main() -> int:
+    given = _arguments()
+    rule = RULES.get(given.off)
+    name = given.config or (rule.world.name if rule else DEFAULT)
+    world = CONFIGURATIONS[name] if given.config or rule is None else rule.world
+    print(f"{world}\nwithout: {rule.says if rule else 'nothing'}")
+    result = explore(Setup(world, frozenset((given.off,)) if rule else frozenset()))
+    _show(result)
+    return 1 if result.violation else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m chaos.model", description=__doc__)
+    parser.add_argument("--config", choices=CONFIGURATIONS, help=f"default: {DEFAULT}, or the rule's own")
+    parser.add_argument("--off", choices=RULES, help="a rule that is not kept")
+    return parser.parse_args()
+
+
+def _show(result: Result) -> None:
+    for number, label in enumerate(result.trace, 1):
+        print(f"{number:4}  {label}")
+    print(
+        f"{result.states:,} states, {result.steps:,} steps, depth {result.depth}, {result.ends} ends,"
+        f" {result.seconds:.1f} s: {'NOT ' + result.violation if result.violation else 'everything held'}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

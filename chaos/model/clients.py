@@ -1,0 +1,208 @@
+"""The client: where it is, what it was given, what it is owed.
+
+After `waypost/client/machine.py` and `proxy/door.py`."""
+
+from __future__ import annotations
+
+from chaos.model.copies import bits as bits_of
+from chaos.model.copies import detached, hold, is_far, level, save, serves, site, write
+from chaos.model.copies import frontier as frontier_of
+from chaos.model.copies import seen as seen_by
+from chaos.model.site import covered_above
+from chaos.model.state import Interest, Setup, State, change, wrong
+from chaos.model.transfers import begin, cancel, seek
+
+LOSS = "P1 no loss"
+REPEAT = "P2 no repeat"
+ORDER = "P3 order"
+
+
+def owed(setup: Setup, state: State) -> frozenset[int]:
+    """Return what was published and is owed: of the second kind, what lies above the promise."""
+    above = state.promised
+    return frozenset(
+        number
+        for number in range(1, state.published + 1)
+        if setup.world.kinds[number - 1] == 0 or (above is not None and number > above)
+    )
+
+
+def _passed_over(setup: Setup, state: State) -> bool:
+    """Tell whether the client's frontier lies above something owed that it was not given."""
+    return any(each <= state.client.frontier for each in owed(setup, state) - state.given)
+
+
+# ---------------------------------------------------------------- going and coming
+
+
+def move(state: State) -> State | None:
+    """Go to the other proxy."""
+    if not state.moves:
+        return None
+    client = detached(state.client)._replace(at=1 - state.client.at)
+    return state._replace(client=client, moves=state.moves - 1)
+
+
+def offer(setup: Setup, state: State) -> State | None:
+    """An operator wants the session elsewhere; the client stays where it is."""
+    owner = state.row.owner
+    other = state.proxies[1 - owner]
+    if not state.moves or other.status != "up" or other.copy or other.into or other.claim or not serves(state, owner):
+        return None
+    return begin(setup, state._replace(moves=state.moves - 1), 1 - owner, attach=False)
+
+
+def turn(state: State) -> State | None:
+    """Go to the other proxy, because this one does not serve."""
+    client = state.client
+    if client.attached or state.proxies[client.at].status == "up" or state.proxies[1 - client.at].status != "up":
+        return None
+    return state._replace(client=client._replace(at=1 - client.at))
+
+
+def attach(setup: Setup, state: State) -> State | None:
+    """Come in, if the session is served here; else make the proxy come to it."""
+    client = state.client
+    proxy = state.proxies[client.at]
+    if client.attached or proxy.status != "up":
+        return None
+    if not serves(state, client.at):
+        return seek(setup, state, client.at)
+    state = cancel(setup, state, client.at)
+    proxy = state.proxies[client.at]
+    assert proxy.copy is not None
+    copy = proxy.copy._replace(known=max(client.frontier, proxy.copy.acked))
+    state = change(state, client.at, proxy._replace(copy=copy))
+    return state._replace(client=client._replace(attached=True))
+
+
+# ---------------------------------------------------------------- receiving
+
+
+def deliver(setup: Setup, state: State) -> State | None:
+    """Send the next entry to the client; what it reported to have is passed over."""
+    client = state.client
+    if not client.attached or client.inbox or client.owes or not serves(state, client.at):
+        return None
+    proxy = state.proxies[client.at]
+    copy = proxy.copy
+    if copy is None or not copy.stored:
+        return None
+    number = copy.stored[0]
+    if number <= copy.known:
+        return change(state, client.at, proxy._replace(copy=copy._replace(stored=copy.stored[1:])))
+    if number <= client.frontier and "DROP" not in setup.off:
+        return state._replace(client=client._replace(owes=True))
+    if "GIVEN" in setup.off:
+        client = client._replace(frontier=max(number, client.frontier))
+    return state._replace(client=client._replace(inbox=number))
+
+
+def give(setup: Setup, state: State) -> State | None:
+    """The application takes what is in the inbox."""
+    client = state.client
+    number = client.inbox
+    if not number:
+        return None
+    if number in state.given:
+        state = wrong(state, REPEAT)
+    elif any(each > number for each in state.given):
+        state = wrong(state, ORDER)
+    client = client._replace(inbox=0, owes=True, frontier=max(number, client.frontier))
+    state = state._replace(client=client, given=state.given | {number})
+    return wrong(state, LOSS) if _passed_over(setup, state) else state
+
+
+def acknowledge(state: State) -> State | None:
+    client = state.client
+    if not client.attached or not client.owes:
+        return None
+    proxy = state.proxies[client.at]
+    copy = proxy.copy
+    if copy is None or copy.role not in ("SERVING", "FROZEN") or not copy.stored:
+        return None
+    copy = copy._replace(acked=max(copy.acked, copy.stored[0]), stored=copy.stored[1:])
+    return change(state, client.at, proxy._replace(copy=copy))._replace(client=client._replace(owes=False))
+
+
+# ---------------------------------------------------------------- the second kind
+
+
+def want(setup: Setup, state: State) -> State | None:
+    """The application wants the second kind."""
+    if not setup.world.subscribes or state.client.second:
+        return None
+    return state._replace(client=state.client._replace(second=1))
+
+
+def subscribe(setup: Setup, state: State) -> State | None:
+    """The proxy takes it up: above all that the session has seen, the live stream and the receiver included."""
+    client = state.client
+    if not client.attached or client.second != 1 or not serves(state, client.at):
+        return None
+    proxy = state.proxies[client.at]
+    copy = proxy.copy
+    if copy is None or copy.second is not None:
+        return None
+    front = frontier_of(setup, state, client.at)
+    start = max(front, seen_by(copy, front), copy.known)
+    copy = copy._replace(second=Interest(start, start))
+    state = hold(setup, change(state, client.at, proxy._replace(copy=copy)), client.at, bits_of(copy))
+    return level(setup, write(setup, state, client.at), client.at)
+
+
+def confirm(setup: Setup, state: State) -> State | None:
+    """Answer once the change is in store and changelog (rule 6)."""
+    client = state.client
+    if not client.attached or client.second != 1 or not serves(state, client.at):
+        return None
+    copy = state.proxies[client.at].copy
+    if copy is None or copy.second is None:
+        return None
+    if "ANSWER" not in setup.off:
+        if state.checkpoint.epoch != copy.epoch or state.checkpoint.second is None:
+            # Asked again of another owner, which writes again before it answers.
+            return None if _writing(state, copy.epoch) else write(setup, state, client.at)
+        state = save(state, client.at) or state
+    return state._replace(client=client._replace(second=2))
+
+
+def _writing(state: State, epoch: int) -> bool:
+    return any(each.epoch == epoch and each.second is not None for each in state.writes)
+
+
+def promise(setup: Setup, state: State) -> State | None:
+    """Settle from where on the second kind is effective, and write it down first."""
+    client = state.client
+    if not client.attached or not serves(state, client.at):
+        return None
+    proxy = state.proxies[client.at]
+    copy = proxy.copy
+    if copy is None or copy.second is None or copy.second.promised is not None:
+        return None
+    above = covered_above(site(state, client.at), 2) if is_far(setup, client.at) else 0
+    if above is None or (copy.gate is not None and copy.gate.seen is None):
+        return None
+    start = max(above, copy.second.floor, copy.known)
+    copy = copy._replace(second=copy.second._replace(promised=start))
+    return write(setup, change(state, client.at, proxy._replace(copy=copy)), client.at)
+
+
+def tell(setup: Setup, state: State) -> State | None:
+    """Tell the client what was promised, once a failover and a restart would know of it."""
+    client = state.client
+    if not client.attached or not serves(state, client.at):
+        return None
+    copy = state.proxies[client.at].copy
+    if copy is None or copy.second is None or copy.second.promised is None:
+        return None
+    told = copy.second.promised
+    if state.promised is not None and state.promised <= told:
+        return None
+    known = state.checkpoint.second
+    if known is None or known.promised is None:
+        return None
+    if "PROMISE" not in setup.off:
+        state = save(state, client.at) or state
+    state = state._replace(promised=told)
+    return wrong(state, LOSS) if _passed_over(setup, state) else state

@@ -1,0 +1,60 @@
+"""The worlds that are explored, and the rules that can be taken out of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chaos.model.clients import LOSS, REPEAT
+from chaos.model.explore import KEPT, OWNER, PLACE
+from chaos.model.owners import ASCENDS, STORED
+from chaos.model.protocol import FORGOTTEN
+from chaos.model.state import B, Configuration
+
+CRASH, MESSAGE = frozenset(("crash",)), frozenset(("message", "patience"))
+
+SITE = Configuration("site", kinds=(0,), faults=1, moves=1)
+QUICK = Configuration("quick", kinds=(0,), faults=1, moves=1, sorts=MESSAGE)
+OWNERS = Configuration("owners", kinds=(0,), faults=1, moves=0)
+TWICE = Configuration("twice", kinds=(0,), faults=2, moves=0)
+THERE = Configuration("there", faults=0, moves=1)
+THERE_AND_BACK = Configuration("there-and-back", faults=0, moves=2)
+FAR = Configuration("far", faults=0, moves=1, far=True)
+FAR_CRASH = Configuration("far-crash", kinds=(0,), faults=1, moves=0, far=True, home=B, sorts=CRASH)
+SECOND = Configuration("second", kinds=(1,), faults=0, moves=1, subscribes=True)
+SECOND_CRASH = Configuration("second-crash", kinds=(1,), faults=1, moves=0, subscribes=True, sorts=CRASH)
+
+DEFAULT = SITE.name
+CONFIGURATIONS = {
+    each.name: each
+    for each in (SITE, QUICK, OWNERS, TWICE, THERE, THERE_AND_BACK, FAR, FAR_CRASH, SECOND, SECOND_CRASH)
+}
+
+
+class Rule(NamedTuple):
+    """A rule that can be taken out: what is lost with it, and the smallest world in which that shows."""
+
+    says: str
+    breaks: str
+    world: Configuration
+
+
+RULES = {
+    "RESTART": Rule("a restart takes a new epoch before it serves (rule 1)", OWNER, SITE),
+    "THAW": Rule("a source that tires takes a new epoch before it thaws (rule 1)", OWNER, SITE),
+    "LEASE": Rule("an answer to a claim counts only under the lease under which it was asked (rule 1)", OWNER, TWICE),
+    "FENCE": Rule("a proxy stops serving before its lease can end", OWNER, SITE),
+    "COMMIT": Rule("the commit compares before it sets", ASCENDS, SITE),
+    "STORE": Rule("the target stores before it commits", STORED, SITE),
+    "ORPHAN": Rule("a staged copy waits for the registry, also when its transfer is gone (rule 5)", STORED, SITE),
+    "RELEASE": Rule("the source releases on the registry's word, not on the target's", PLACE, SITE),
+    "DELETE": Rule("the source keeps the session until it is released", PLACE, SITE),
+    "REPLAY": Rule("a gate that opens gives what waited behind it", LOSS, SITE),
+    "GATE": Rule("a shadow keeps what it matches, behind gates", LOSS, THERE),
+    "GIVEN": Rule("the client's frontier moves when its application was given something", LOSS, SITE),
+    "DROP": Rule("the client drops what lies at or below its frontier", REPEAT, THERE_AND_BACK),
+    "MERGE": Rule("the merge is made for the subscriptions at the cut (rule 8)", LOSS, SECOND),
+    "ANSWER": Rule("a subscription is in store and changelog before it is confirmed (rule 6)", LOSS, SECOND_CRASH),
+    "PROMISE": Rule("a promise is told when the store has the subscription, too (rule 6)", KEPT, SECOND_CRASH),
+    "BROKEN": Rule("a hole that the site made closes the gates (rule 9)", LOSS, FAR_CRASH),
+    "RANK": Rule("the checkpoint of the highest rank wins, not the last one (rule 19)", FORGOTTEN, OWNERS),
+}

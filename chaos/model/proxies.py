@@ -1,0 +1,182 @@
+"""What one proxy can do next: by itself, with the registry, with its transfers; and what can happen to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.model import failing, owners, transfers
+from chaos.model.copies import acknowledged, alive, fetch, frontier, read, release, runs, save, serves, write
+from chaos.model.state import NAMES, Claim, Row, Setup, State, Step, change
+
+SERVED = ("SERVING", "FROZEN", "DORMANT")
+"""Roles of a copy that is or was served: it goes when the row names another."""
+
+
+def steps(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    yield from _itself(setup, state, which)
+    if runs(state, which):
+        yield from _watching(setup, state, which)
+        yield from _sending(setup, state, which)
+        yield from _receiving(setup, state, which)
+    if state.faults:
+        for sort, label, after in (
+            ("crash", "crashes", failing.crash(state, which)),
+            ("lease", "cannot keep its lease", failing.fence(setup, state, which)),
+        ):
+            if after is not None:
+                yield Step(f"{NAMES[which]}: {label}", after, sort)
+
+
+def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    proxy, me = state.proxies[which], NAMES[which]
+    copy = proxy.copy
+    if not runs(state, which):
+        after = failing.restart(setup, state, which)
+        assert after is not None
+        yield Step(f"{me}: starts again", after)
+    else:
+        after = read(setup, state, which)
+        if after is not None:
+            yield Step(f"{me}: reads on", after)
+        after = fetch(setup, state, which)
+        if after is not None:
+            yield Step(f"{me}: catches up", after)
+        if state.faults:
+            yield from _keeping(setup, state, which)
+        if proxy.claim is not None:
+            yield from _registry(setup, state, which)
+    for label, changed in (
+        ("its lease ends", failing.expire(state, which)),
+        ("has a lease again", failing.grant(setup, state, which)),
+        ("what it held ends with its lease", failing.forgotten(setup, state, which)),
+    ):
+        if changed is not None:
+            yield Step(f"{me}: {label}", changed)
+    if proxy.status != "up":
+        return
+    if copy is None:
+        if state.row.owner == which and proxy.into is None and proxy.claim is None:
+            yield Step(f"{me}: finds that it owns the session", owners.rebuild(state, which))
+    elif copy.role == "DORMANT" and proxy.claim is None:
+        yield Step(f"{me}: wakes its copy", owners.wake(setup, state, which))
+    elif copy.role == "ORPHAN" and proxy.claim is None:
+        yield Step(f"{me}: settles its staged copy", owners.settle_orphan(setup, state, which))
+    if setup.world.far and copy is not None:
+        yield Step(f"{me}: says again what it holds", owners.hold_again(setup, state, which))
+
+
+def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    """What is saved and checkpointed only matters if something will fail."""
+    me, copy = NAMES[which], state.proxies[which].copy
+    after = save(state, which)
+    if after is not None:
+        yield Step(f"{me}: saves", after)
+    if copy is None or not serves(state, which) or any(each.epoch == copy.epoch for each in state.writes):
+        return
+    kept, known = state.checkpoint, acknowledged(copy, frontier(setup, state, which))
+    if (kept.epoch, kept.acknowledged, kept.second) != (copy.epoch, known, copy.second):
+        yield Step(f"{me}: sends a checkpoint", write(setup, state, which))
+
+
+def _registry(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    me, claim = NAMES[which], state.proxies[which].claim
+    assert claim is not None
+    what = "a question" if claim.read else f"the claim ({claim.way})"
+    if claim.answer is None:
+        yield Step(f"registry: takes {what} of {me}", owners.answer(setup, state, which))
+        if state.faults and not claim.read:
+            rest = owners.orphaned(state, which)
+            yield Step(f"{me}: {what} has no answer", _unknown(setup, rest, which, claim.way), "claim")
+        return
+    rest = change(state, which, state.proxies[which]._replace(claim=None))
+    yield Step(f"{me}: has the answer to {what}", _answered(setup, rest, which, claim))
+
+
+def _unknown(setup: Setup, state: State, which: int, way: str) -> State:
+    """Who wakes or rebuilds tries again later; a transfer asks."""
+    if way == "thaw":
+        return transfers.feed_source(setup, state, which, "ClaimUnknown")
+    return transfers.feed_target(setup, state, which, "ClaimUnknown") if way == "handover" else state
+
+
+def _answered(setup: Setup, state: State, which: int, claim: Claim) -> State:
+    """Take the registry's answer, or what it says of the row."""
+    assert claim.answer is not None
+    if claim.way == "restart":
+        return owners.woken(setup, state, which, claim)
+    if claim.way == "failover":
+        return owners.rebuilt(setup, state, which, claim)
+    owner = which if claim.way == "thaw" else 1 - which
+    given = _owner_input(claim.answer, owner, claim.epoch, which)
+    feed = transfers.feed_source if claim.way == "thaw" else transfers.feed_target
+    return feed(setup, state, which, given)
+
+
+def _owner_input(row: Row, owner: int, epoch: int, which: int) -> str:
+    """Return what the row means for a transfer from (owner, epoch) to this proxy."""
+    if (row.owner, row.epoch) == (which, epoch + 1):
+        return "OwnedByUs"
+    return "OwnerUnchanged" if (row.owner, row.epoch) == (owner, epoch) else "OwnedByOther"
+
+
+# ---------------------------------------------------------------- the watch
+
+
+def _watching(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    """The registry's watch tells of the row and of the end of the other's lease."""
+    me, proxy, row = NAMES[which], state.proxies[which], state.row
+    copy, out, into = proxy.copy, proxy.out, proxy.into
+    after = state
+    if out is not None:
+        given = _owner_input(row, which, out.epoch, which)
+        if given == "OwnedByOther" or (given == "OwnedByUs" and out.state == "RECLAIMING"):
+            after = transfers.feed_source(setup, after, which, given)
+    elif copy is not None and copy.role in SERVED and row.epoch > copy.epoch and row.owner != which:
+        after = release(setup, after, which)
+    if into is not None:
+        given = _owner_input(row, 1 - which, into.epoch, which)
+        after = transfers.feed_target(setup, after, which, given)
+    if after != state:
+        yield Step(f"{me}: learns who owns the session", after)
+    if not alive(state, 1 - which) and (out or into):
+        after = transfers.feed_source(setup, state, which, "PeerGone")
+        after = transfers.feed_target(setup, after, which, "PeerGone")
+        yield Step(f"{me}: learns that the other's lease has ended", after)
+
+
+# ---------------------------------------------------------------- transfers
+
+
+def _quiet(state: State, transfer: int) -> bool:
+    """Tell whether nothing of the transfer is under way: a repeat sooner than that is a message that comes twice."""
+    return all(message.transfer != transfer for message in state.messages)
+
+
+def _sending(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    me, proxy = NAMES[which], state.proxies[which]
+    out = proxy.out
+    if out is None:
+        return
+    if out.state == "WAITING":
+        given = "Passed" if transfers.passed(setup, state, which) else "Deadline"
+        yield Step(f"{me}: freezes", transfers.feed_source(setup, state, which, given))
+    elif out.state in ("COPYING", "FROZEN") and state.faults:
+        yield Step(f"{me}: tires of waiting", transfers.feed_source(setup, state, which, "Deadline"), "patience")
+    if proxy.claim is None and _quiet(state, out.transfer):
+        yield Step(f"{me}: tries again as the source", transfers.feed_source(setup, state, which, "Retry"))
+
+
+def _receiving(setup: Setup, state: State, which: int) -> Iterator[Step]:
+    me, proxy = NAMES[which], state.proxies[which]
+    into = proxy.into
+    if into is None:
+        return
+    if into.state == "SHADOWING":
+        yield Step(f"{me}: is ready", transfers.feed_target(setup, state, which, "Complete"))
+    if into.state == "STAGING":
+        kept = state if "STORE" in setup.off else (save(state, which) or state)
+        yield Step(f"{me}: has the merged session stored", transfers.feed_target(setup, kept, which, "Staged"))
+    if into.state in ("PREPARING", "SHADOWING", "READY") and state.faults:
+        yield Step(f"{me}: tires of waiting", transfers.feed_target(setup, state, which, "Deadline"), "patience")
+    if proxy.claim is None and _quiet(state, into.transfer):
+        yield Step(f"{me}: tries again as the target", transfers.feed_target(setup, state, which, "Retry"))

@@ -1,0 +1,61 @@
+"""The far site's log and what it means, as `federation/site_state.py` folds it, for one origin and one proxy there.
+
+Records: ("held", life, kinds as bits, -), ("dropped", life, -, -), ("forwarded", n, -, -), ("progress", n, -, -),
+("effective", kind, installation, above). The link is an ideal pipe: the far site's ask is installed and announced in
+one step, wherever the link stands.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from chaos.model.state import Record
+
+Wants = tuple[tuple[int, int], ...]
+
+
+class Site(NamedTuple):
+    """The log, folded. `held`: (life, kinds as bits), if anything is; `effective`: from above where, by kind."""
+
+    frontier: int = 0
+    held: tuple[int, int] | None = None
+    wants: Wants = ()
+    effective: tuple[tuple[int, int], ...] = ()
+
+
+@cache
+def fold(log: tuple[Record, ...]) -> Site:
+    """Return what the log means up to its end."""
+    if not log:
+        return Site()
+    before, (kind, first, second, third) = fold(log[:-1]), log[-1]
+    match kind:
+        case "forwarded" | "progress":
+            return before._replace(frontier=max(before.frontier, first))
+        case "held":
+            return _rewant(before._replace(held=(first, second) if second else None), len(log))
+        case "dropped" if before.held and before.held[0] == first:
+            return _rewant(before._replace(held=None), len(log))
+        case "effective" if (first, second) in before.wants and first not in dict(before.effective):
+            known = (*before.effective, (first, max(third, before.frontier)))
+            return before._replace(effective=tuple(sorted(known)))
+    return before
+
+
+def _rewant(site: Site, offset: int) -> Site:
+    """An installation's number is the offset that turned it on: an off-and-on cannot pass for the earlier one."""
+    bits = site.held[1] if site.held else 0
+    kinds = [kind for kind in (0, 1) if bits & 1 << kind]
+    before = dict(site.wants)
+    wants = tuple((kind, before.get(kind, offset)) for kind in kinds)
+    return site._replace(wants=wants, effective=tuple(each for each in site.effective if each[0] in kinds))
+
+
+def covered_above(site: Site, bits: int) -> int | None:
+    """Return above which the log has every match of these kinds; None: not known, or not held."""
+    if site.held is None or bits & ~site.held[1]:
+        return None
+    known = dict(site.effective)
+    starts = [known.get(kind) for kind in (0, 1) if bits & 1 << kind]
+    return None if None in starts else max(each for each in starts if each is not None)

@@ -1,0 +1,219 @@
+"""What a state of the model is made of: immutable values, so that a state can be looked up.
+
+There is one origin, the site of proxy `a`; its notifications are numbered 1, 2, 3, ..., so a frontier is one number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+A, B = 0, 1
+NAMES = ("a", "b")
+
+
+SORTS = frozenset(("crash", "lease", "message", "claim", "patience"))
+
+
+class Configuration(NamedTuple):
+    """How large a world is. `kinds[n - 1]` is what notification n is about: 0, wanted from the beginning, or 1, wanted
+    once the client has asked for it. `far`: proxy b is at another site."""
+
+    name: str
+    kinds: tuple[int, ...] = (0, 0)
+    faults: int = 1
+    """Of any sort, in one run."""
+    moves: int = 1
+    """Handovers that are begun: by a client that goes to the other proxy, or by an operator."""
+    far: bool = False
+    home: int = A
+    subscribes: bool = False
+    """The client asks for the second kind midway."""
+    sorts: frozenset[str] = SORTS
+    """Of faults that there may be."""
+
+
+class Setup(NamedTuple):
+    """A configuration, and the rules that do not hold in it."""
+
+    world: Configuration
+    off: frozenset[str] = frozenset()
+
+
+class Gate(NamedTuple):
+    """As `handover/gate.py` has it: what was seen, from above where matches are kept, and those."""
+
+    seen: int | None
+    above: int
+    kept: tuple[int, ...] = ()
+
+
+class Interest(NamedTuple):
+    """The subscription to the second kind."""
+
+    start: int
+    floor: int
+    promised: int | None = None
+
+
+class Copy(NamedTuple):
+    """One proxy's copy of the session. `role`: the name of a `proxy.session.Role`."""
+
+    role: str
+    epoch: int
+    gate: Gate | None
+    stored: tuple[int, ...]
+    acked: int
+    """What the receiver has by its own word."""
+    known: int = 0
+    """What the receiver reported when it attached."""
+    second: Interest | None = None
+    serial: int = 0
+    """Of the last checkpoint at this epoch."""
+
+
+class Disk(NamedTuple):
+    """What was saved last, and where in the log that was."""
+
+    read: int
+    copy: Copy | None
+
+
+class Out(NamedTuple):
+    """A transfer from here. `state`: the name of a `SourceState`."""
+
+    state: str
+    transfer: int
+    epoch: int
+    attach: bool
+    above: int | None = None
+
+
+class In(NamedTuple):
+    """A transfer to here. `state`: the name of a `TargetState`."""
+
+    state: str
+    transfer: int
+    epoch: int
+    attach: bool
+
+
+class Checkpoint(NamedTuple):
+    """Compares by (epoch, serial)."""
+
+    epoch: int
+    serial: int
+    acknowledged: int
+    cursor: int
+    second: Interest | None
+
+
+class Row(NamedTuple):
+    """The registry's. `rebuilt`: by a failover; nobody but the invariants looks at it."""
+
+    owner: int
+    epoch: int
+    rebuilt: bool = False
+
+
+class Claim(NamedTuple):
+    """A compare-and-set, or a read, under way. `way`: handover, thaw, restart, failover."""
+
+    owner: int
+    epoch: int
+    by: int
+    way: str
+    transfer: int = 0
+    checkpoint: Checkpoint | None = None
+    read: bool = False
+    answer: Row | None = None
+    won: bool = False
+
+
+class Proxy(NamedTuple):
+    """`status`: up; fenced (it serves nothing, its lease still counts); out (its lease has ended); down and dead, the
+    same without a process; rogue (its lease has ended, and it did not stop)."""
+
+    status: str
+    life: int
+    read: int
+    copy: Copy | None
+    disk: Disk
+    out: Out | None = None
+    into: In | None = None
+    claim: Claim | None = None
+    over: frozenset[int] = frozenset()
+    """Transfers that are over, as long as a message of theirs is under way."""
+
+
+class Client(NamedTuple):
+    """The receiver's library and its application."""
+
+    at: int
+    attached: bool = False
+    frontier: int = 0
+    inbox: int = 0
+    """What came and was not given yet; 0: nothing."""
+    owes: bool = False
+    """It was given what is not acknowledged yet."""
+    second: int = 0
+    """The second kind: 0 not asked for, 1 asked for, 2 confirmed."""
+
+
+class Message(NamedTuple):
+    """Of a transfer. `said`: what the kind carries."""
+
+    to: int
+    kind: str
+    transfer: int
+    epoch: int
+    attach: bool = True
+    cut: int | None = None
+    stored: tuple[int, ...] = ()
+    acked: int = 0
+    second: Interest | None = None
+
+
+Record = tuple[str, int, int, int]
+"""Of the far site's log; see `site.py`."""
+
+
+class State(NamedTuple):
+    """The world. `given`, `promised` and `wrong` belong to the invariants: nobody in the world looks at them."""
+
+    published: int
+    far: tuple[Record, ...]
+    filter: tuple[tuple[int, int], ...]
+    """What the link lets through to the far site: kinds, each with its installation."""
+    row: Row
+    proxies: tuple[Proxy, Proxy]
+    client: Client
+    messages: frozenset[Message]
+    late: frozenset[Claim]
+    """Of somebody who does not wait for the answer any more; they may still be applied."""
+    writes: frozenset[Checkpoint]
+    checkpoint: Checkpoint
+    """What a reader of the changelog finds."""
+    faults: int
+    moves: int
+    given: frozenset[int] = frozenset()
+    promised: int | None = None
+    wrong: str = ""
+
+
+class Step(NamedTuple):
+    """What happened, and the state after it; `fault`: of which sort, if something had to break."""
+
+    label: str
+    state: State
+    fault: str = ""
+
+
+def change(state: State, which: int, proxy: Proxy) -> State:
+    """Return the state with another value of one proxy."""
+    a, b = state.proxies
+    return state._replace(proxies=(proxy, b) if which == A else (a, proxy))
+
+
+def wrong(state: State, name: str) -> State:
+    """Note that a step broke an invariant; the first one counts."""
+    return state if state.wrong else state._replace(wrong=name)

@@ -1,0 +1,55 @@
+"""The small model is explored to its end; and every rule that is taken out of it is missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from chaos.model.configurations import CONFIGURATIONS, DEFAULT, OWNERS, QUICK, RULES
+from chaos.model.explore import explore
+from chaos.model.state import Setup
+from chaos.model.tables import SOURCE, TARGET
+from chaos.model.transfers import SOURCE_EFFECTS, TARGET_EFFECTS
+
+COVERED = (
+    "registry: takes the claim (handover) of b",
+    "registry: takes the claim (thaw) of a",
+    "registry: takes the claim (restart) of a",
+    "registry: takes the claim (failover) of b",
+    "a: tries again as the source",
+    "b: tries again as the target",
+    "b: tires of waiting",
+    "Frozen 1 is lost",
+    "b: takes Frozen 1, which will come again",
+    "b: catches up",
+)
+
+
+def test_everything_holds_in_every_state_of_two_small_worlds() -> None:
+    seen, states = Counter[str](), 0
+    for world in (QUICK, OWNERS):
+        result = explore(Setup(world))
+        assert not result.violation, "\n".join([result.violation, *result.trace])
+        seen += result.seen
+        states += result.states
+    assert states > 40_000
+    assert [label for label in COVERED if not seen[label]] == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_is_not_kept_is_missed(name: str) -> None:
+    rule = RULES[name]
+    result = explore(Setup(rule.world, frozenset((name,))))
+    assert result.violation == rule.breaks
+    assert result.trace
+
+
+def test_a_trace_is_a_shortest_one() -> None:
+    result = explore(Setup(CONFIGURATIONS[DEFAULT], frozenset(("FENCE",))))
+    assert len(result.trace) == 4
+
+
+def test_every_effect_of_the_tables_has_its_part_in_the_model() -> None:
+    assert {effect for effects, _ in SOURCE.values() for effect in effects} == SOURCE_EFFECTS.keys()
+    assert {effect for effects, _ in TARGET.values() for effect in effects} == TARGET_EFFECTS.keys()
