@@ -101,7 +101,7 @@ def test_the_first_message_says_again_what_is_in_force_and_comes_also_when_nothi
     assert (first.site, first.epoch, first.opening, first.number) == (A, 7, 9, 1)
     assert [record.above for record in first.records if isinstance(record, Effective)] == [-1]
     bare = Sending()
-    bare.link.opening = LinkOpen(B, 7, {}, 9, {})
+    bare.link.opening = LinkOpen(SiteId("asked for nothing"), 7, {}, 9, {})
     bare.begin(1)
     assert [message.records for message in bare.messages()] == [[]]
 

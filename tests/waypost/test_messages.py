@@ -22,12 +22,14 @@ def frame(*values: object) -> bytes:
         (frame("publish", "p", "i", 0, [b"x", 7]), "bodies[1]"),
         (frame("publish", "p", "i", -1, [b"x"]), "first"),
         (frame("nobody-knows"), "$[0]"),
+        (frame("several\nlines"), "$[0]"),
     ],
 )
 def test_the_field_that_is_wrong_is_named(data: bytes, field: str) -> None:
     with pytest.raises(BadMessage) as refusal:
         decode_client_message(data)
     assert refusal.value.field == field
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_frame_past_the_limit_is_refused_with_the_limit() -> None:
