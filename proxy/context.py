@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from federation.ports import DrainRow, ProxyRow
 from federation.site_state import SiteState
 from handover.machine import Timing
-from proxy.effects import Append, Attest, Effect
+from proxy.effects import Append, Attest, Effect, nobody_waits
 from proxy.matching import Matcher
 from proxy.refusals import Refusals
 from proxy.session import Role, Session
@@ -113,7 +113,7 @@ class Context:
         return effects
 
     def append(self, record: Record, then: Callable[[list[int] | WaypostError], None] | None = None) -> None:
-        self.emit(Append([record], then or _forget))
+        self.emit(Append([record], then or nobody_waits))
 
     def hold(self, session: SessionId, expressions: tuple[str, ...]) -> None:
         """Tell the site what this proxy needs for the session, if that was not the last thing we said."""
@@ -178,7 +178,3 @@ class Context:
 def writer_of(proxy: ProxyId, life: Incarnation) -> str:
     """Return the name under which that life of a proxy writes facts and closing markers."""
     return f"proxy/{proxy}/{life}"
-
-
-def _forget(_: object) -> None:
-    """Nobody waits for this answer."""

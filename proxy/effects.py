@@ -24,6 +24,10 @@ from waypost.records import Fact, Forwarded, Record
 Then = Callable[[Any], None]
 
 
+def nobody_waits(_: object) -> None:
+    """Take an answer that changes nothing: what failed is done again anyway."""
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send a message to a client. A connection that is gone swallows it."""

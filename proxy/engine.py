@@ -28,7 +28,7 @@ from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
 from proxy.coverage import Coverage
 from proxy.door import Door
-from proxy.effects import Effect, SendPeer
+from proxy.effects import Effect, SendPeer, nobody_waits
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims
@@ -43,10 +43,6 @@ from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import Closed, Dropped
-
-
-def _forget(_: object) -> None:
-    """Nobody waits for this answer."""
 
 
 class Engine:
@@ -201,7 +197,7 @@ class Engine:
         for receiver in session.receivers.values():
             self.context.attest("drained", session, receiver=receiver.id, frontier=dict(frontier))
 
-    def close_log(self, then: Callable[[int | WaypostError], None] = _forget) -> None:
+    def close_log(self, then: Callable[[int | WaypostError], None] = nobody_waits) -> None:
         """Append a closing marker: what this proxy has read of the site log is complete up to here.
 
         The journal is marked with it. `then` is told the marker's offset, when log and journal have it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.context import Context
-from proxy.effects import PutCheckpoint, Save
+from proxy.effects import PutCheckpoint, Save, nobody_waits
 from proxy.ports import SavedSession, SessionChange, StoreBatch
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
@@ -156,7 +156,7 @@ class Keeper:
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
             session.forget_ended(acknowledged)
             if acknowledged != self._checkpointed.get(session.id):
-                self.checkpoint(session, _forget)
+                self.checkpoint(session, nobody_waits)
 
     # ------------------------------------------------------------ time
 
@@ -175,7 +175,3 @@ class Keeper:
         if self._anything() and not self._saving:
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at
-
-
-def _forget(_: object) -> None:
-    """A periodic checkpoint that fails is followed by the next one."""

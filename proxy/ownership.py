@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from federation.ports import Claimed
 from proxy.context import Context
 from proxy.coverage import Coverage
-from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send
+from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send, nobody_waits
 from proxy.keeper import Keeper
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
@@ -210,7 +210,7 @@ class Claims:
         if session.held_expressions():
             context.hold(session.id, session.held_expressions())
         context.attest("owned", session, reason=reason, frontier=context.frontier(session))
-        self._keeper.checkpoint(session, _forget)
+        self._keeper.checkpoint(session, nobody_waits)
         self._coverage.watch(session)
         self._coverage.advance(session)
         self._served(session)
@@ -347,7 +347,3 @@ def taken(session: SessionId, receiver: str) -> Problem:
     """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
     text = f"receiver {receiver} of session {session} attached somewhere else"
     return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))
-
-
-def _forget(_: object) -> None:
-    """The next checkpoint follows anyway; nothing is promised on this one."""

@@ -37,6 +37,8 @@ class _Frame:
 @dataclass(slots=True)
 class _Producer:
     waiting: deque[_Frame] = field(default_factory=deque)
+    queued: int = 0
+    """Notifications in `waiting`."""
     under_way: bool = False
     failed: int | None = None
     """The first sequence of what failed; nothing behind it is taken before it comes again."""
@@ -67,10 +69,11 @@ class Publishing:
         producer = self._producers.setdefault(life, _Producer())
         if producer.failed is not None and message.first > producer.failed:
             raise LogUnavailable(f"publish {producer.failed} failed; send again from there")
-        if sum(len(frame.records) for frame in producer.waiting) + len(records) > 2 * PUBLISH_WINDOW:
-            raise LimitExceeded(f"over {PUBLISH_WINDOW} notifications wait for the log", field="bodies")
+        if producer.queued + len(records) > 2 * PUBLISH_WINDOW:
+            raise LimitExceeded(f"over {2 * PUBLISH_WINDOW} notifications wait for the log", field="bodies")
         producer.failed = None
         producer.waiting.append(_Frame(connection, message, records))
+        producer.queued += len(records)
         producer.connections.add(connection)
         self._lives.setdefault(connection, set()).add(life)
         if not producer.under_way:
@@ -82,6 +85,7 @@ class Publishing:
             producer = self._producers[life]
             producer.connections.discard(connection)
             producer.waiting = deque(frame for frame in producer.waiting if frame.connection != connection)
+            producer.queued = sum(len(frame.records) for frame in producer.waiting)
             self._forget_gone(life, producer)
 
     def _forget_gone(self, life: Life, producer: _Producer) -> None:
@@ -102,7 +106,7 @@ class Publishing:
         return records
 
     def _append(self, life: Life, producer: _Producer) -> None:
-        frames, producer.waiting = list(producer.waiting), deque()
+        frames, producer.waiting, producer.queued = list(producer.waiting), deque(), 0
         producer.under_way = True
 
         def then(answer: list[int] | WaypostError) -> None:
@@ -120,6 +124,7 @@ class Publishing:
 
     def _failed(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
         producer.waiting.clear()
+        producer.queued = 0
         producer.failed = frames[0].message.first
         for frame in frames:
             self._refuse(frame.connection, frame.message, error)

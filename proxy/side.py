@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -59,7 +60,7 @@ class Shown(NamedTuple):
 Running = TypeVar("Running", bound=_Running)
 
 
-class Side(Generic[Running]):
+class Side(ABC, Generic[Running]):
     """The running transfers in one role, one a session at most."""
 
     role: str
@@ -69,13 +70,13 @@ class Side(Generic[Running]):
         self.running: dict[SessionId, Running] = {}
         self.ended: deque[Shown] = deque(maxlen=TRANSFERS_SHOWN)
 
+    @abstractmethod
     def peer(self, one: Running) -> ProxyId:
         """Return who is on the other side."""
-        raise NotImplementedError
 
+    @abstractmethod
     def act(self, one: Running, effect: object) -> None:
         """Perform an effect that only this role has."""
-        raise NotImplementedError
 
     def answered(self, one: Running, current: Ownership | None) -> None:
         """Take what the registry's row says."""

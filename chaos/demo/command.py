@@ -55,7 +55,8 @@ def _emptied(folder: Path) -> Path:
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
             raise BadConfiguration(f"{folder} is not empty, and no demo left it so", field="data")
-        shutil.rmtree(folder, ignore_errors=False) if folder.exists() else None
+        if folder.exists():
+            shutil.rmtree(folder)
         folder.mkdir(parents=True)
         (folder / MARK).touch()
     except OSError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from federation.embedded.database import DatabaseThread, GroupCommit
+from federation.embedded.database import DatabaseThread, GroupCommit, translated
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.errors import LogUnavailable
 from waypost.identity import SessionId
@@ -54,15 +54,8 @@ class EmbeddedChangelog:
         await self._writer.close()
         await self._reader.close()
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise LogUnavailable(
-                f"the changelog {self._path} does not answer: {error}",
-                hint="is the folder there, writable, not full, and on a local disk?",
-            ) from error
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(LogUnavailable, "the changelog", self._path)
 
 
 def _put(connection: sqlite3.Connection, puts: list[list[Row]]) -> list[None]:

@@ -15,10 +15,12 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from waypost.errors import Unreachable
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -217,6 +219,18 @@ def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
         return action()
     finally:
         connection.execute("COMMIT")
+
+
+@contextmanager
+def translated(kind: type[Unreachable], what: str, path: Path) -> Iterator[None]:
+    """Raise what the disk or SQLite says as an error of this kind."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise kind(
+            f"{what} {path} does not answer: {error}",
+            hint="is the folder there, writable, not full, and on a local disk?",
+        ) from error
 
 
 class GroupCommit(Generic[Entry, Result]):

@@ -13,8 +13,8 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from federation.bell import Bell
 from federation.embedded import registry_rows as rows
-from federation.embedded.database import DatabaseThread, snapshot, write
+from federation.embedded.database import DatabaseThread, snapshot, translated, write
 from federation.ports import SECRET_BYTES, Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
@@ -175,15 +175,8 @@ class EmbeddedRegistry:
             self._polling = True
             self._reader.notify(self._bell.ring)
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise RegistryUnavailable(
-                f"the registry {self._path} does not answer: {error}",
-                hint="is the folder there, writable, not full, and on a local disk?",
-            ) from error
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(RegistryUnavailable, "the registry", self._path)
 
 
 def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | None:

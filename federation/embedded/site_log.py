@@ -7,12 +7,12 @@ commit, so that offsets become visible in their order. A reader that has seen of
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from federation.bell import Bell
-from federation.embedded.database import DatabaseThread, GroupCommit, write
+from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
 from federation.ports import Batch
 from waypost.errors import HistoryTruncated, LogUnavailable
 from waypost.limits import LOG_BATCH
@@ -89,15 +89,8 @@ class EmbeddedSiteLog:
         await self._reader.close()
         self._bell.ring()
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise LogUnavailable(
-                f"the site log {self._path} does not answer: {error}",
-                hint="is the folder there, writable, not full, and on a local disk?",
-            ) from error
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(LogUnavailable, "the site log", self._path)
 
 
 def _append(connection: sqlite3.Connection, appends: list[list[bytes]]) -> list[range]:
