@@ -8,6 +8,7 @@ Frozen, Refused, Stay.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -55,16 +56,24 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     delivery: bytes
 
 
-def checksum(entries: list[StoredEntry]) -> int:
-    """Return the CRC-32 of a chunk's entries as they are encoded."""
-    return zlib.crc32(msgspec.msgpack.encode(entries))
+class Age(msgspec.Struct, frozen=True, array_like=True):
+    """All entries numbered below `below` were taken so many milliseconds ago, or more. No deadline ever travels."""
+
+    below: int
+    age_ms: int
+
+
+def checksum(entries: Sequence[StoredEntry], ages: Sequence[Age] = ()) -> int:
+    """Return the CRC-32 of what a chunk brings, as it is encoded."""
+    return zlib.crc32(msgspec.msgpack.encode((entries, ages)))
 
 
 class Chunk(TransferMessage, tag="chunk", frozen=True):
     """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ...
 
     A chunk spans the entries above `after`, where the one before it ended, up to `upto`; those that all receivers have
-    are left out. A chunk that does not join on to the one before it is no part of the same copy.
+    are left out. A chunk that does not join on to the one before it is no part of the same copy. `ages`: of what it
+    spans, where a time to live needs them.
     """
 
     number: int
@@ -72,6 +81,7 @@ class Chunk(TransferMessage, tag="chunk", frozen=True):
     upto: int
     entries: list[StoredEntry]
     checksum: int
+    ages: tuple[Age, ...] = ()
 
 
 class ChunkStored(TransferMessage, tag="chunk-stored", frozen=True):

@@ -497,6 +497,8 @@ class Node:
                 return await self.parts.store.apply(effect.batch)
             case effects.LoadEntries():
                 return await self.parts.store.entries(effect.session, effect.after, effect.limit)
+            case effects.FindOutdated():
+                return await self.parts.store.outdated(effect.session, effect.windows, effect.limit)
             case effects.PutCheckpoint():
                 return await self.parts.changelog.put([effect.checkpoint])
             case effects.FindCheckpoint():

@@ -32,6 +32,8 @@ class Settings:
     flush_ms: int = 200
     checkpoint_ms: int = 1_000
     sweep_ms: int = 2_000
+    expiry_ms: int = 60_000
+    """So often what nobody holds any more is removed from the store."""
     retry_ms: int = 250
     dwell_ms: int = 30_000
     """A session stays so long at its home at least before it follows its busiest receiver."""

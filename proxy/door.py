@@ -18,6 +18,7 @@ from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
 from proxy.relay import Relays
 from proxy.session import Receiver, Role, Session, Subscription
+from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.errors import (
     BadMessage,
@@ -84,6 +85,7 @@ class Door:
         claims: Claims,
         transfers: Transfers,
         moving: Moving,
+        sweeps: Sweeps,
     ) -> None:
         self._context = context
         self._keeper = keeper
@@ -91,8 +93,9 @@ class Door:
         self._claims = claims
         self._transfers = transfers
         self._moving = moving
+        self._sweeps = sweeps
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
-        self._delivering = Delivering(context, self.relays.proxy_of)
+        self._delivering = Delivering(context, sweeps, self.relays.proxy_of)
         self._publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
@@ -227,7 +230,7 @@ class Door:
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
         connection.session, connection.receiver = session.id, receiver.id
         self._context.attest("attached", session, receiver=receiver.id, frontier=dict(message.frontier))
-        subscriptions = {sub.id: sub.expression.text for sub in session.active()}
+        subscriptions = {sub.id: sub.settings() for sub in session.active()}
         settings = self._context.settings
         self._say(
             connection,
@@ -338,13 +341,19 @@ class Door:
         if known is not None:
             if known.expression != expression:
                 raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
+            if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
+                known.ttl_s, known.max_count = message.ttl_s, message.max_count
+                session.subscriptions_changed()
+                self._changed(session)
             self._settled(connection, session, message)
             return
         session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
         if len(session.subscriptions) + len(session.ended) >= MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
         start = self._start(session)
-        session.subscriptions[identity] = Subscription(identity, expression, start, dict(start))
+        made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
+        made.owner = connection.receiver or ""
+        session.add_subscription(made)
         self._context.attest(
             "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
         )
@@ -376,6 +385,7 @@ class Door:
         self._context.hold(session.id, session.held_expressions())
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
+        self._sweeps.watch(session)
 
     def _settled(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
@@ -403,8 +413,8 @@ class Door:
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
             if other is not None and other is not connection:
-                text = None if subscription is None else subscription.expression.text
-                self._say(other, SubscriptionChanged(identity, text))
+                settings = None if subscription is None else subscription.settings()
+                self._say(other, SubscriptionChanged(identity, settings))
 
     # ------------------------------------------------------------ acknowledging
 

@@ -14,7 +14,8 @@ import msgspec
 
 from federation.messages import CatchUp
 from federation.ports import Claimed
-from proxy.ports import StoreBatch
+from proxy.ports import StoreBatch, Swept
+from proxy.retention import Window
 from proxy.session import Entry
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
@@ -97,6 +98,16 @@ class LoadEntries:
 
 
 @dataclass(frozen=True, slots=True)
+class FindOutdated:
+    """Find entries that nobody holds any more."""
+
+    session: SessionId
+    windows: Sequence[Window]
+    limit: int
+    then: Callable[[Swept | WaypostError], None]
+
+
+@dataclass(frozen=True, slots=True)
 class PutCheckpoint:
     checkpoint: Checkpoint
     then: Callable[[WaypostError | None], None]
@@ -150,6 +161,7 @@ Effect = (
     | ReadRow
     | Save
     | LoadEntries
+    | FindOutdated
     | PutCheckpoint
     | FindCheckpoint
     | FetchHistory

@@ -10,7 +10,7 @@ After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` n
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from federation.ports import (
     Batch,
@@ -32,10 +32,12 @@ from proxy.effects import Effect, SendPeer, nobody_waits
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims
-from proxy.ports import Restored, SavedSession
+from proxy.ports import Policed, Restored, SavedSession
 from proxy.rebalance import Move, plan
 from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
+from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
+from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.clock import Clock
 from waypost.errors import WaypostError
@@ -84,10 +86,14 @@ class Engine:
             unavailable=self._unavailable,
         )
         self.moving = Moving(self.context)
-        self.door = Door(self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving)
+        self.sweeps = Sweeps(self.context)
+        self.door = Door(
+            self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving, self.sweeps
+        )
         self._undrained: dict[SessionId, dict[str, int]] = {}
-        for saved in restored.sessions if restored else ():
-            self._restore(saved)
+        if restored is not None:
+            for saved in restored.sessions:
+                self._restore(saved, restored.policed.get(saved.id, Policed()))
 
     @property
     def state(self) -> SiteState:
@@ -97,6 +103,7 @@ class Engine:
         return self.door.relays.translated(self.context.take_effects())
 
     def _served(self, session: Session) -> None:
+        self.sweeps.watch(session)
         self.door.served(session)
 
     def _unavailable(self, session: SessionId, reason: str) -> None:
@@ -105,7 +112,7 @@ class Engine:
     def _relay(self, session: SessionId, home: ProxyId) -> None:
         self.door.relay(session, home)
 
-    def _restore(self, saved: SavedSession) -> None:
+    def _restore(self, saved: SavedSession, policed: Policed) -> None:
         role = Role(saved.role)
         if role is Role.SHADOW:
             self.keeper.drop(saved.id)
@@ -113,13 +120,18 @@ class Engine:
         staged = role in (Role.STAGED, Role.ORPHAN)
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
         session.describe(saved.descriptor)
-        session.first_number, session.next_number = saved.first_number, saved.next_number
-        session.saved_number = saved.next_number - 1
+        session.restore_numbers(saved.first_number, saved.next_number)
+        session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, seen in saved.gates.items():
             session.gates[origin] = Gate(seen, self.state.frontier.get(origin, NOTHING))
         self.context.sessions[saved.id] = session
         self.context.matcher.put(session)
         self.coverage.watch(session)
+
+    def _in_our_time(self, marks: Iterable[Mark]) -> list[Mark]:
+        """Turn marks in Unix time into marks of our clock; none lies in the future."""
+        now, unix = self.context.clock.now_ms(), self.context.clock.unix_ms()
+        return [Mark(mark.below, now - max(0, unix - mark.at_ms)) for mark in marks]
 
     # ------------------------------------------------------------ the site log
 
@@ -367,6 +379,7 @@ class Engine:
         self._follow_receivers()
         self.moving.tick()
         self._after()
+        self.sweeps.tick()
         self.keeper.tick()
 
     def next_deadline(self) -> int:
@@ -378,6 +391,7 @@ class Engine:
             self.claims.next_deadline(),
             self.moving.next_deadline(),
             self.door.relays.next_deadline(),
+            self.sweeps.next_deadline(),
             self.context.fence_at_ms,
         )
         return min(each for each in deadlines if each is not None)

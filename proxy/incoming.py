@@ -25,6 +25,7 @@ from proxy.coverage import Coverage
 from proxy.effects import SendPeer
 from proxy.keeper import Keeper
 from proxy.ownership import NOBODY, Asker, Claims
+from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
 from waypost.errors import WaypostError
@@ -193,7 +194,7 @@ class Targets(Side[Incoming]):
         shadow = into.shadow
         if shadow is None:
             return False
-        copied = shadow.last_number >= into.stored
+        copied = (into.upto or 0) >= into.stored
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
         waited = self._context.clock.now_ms() - into.progress_ms
         return (copied and known) or waited >= self._context.settings.timing.coverage_ms
@@ -224,6 +225,8 @@ class Targets(Side[Incoming]):
             (each.number, Stored(each.origin, each.offset, each.delivery), each.matched)  # type: ignore[misc]
             for each in chunk.entries
         )
+        now = self._context.clock.now_ms()
+        shadow.retention.take_marks(Mark(each.below, now - each.age_ms) for each in chunk.ages)
         self._context.dirty.add(shadow.id)
         self._keeper.pending += len(chunk.entries)
         into.entries += len(chunk.entries)
@@ -300,14 +303,14 @@ def _misfit(into: Incoming, chunk: Chunk) -> str:
         return "" if chunk.number > 0 else "chunk out of order"
     if chunk.number != into.chunks + 1 or chunk.after != into.upto:
         return "chunk out of order"
-    return "" if chunk.checksum == checksum(chunk.entries) else "wrong checksum"
+    return "" if chunk.checksum == checksum(chunk.entries, chunk.ages) else "wrong checksum"
 
 
 def _whole(into: Incoming, frozen: Frozen) -> bool:
     """Tell whether the shadow has every entry that is left at the cut."""
     if into.shadow is None or frozen.chunks != into.chunks:
         return False
-    return frozen.oldest >= frozen.next_number or into.shadow.last_number == frozen.next_number - 1
+    return frozen.oldest >= frozen.next_number or into.upto == frozen.next_number - 1
 
 
 def _interests(session: Session) -> set[tuple[str, str]]:

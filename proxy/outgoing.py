@@ -14,6 +14,7 @@ from handover import machine, source
 from handover.messages import (
     ATTACH,
     Aborted,
+    Age,
     Chunk,
     ChunkStored,
     Frozen,
@@ -275,15 +276,18 @@ class Sources(Side[Outgoing]):
             self._send_chunk(out, session, after + limit, entries)
 
     def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
+        """Read the next chunk from the store; what of it is in memory now may not be there yet."""
         out.loading = True
-        sent = out.sent
+        sent, evicted = out.sent, session.evicted_number
+        rest = session.entries_after(evicted, max(0, after + limit - evicted)) or []
 
         def then(answer: list[Entry] | WaypostError) -> None:
             out.loading = False
             if out.machine.over or isinstance(answer, WaypostError):
                 return
             if out.sent == sent:
-                self._send_chunk(out, session, after + limit, answer)
+                stored = [entry for entry in answer if entry[0] <= evicted]
+                self._send_chunk(out, session, after + limit, stored + rest)
             self._copy_on(out)
 
         self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
@@ -296,18 +300,24 @@ class Sources(Side[Outgoing]):
             if number <= upto
         ]
         if out.sent == len(out.bounds):
-            stored = _first_chunk(stored)
-            out.bounds.append(stored[-1].number if stored else session.first_number - 1)
+            first = _first_chunk(stored)
+            out.bounds.append(first[-1].number if len(first) < len(stored) else upto)
+            stored = first
         out.sent += 1
+        after, upto = out.bounds[out.sent - 2] if out.sent > 1 else None, out.bounds[out.sent - 1]
+        now = self._context.clock.now_ms()
+        marks = session.retention.marks(out.start if after is None else after, upto)
+        ages = tuple(Age(mark.below, now - mark.at_ms) for mark in marks)
         chunk = Chunk(
             session.id,
             out.machine.transfer,
             out.machine.owned.epoch,
             number=out.sent,
-            after=out.bounds[out.sent - 2] if out.sent > 1 else None,
-            upto=out.bounds[out.sent - 1],
+            after=after,
+            upto=upto,
             entries=stored,
-            checksum=checksum(stored),
+            ages=ages,
+            checksum=checksum(stored, ages),
         )
         out.entries += len(stored)
         out.bytes += sum(len(each.delivery) for each in stored)

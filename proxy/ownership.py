@@ -179,6 +179,7 @@ class Claims:
         else:
             session.describe(checkpoint.descriptor)
             session.renumber()
+            session.rebuilding = True
             session.close_gates(frontier, seen=checkpoint.acknowledged)
             self.lift_floors(session, checkpoint.acknowledged)
         self._keeper.renew(identity)

@@ -12,6 +12,10 @@ MAX_EXPRESSION_DEPTH = 100
 MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
+MAX_TTL_S = 10 * 365 * 86_400
+"""The longest time to live of what is stored, in seconds."""
+MAX_COUNT = 100_000
+"""The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
 
 # --- frames: a larger one is refused by name and the connection goes on; one past the hard limit is not read at all,
@@ -53,6 +57,8 @@ APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
 FACTS_WAITING = 50_000
 """Facts on their way to the journal; past it a proxy reads no more from its clients."""
+SWEEP_BATCH = 10_000
+"""Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 

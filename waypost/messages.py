@@ -19,10 +19,12 @@ from msgspec import Meta
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import (
+    MAX_COUNT,
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,
     MAX_ID_LENGTH,
     MAX_PUBLISH_BATCH,
+    MAX_TTL_S,
     RECEIVER_WINDOW,
 )
 
@@ -56,11 +58,25 @@ class Attach(_Message, tag="attach", frozen=True):
     create: bool = True
 
 
+class SubscriptionSettings(_Message, frozen=True):
+    """A subscription as the session's receivers see it. `owner`: the receiver that made it."""
+
+    expression: str
+    ttl_s: int | None = None
+    max_count: int | None = None
+    owner: str = ""
+
+
 class Subscribe(_Message, tag="subscribe", frozen=True):
-    """Idempotent by `subscription`, which the client chooses."""
+    """Idempotent by `subscription`, which the client chooses. Said again, it changes what is stored for how long.
+
+    `ttl_s`: what matches is kept for so many seconds; `max_count`: only so many, the newest. None: until all have it.
+    """
 
     subscription: Name
     expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_BYTES)]
+    ttl_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    max_count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
@@ -124,7 +140,7 @@ class Attached(_Message, tag="attached", frozen=True):
     epoch: Epoch
     proxy: ProxyId
     site: SiteId
-    subscriptions: dict[SubscriptionId, str]
+    subscriptions: dict[SubscriptionId, SubscriptionSettings]
     stored: int
 
 
@@ -148,10 +164,10 @@ class Subscribed(_Message, tag="subscribed", frozen=True):
 
 
 class SubscriptionChanged(_Message, tag="subscription-changed", frozen=True):
-    """Another receiver changed the session's subscriptions; no expression: it is gone."""
+    """Another receiver changed the session's subscriptions; no settings: it is gone."""
 
     subscription: SubscriptionId
-    expression: str | None
+    settings: SubscriptionSettings | None
 
 
 class BecameEffective(_Message, tag="effective", frozen=True):

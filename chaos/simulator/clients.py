@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from chaos.simulator.policies import Policy
 from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
 from waypost.identity import Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
 from waypost.messages import (
@@ -77,6 +78,7 @@ class Client:
         self.numbers: dict[int, int] = {}
         self.asked = world.asked.setdefault(session or name, {})
         """Subscription -> expression, of all that were ever asked for in this session."""
+        self.policies: dict[str, Policy] = {}
         self.ended = world.ended.setdefault(session or name, set())
         self.joined: dict[Origin, int] | None = None
         """Where the logs ended when it was first let in: a receiver is owed nothing of what was before."""
@@ -188,10 +190,14 @@ class Client:
 
     # ------------------------------------------------------------ what it wants
 
-    def subscribe(self, subscription: str, expression: str) -> None:
+    def subscribe(
+        self, subscription: str, expression: str, ttl_s: int | None = None, max_count: int | None = None
+    ) -> None:
+        policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
+        self.world.policies.setdefault(self.session or self.name, []).append(policy)
         self.asked[subscription] = expression
         self.open.add(subscription)
-        self.machine.subscribe(SubscriptionId(subscription), expression)
+        self.machine.subscribe(SubscriptionId(subscription), *policy)
         self._speak()
 
     def unsubscribe(self, subscription: str) -> None:
@@ -207,7 +213,7 @@ class Client:
 
     def _subscribe(self, subscription: str) -> None:
         if subscription not in self.ended:
-            self.subscribe(subscription, self.asked[subscription])
+            self.subscribe(subscription, *self.policies[subscription])
 
     def publish(self, number: int) -> None:
         sequence = self.machine.publish(Notification({"n": number}).body)

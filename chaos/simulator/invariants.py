@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chaos.simulator.policies import removed
 from federation.ports import OwnerChanged
 from handover.messages import Frozen
 from handover.target import TargetState
@@ -44,7 +45,10 @@ class Invariants:
             world.wrong(f"LEASE {life} delivers {session} without a lease")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
-        """Who lets go of a session is not, by the registry, its owner at that very epoch."""
+        """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""
+        if fact.kind == "removed":
+            for each in removed(self._world, fact):
+                self._world.wrong(each)
         if fact.kind != "released":
             return
         row = self._world.registry.owners.get(SessionId(fact.session))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from chaos.simulator.policies import excused
 from proxy.session import Role
 from waypost.identity import NOTHING, Coordinate, NotificationId
 from waypost.limits import PUBLISH_WINDOW
@@ -149,6 +150,7 @@ def _live(world: World, client: Client) -> list[str]:
 def _owed(world: World, client: Client) -> list[str]:
     """Acknowledged to the producer, above the promise, not above the end: it must have been given."""
     ids = {identity for identity, _, _ in client.given}
+    gone = excused(world, client.session or "")
     lost = []
     for subscription, promise in client.promised.items():
         expression = parse(client.asked[subscription])
@@ -164,7 +166,7 @@ def _owed(world: World, client: Client) -> list[str]:
                     continue
                 if coordinate.origin not in promise or coordinate.offset <= promise[coordinate.origin]:
                     continue
-                if not expression.matches(Notification({"n": number})) or identity in ids:
+                if not expression.matches(Notification({"n": number})) or identity in ids or coordinate in gone:
                     continue
                 if coordinate.offset <= _end(world, client, subscription, coordinate):
                     place = f"{coordinate.origin}:{coordinate.offset}"

@@ -21,6 +21,7 @@ from chaos.simulator.clients import Client, Wire
 from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Ends, Link, history
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry, PlainStore
+from chaos.simulator.policies import Policy
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
@@ -31,17 +32,18 @@ from proxy.engine import Engine
 from proxy.relay import RelayMessage
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
-from waypost.identity import Incarnation, ProxyId, SiteId, origin_of
+from waypost.identity import Coordinate, Incarnation, ProxyId, SiteId, origin_of
 from waypost.messages import DeliverEncoded
-from waypost.records import Fact
+from waypost.records import Fact, Published
 
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
+EXPIRY_MS = 1_500
 SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
 _Between = ToSource | ToTarget | Offer | Give | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
-TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap"}
+TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap", "removed"}
 
 
 @dataclass(slots=True)
@@ -62,13 +64,13 @@ class SkewedClock:
 
     def __init__(self, clock: ManualClock, skew_ms: int) -> None:
         self._clock = clock
-        self._skew_ms = skew_ms
+        self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
         return self._clock.time_ms
 
     def unix_ms(self) -> int:
-        return self._clock.time_ms + self._skew_ms
+        return self._clock.time_ms + self.skew_ms
 
 
 class World:
@@ -92,6 +94,9 @@ class World:
         self.wrongs: list[str] = []
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
+        self.policies: dict[str, list[Policy]] = {}
+        """Of every session, what was ever said of how long something is stored."""
+        self.published_at: dict[Coordinate, int] = {}
         self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
@@ -184,6 +189,9 @@ class World:
     def appended(self, site: SiteId, records: list[Any]) -> list[int]:
         offsets = self.logs[site].append(records)
         for offset, record in zip(offsets, records, strict=True):
+            if isinstance(record, Published):
+                self.published_at[Coordinate(origin_of(site), offset)] = self.clock.now_ms()
+        for offset, record in zip(offsets, records, strict=True):
             self.note(f"log {site}@{offset} {type(record).__name__} {_brief(record)}")
         for node in self.nodes.values():
             if node.site == site:
@@ -265,7 +273,7 @@ class Node:
         self.world = world
         self.proxy = proxy
         self.site = site
-        self.settings = Settings(proxy, site, neighbours)
+        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS)
         self.store = PlainStore()
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}
@@ -448,7 +456,7 @@ class Node:
                 self._ask_registry(effect)
             case effects.Append():
                 self._append(effect)
-            case effects.Save() | effects.LoadEntries():
+            case effects.Save() | effects.LoadEntries() | effects.FindOutdated():
                 self._use_store(effect)
             case effects.PutCheckpoint():
                 self._put(effect)
@@ -544,7 +552,7 @@ class Node:
 
         world.later(self._append_at - now, act)
 
-    def _use_store(self, effect: effects.Save | effects.LoadEntries) -> None:
+    def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
         saving = isinstance(effect, effects.Save)
         if isinstance(effect, effects.Save):
             self.world.invariants.saves(self, effect)
@@ -556,6 +564,8 @@ class Node:
             elif isinstance(effect, effects.Save):
                 self.store.apply(effect.batch)
                 effect.then(None)
+            elif isinstance(effect, effects.FindOutdated):
+                effect.then(self.store.outdated(effect.session, effect.windows, effect.limit))
             else:
                 effect.then(self.store.entries(effect.session, effect.after, effect.limit))
 
@@ -602,6 +612,7 @@ def _told(fact: Fact) -> str:
         "effective": f"promises {fact.subscription} above {_where(fact.frontier)}",
         "unsubscribed": f"ends {fact.subscription} at {_where(fact.frontier)}",
         "gap": f"reports a gap {fact.offsets} of {fact.origin}",
+        "removed": f"removes {fact.offsets} of {fact.origin} ({fact.reason})",
     }
     return f"{fact.proxy} {what[fact.kind]}"
 

@@ -259,7 +259,7 @@ def picture(value: Any, above: tuple[int, ...] = ()) -> Any:
         case Expression():
             return value.text
         case dict():
-            return {picture(key): picture(each, below) for key, each in value.items()}
+            return {str(picture(key)): picture(each, below) for key, each in value.items()}
         case set() | frozenset():
             return sorted(map(repr, value))
         case list() | tuple() | deque():

@@ -423,8 +423,10 @@ class ClientMachine:
 
     # ------------------------------------------------------------ subscribing
 
-    def subscribe(self, subscription: SubscriptionId, expression: str) -> None:
-        self._ask(Subscribe(subscription, expression))
+    def subscribe(
+        self, subscription: SubscriptionId, expression: str, ttl_s: int | None = None, max_count: int | None = None
+    ) -> None:
+        self._ask(Subscribe(subscription, expression, ttl_s, max_count))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         self._ask(Unsubscribe(subscription))

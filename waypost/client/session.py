@@ -35,9 +35,9 @@ from waypost.client.machine import (
     Told,
 )
 from waypost.clock import full_jitter_ms
-from waypost.errors import Internal, NoAnswer, NoProxy, Unreachable, WaypostError
+from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SessionId, SubscriptionId
-from waypost.limits import MAX_FRAME_BYTES, MAX_ID_LENGTH, RECEIVER_WINDOW
+from waypost.limits import MAX_COUNT, MAX_FRAME_BYTES, MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import (
     Attached,
     BecameEffective,
@@ -231,17 +231,30 @@ class Session:
 
     # ------------------------------------------------------------ the application's side: subscribing
 
-    async def subscribe(self, expression: str, *, id: str | None = None) -> SubscriptionId:
-        """Add a subscription; return its id once it is durable.
+    async def subscribe(
+        self, expression: str, *, id: str | None = None, ttl_s: int | None = None, max_count: int | None = None
+    ) -> SubscriptionId:
+        """Add a subscription; return its id once it is durable. Under the id of one that is there, change its policy.
 
         From when on it is effective for notifications of other sites comes later: :meth:`effective`.
+
+        Args:
+            ttl_s: keep what it matches for so many seconds only; None: until all receivers have it.
+            max_count: keep the newest so many only; None: all.
 
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
         """
         identity = SubscriptionId(id or _short(expression))
-        await self._ask(identity, lambda: self._machine.subscribe(identity, expression))
+        self._checked(ttl_s, MAX_TTL_S, "ttl_s")
+        self._checked(max_count, MAX_COUNT, "max_count")
+        await self._ask(identity, lambda: self._machine.subscribe(identity, expression, ttl_s, max_count))
         return identity
+
+    @staticmethod
+    def _checked(value: int | None, most: int, name: str) -> None:
+        if value is not None and not 1 <= value <= most:
+            raise Refused(f"{value}; it is a whole number from 1 to {most}", field=name)
 
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription; what matched before is still delivered."""

@@ -14,7 +14,8 @@ from proxy.context import Context
 from proxy.incoming import Targets
 from proxy.outgoing import Outgoing, Sources
 from proxy.ownership import Asker, Claims
-from proxy.session import Matched, Role, Session, Stored
+from proxy.retention import Matched
+from proxy.session import Role, Session, Stored
 from tests.chaos.simulator.planting import Plant, replaced, rows
 from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
