@@ -35,6 +35,8 @@ def _sessions(node: Node) -> list[dict[str, Any]]:
     context = node.engine.context
     rows = []
     for identity, owner in sorted(context.owners.items()):
+        if owner.deleted:
+            continue
         session = context.sessions.get(identity)
         here = session if session is not None and owner.proxy == node.proxy else None
         rows.append(

@@ -45,6 +45,7 @@ from waypost.messages import (
     Attested,
     BecameEffective,
     ClientMessage,
+    Delete,
     Detach,
     Hello,
     Moved,
@@ -99,7 +100,7 @@ class Door:
         self._publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
-        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe]]] = {}
+        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe | Delete]]] = {}
         """What was asked of a session while it stood still."""
 
     # ------------------------------------------------------------ connections
@@ -157,7 +158,7 @@ class Door:
         match message:
             case Attach():
                 self._attach(connection, message)
-            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() if self.relays.is_relayed(connection.number):
+            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() | Delete() if self._is_relayed(connection):
                 self.relays.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
@@ -169,6 +170,11 @@ class Door:
                 self._acknowledge(connection, message)
             case Detach():
                 self._detach(connection, message)
+            case Delete():
+                self._delete(connection, message)
+
+    def _is_relayed(self, connection: Connection) -> bool:
+        return self.relays.is_relayed(connection.number)
 
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
@@ -229,6 +235,10 @@ class Door:
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
         connection.session, connection.receiver = session.id, receiver.id
+        if message.lasts_s is not None:
+            session.lasts_s = message.lasts_s
+            self._sweeps.watch(session)
+        session.idle_ms = 0
         self._context.attest("attached", session, receiver=receiver.id, frontier=dict(message.frontier))
         subscriptions = {sub.id: sub.settings() for sub in session.active()}
         settings = self._context.settings
@@ -315,9 +325,14 @@ class Door:
             session.remove_acknowledged()
         self._context.dirty.add(session.id)
 
+    def _delete(self, connection: Connection, message: Delete) -> None:
+        session = self._session_of(connection, message)
+        if session is not None:
+            self._claims.delete(session, f"receiver {connection.receiver} asked for it")
+
     # ------------------------------------------------------------ subscriptions
 
-    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe) -> Session | None:
+    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe | Delete) -> Session | None:
         """Return the session; None: it stands still, and the message waits until the registry has decided."""
         held = self._context.sessions.get(connection.session) if connection.session else None
         if held is not None and held.role is Role.FROZEN:

@@ -86,7 +86,9 @@ class Engine:
             unavailable=self._unavailable,
         )
         self.moving = Moving(self.context)
-        self.sweeps = Sweeps(self.context)
+        self.sweeps = Sweeps(
+            self.context, self.transfers.moves, lambda session: self.claims.delete(session, "nobody was attached")
+        )
         self.door = Door(
             self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving, self.sweeps
         )

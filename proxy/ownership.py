@@ -17,8 +17,8 @@ from proxy.keeper import Keeper
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import ReceiverTaken, WaypostError
-from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
-from waypost.messages import AboutSession, Moved, Problem, Wait
+from waypost.identity import NO_PROXY, Epoch, Incarnation, Origin, Ownership, SessionId
+from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 
 Asker = tuple[str, str]
 """The receiver that wants a session somewhere, and the name of its present life."""
@@ -52,6 +52,8 @@ class Claims:
         self._unavailable = unavailable
         self._seeking: set[SessionId] = set()
         """Sessions that we are about to come to: from the question to the registry until the last answer."""
+        self._reasons: dict[SessionId, str] = {}
+        """Why we want sessions deleted."""
         self._sweep_at = 0
 
     # ------------------------------------------------------------ somebody wants a session
@@ -66,9 +68,9 @@ class Claims:
             if isinstance(answer, WaypostError):
                 self._give_up(session, "the registry does not answer")
             elif answer is None:
-                self._create(session, create, receiver)
+                self._create(session, create, receiver, None)
             else:
-                self._decide(session, answer, receiver)
+                self._decide(session, answer, receiver, create=create)
 
         self._context.emit(ReadRow(session, then))
 
@@ -83,7 +85,7 @@ class Claims:
         self._seeking.discard(session)
         self._unavailable(session, reason)
 
-    def _decide(self, session: SessionId, current: Ownership, receiver: Asker) -> None:
+    def _decide(self, session: SessionId, current: Ownership, receiver: Asker, *, create: bool) -> None:
         """Act on the row of a session that is wanted here and not served here."""
         held = self._context.sessions.get(session)
         if held is not None:
@@ -95,6 +97,8 @@ class Claims:
             elif held.role is Role.SERVING:
                 # Its lease is in doubt: either it is renewed in time, or the session goes to sleep.
                 self._give_up(session, "this proxy has no lease at the moment")
+        elif current.deleted:
+            self._create(session, create, receiver, current)
         elif current.proxy != self._context.proxy and self._context.alive(current.proxy):
             self._seeking.discard(session)
             self._fetch_from(session, current, receiver)
@@ -103,14 +107,15 @@ class Claims:
         else:
             self._rebuild(session, current)
 
-    def _create(self, session: SessionId, create: bool, receiver: Asker) -> None:
+    def _create(self, session: SessionId, create: bool, receiver: Asker, before: Ownership | None) -> None:
+        """Create the session, in the place of one that was deleted, if there was one: epochs never begin anew."""
         if not create:
             self._give_up(session, "")
             return
         if not self._context.may_serve():
             self._give_up(session, "this proxy has no lease at the moment")
             return
-        first = Ownership(self._context.proxy, Epoch(1))
+        first = (before or Ownership(self._context.proxy, Epoch(0))).next(self._context.proxy)
         life = self._context.incarnation
 
         def then(answer: Claimed | WaypostError) -> None:
@@ -122,11 +127,11 @@ class Claims:
                 self._keeper.renew(session)
                 self.serve(fresh, first.epoch, "create")
             elif isinstance(answer, Claimed) and answer.current is not None:
-                self._decide(session, answer.current, receiver)
+                self._decide(session, answer.current, receiver, create=True)
             else:
                 self._give_up(session, "the registry does not answer")
 
-        self._context.emit(CreateRow(session, first, then))
+        self._context.emit(ClaimRow(session, before, first, then) if before else CreateRow(session, first, then))
 
     # ------------------------------------------------------------ without a living owner
 
@@ -244,15 +249,24 @@ class Claims:
 
         self._context.emit(ClaimRow(session.id, mine, new, then))
 
+    def delete(self, session: Session, reason: str) -> None:
+        """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
+        self._reasons[session.id] = reason
+        mine = Ownership(self._context.proxy, session.epoch)
+        self._context.emit(ClaimRow(session.id, mine, mine.next(NO_PROXY), nobody_waits))
+
     def release(self, session: Session, to: Ownership | None, taken_by: Asker = NOBODY) -> None:
         """The registry names another owner: say where the session went, and delete it here.
 
         The receiver `taken_by` attached there itself; whoever else uses its name here is told to stop.
         """
-        self._context.attest("released", session, frontier=self._context.frontier(session))
+        frontier = self._context.frontier(session)
+        if to is not None and to.deleted:
+            self._say_deleted(session, frontier)
+        self._context.attest("released", session, frontier=frontier)
         row = self._context.proxies.get(to.proxy) if to else None
         for receiver in session.receivers.values():
-            if receiver.connection is None:
+            if receiver.connection is None or (to is not None and to.deleted):
                 continue
             if receiver.id == taken_by[0] and receiver.incarnation != taken_by[1]:
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
@@ -263,6 +277,15 @@ class Claims:
                 self._context.emit(Send(receiver.connection, wait))
         self.drop(session)
         self._unavailable(session.id, "the session has moved")
+
+    def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
+        reason = self._reasons.pop(session.id, "deleted")
+        for subscription in session.active():
+            self._context.attest("unsubscribed", session, subscription=subscription.id, frontier=frontier)
+        self._context.attest("deleted", session, frontier=frontier, reason=reason)
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._context.emit(Send(receiver.connection, Deleted(session.id, reason)))
 
     def drop(self, session: Session) -> None:
         """Delete this copy, with what it holds at the site."""

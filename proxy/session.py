@@ -238,6 +238,12 @@ class Session:
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.since_ms = 0
         """When it began to be served here."""
+        self.lasts_s: int | None = None
+        """It ends when nobody was attached for so many seconds; None: never."""
+        self.idle_ms = 0
+        """For how long nobody has been, while it was served and no transfer ran."""
+        self.idle = False
+        """Nobody was when we last looked."""
         self.rebuilding = False
         """It was raised from its last checkpoint, and is not level with every origin yet."""
         self.waking = False
@@ -533,11 +539,14 @@ class Session:
             dict(self.base),
             [sub.row() for sub in [*self.active(), *self.ended]],
             {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
+            self.lasts_s,
+            self.idle_ms,
         )
 
     def describe(self, descriptor: Descriptor) -> None:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
+        self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]

@@ -1,11 +1,14 @@
 """When policy ends what is stored: ages are noted, time to live ends, and what nobody holds any more goes.
 
+And when it ends a session: one that lasts only so long without a receiver. That clock stands still while the session is
+not served, and while a transfer runs (failures, F33).
+
 Nothing is removed of which the journal does not say so first, with the policy's name (P1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from proxy.context import Context
 from proxy.effects import FindOutdated
@@ -18,17 +21,26 @@ from waypost.limits import SWEEP_BATCH
 
 
 class Sweeps:
-    """Looks after the sessions here that keep something for a limited time, or only so much of it."""
+    """Looks after the sessions here that keep something for a limited time, or only so much of it, or last so long.
 
-    def __init__(self, context: Context) -> None:
+    Args:
+        moves: tells whether a transfer of the session runs.
+        expired: called when a session has ended.
+    """
+
+    def __init__(
+        self, context: Context, moves: Callable[[SessionId], bool], expired: Callable[[Session], None]
+    ) -> None:
         self._context = context
+        self._moves = moves
+        self._expired = expired
         self._watched: dict[SessionId, Session] = {}
         self._sweeping: set[SessionId] = set()
         self._mark_at = self._sweep_at = 0
 
     def watch(self, session: Session) -> None:
         """Look after the session from now on, if there is reason to."""
-        if session.retention.active:
+        if _has_policy(session):
             self._watched[session.id] = session
 
     def expire(self, session: Session) -> None:
@@ -58,12 +70,13 @@ class Sweeps:
         if all_of_them:
             self._sweep_at = now + self._context.settings.expiry_ms
         for session in list(self._watched.values()):
-            if self._context.sessions.get(session.id) is not session or not session.retention.active:
+            if self._context.sessions.get(session.id) is not session or not _has_policy(session):
                 del self._watched[session.id]
             elif self._context.serving(session.id) is session:
                 self._look_after(session, now, sweep=all_of_them)
 
     def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
+        self._look_at_idleness(session, persist=sweep)
         retention = session.retention
         if retention.aging:
             retention.mark(now, session.next_number)
@@ -71,6 +84,20 @@ class Sweeps:
                 self._context.dirty.add(session.id)
         if sweep or retention.overdue > SWEEP_BATCH:
             self.sweep(session)
+
+    def _look_at_idleness(self, session: Session, *, persist: bool) -> None:
+        """Count for how long nobody has been attached."""
+        if session.lasts_s is None:
+            return
+        idle, session.idle = session.idle, not session.attached()
+        if not session.idle:
+            session.idle_ms = 0
+        elif idle and not self._moves(session.id):
+            session.idle_ms += GRAIN_MS
+            if persist:
+                self._context.dirty.add(session.id)
+            if session.idle_ms >= session.lasts_s * 1_000:
+                self._expired(session)
 
     def next_deadline(self) -> int | None:
         return self._mark_at if self._watched else None
@@ -112,6 +139,10 @@ class Sweeps:
                 self.sweep(session)
 
         self._context.once_attested(go)
+
+
+def _has_policy(session: Session) -> bool:
+    return session.retention.active or session.lasts_s is not None
 
 
 def _up_to(window: Window, number: int) -> Window | None:

@@ -65,6 +65,10 @@ class Transfers:
         """Return the transfers that run and those that ended lately."""
         return [*self.sources.shown(), *self.targets.shown()]
 
+    def moves(self, session: SessionId) -> bool:
+        """Tell whether a transfer of the session runs here."""
+        return session in self.sources.running or session in self.targets.running
+
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here: the session stays, if it is not frozen yet."""
         self.sources.cancel(session)

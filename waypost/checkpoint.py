@@ -41,12 +41,15 @@ class ReceiverRow(msgspec.Struct, frozen=True):
 class Descriptor(msgspec.Struct, frozen=True):
     """All of a session that is not a stored notification.
 
-    `base`: the frontier at which it was made, which is what a receiver has that never acknowledged.
+    `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
+    when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
     """
 
     base: dict[Origin, int] = {}
     subscriptions: list[SubscriptionRow] = []
     receivers: dict[ReceiverId, ReceiverRow] = {}
+    lasts_s: int | None = None
+    idle_ms: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

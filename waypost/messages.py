@@ -48,7 +48,11 @@ class Hello(_Message, tag="hello", frozen=True):
 
 
 class Attach(_Message, tag="attach", frozen=True):
-    """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent."""
+    """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent.
+
+    `lasts_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was before,
+    which is for ever, if nobody ever said.
+    """
 
     session: Name
     receiver: Name
@@ -56,6 +60,7 @@ class Attach(_Message, tag="attach", frozen=True):
     frontier: dict[Origin, int]
     window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
     create: bool = True
+    lasts_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
 
 
 class SubscriptionSettings(_Message, frozen=True):
@@ -124,7 +129,11 @@ class Detach(_Message, tag="detach", frozen=True):
     frontier: dict[Origin, int] = {}
 
 
-ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach
+class Delete(_Message, tag="delete", frozen=True):
+    """Delete the session that this connection is attached to, with all that is stored for any of its receivers."""
+
+
+ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach | Delete
 
 # ---------------------------------------------------------------- to a client
 
@@ -157,6 +166,13 @@ class Moved(_Message, tag="moved", frozen=True):
     session: SessionId
     proxy: ProxyId
     url: str
+
+
+class Deleted(_Message, tag="deleted", frozen=True):
+    """The session is no more; `reason` says by what."""
+
+    session: SessionId
+    reason: str
 
 
 class Subscribed(_Message, tag="subscribed", frozen=True):
@@ -262,6 +278,7 @@ ProxyMessage = (
     | Attached
     | Wait
     | Moved
+    | Deleted
     | Subscribed
     | SubscriptionChanged
     | BecameEffective

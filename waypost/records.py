@@ -143,6 +143,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
     owned             `proxy` serves `session` at `epoch` from now on; `reason` says how it came to it
     released          `proxy` serves `session` at `epoch` no more; `frontier` is its cut
+    deleted           `session` is no more, and what was stored of it up to `frontier` went with it; `reason`
     removed           `offsets` of `origin` were removed from the session by a stated policy, `reason`
     gap               `offsets` = [first, last] of `origin` could not be had any more, `reason`
     handover          a transfer reached the phase that `reason` names, `transfer` is its id

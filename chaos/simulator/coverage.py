@@ -16,6 +16,8 @@ KINDS = (
     "catch-ups",
     "relays",
     "offers",
+    "removals",
+    "deletions",
 )
 _BY_REASON = {"handover": "handovers", "thaw": "thaws", "failover": "failovers", "restart": "restarts"}
 
@@ -27,6 +29,10 @@ def coverage(world: World) -> Counter[str]:
     for fact in world.facts:
         if fact.kind == "owned" and fact.reason in _BY_REASON:
             counts[_BY_REASON[fact.reason]] += 1
+        elif fact.kind == "removed":
+            counts["removals"] += len(fact.offsets)
+        elif fact.kind == "deleted":
+            counts["deletions"] += 1
         elif fact.kind == "handover" and fact.reason == "target committing":
             committed.add(fact.transfer)
     ended = {fact.transfer for fact in world.facts if fact.kind == "handover" and fact.reason == "target ended"}

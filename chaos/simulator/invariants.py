@@ -32,6 +32,8 @@ class Invariants:
         if epoch <= self._epochs.get(event.session, Epoch(0)):
             self._world.wrong(f"EPOCH the row of {event.session} falls to {event.ownership}")
         self._epochs[event.session] = epoch
+        if event.ownership is not None and event.ownership.deleted:
+            self._world.deleted(event.session)
 
     def delivers(self, node: Node, session: SessionId, epoch: int) -> None:
         """One life of one proxy delivers at an epoch, and only under a lease."""

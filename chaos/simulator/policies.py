@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
-from waypost.identity import Coordinate, Origin
+from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
 from waypost.records import Fact, Published
 from waypost.subscription import parse
@@ -43,13 +43,15 @@ def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
 
 
 def excused(world: World, session: str) -> set[Coordinate]:
-    """Return what policy removed from the session, by the journal."""
-    return {
+    """Return what policy removed from the session, by the journal, and what went with it when it was deleted."""
+    removals = {
         Coordinate(Origin(fact.origin), offset)
         for fact in world.facts
         if fact.kind == "removed" and fact.session == session
         for offset in fact.offsets
     }
+    upto = world.deletions.get(session, {})
+    return removals | {place for place in world.published_at if place.offset <= upto.get(place.origin, NOTHING)}
 
 
 def matches(expression: str, record: Published) -> bool:

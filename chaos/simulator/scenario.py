@@ -7,10 +7,11 @@ out is written into the file; read the difference before you keep it.
 ================================  ==================================================================================
 sites A: a1 a2 / B: b1            make the world; a line of its own before everything else; every site has a link to
                                   every other one, or, as ``sites in a line ...``, to the one before and behind it
-client NAME SESSION at P          a client attaches; ``window=1`` for a small one
+client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
+                                  nobody was attached for three seconds
 subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what
                                   matches for 2 seconds, and not more than 3
-unsubscribe NAME ID
+unsubscribe NAME ID, delete NAME  end a subscription; delete the session
 publish N N ... at P              a producer at P publishes these numbers
 move NAME P, leave NAME           the client goes to P; goes away
 give SESSION P                    an operator wants the session at P
@@ -127,8 +128,8 @@ class Scenario:
 
     def do_client(self, rest: str, words: list[str]) -> None:
         name, session, _, proxy, *more = words
-        window = int(more[0].removeprefix("window=")) if more else 4000
-        self.world.client(name, session, proxy, window)
+        options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
+        self.world.client(name, session, proxy, options.get("window", 4000), options.get("lasts"))
         self.world.run(100)
 
     def do_subscribe(self, rest: str, words: list[str]) -> None:
@@ -139,6 +140,9 @@ class Scenario:
 
     def do_unsubscribe(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].unsubscribe(words[1])
+
+    def do_delete(self, rest: str, words: list[str]) -> None:
+        self.world.clients[rest].delete()
 
     def do_publish(self, rest: str, words: list[str]) -> None:
         for number in words[:-2]:

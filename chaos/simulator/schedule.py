@@ -28,6 +28,7 @@ WEIGHTS = {
     "subscribe": 2,
     "subscribe for a while": 1,
     "unsubscribe": 1,
+    "delete": 1,
     "leave": 1,
     "pause": 1,
     "crash": 1,
@@ -138,7 +139,7 @@ def _move_other(world: World, client: Client, pick: int, number: int) -> None:
 def _give(world: World, client: Client, pick: int, number: int) -> None:
     """An operator wants the session somewhere."""
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
-    if row is not None:
+    if row is not None and not row.deleted:
         give = Give(session, row.epoch, _node(world, pick).proxy)
         world.nodes[row.proxy]._in(lambda engine: engine.peer_message(row.proxy, give))
 
@@ -155,6 +156,10 @@ def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
     here = sorted(set(client.asked) - client.ended)
     if here:
         client.unsubscribe(here[pick % len(here)])
+
+
+def _delete(world: World, client: Client, pick: int, number: int) -> None:
+    client.delete()
 
 
 def _leave(world: World, client: Client, pick: int, number: int) -> None:
@@ -225,6 +230,7 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "subscribe": _subscribe,
     "subscribe for a while": _subscribe_for_a_while,
     "unsubscribe": _unsubscribe,
+    "delete": _delete,
     "leave": _leave,
     "pause": _pause,
     "crash": lambda world, client, pick, number: _crash(world, pick, disk_lost=False),

@@ -32,7 +32,7 @@ from proxy.engine import Engine
 from proxy.relay import RelayMessage
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
-from waypost.identity import Coordinate, Incarnation, ProxyId, SiteId, origin_of
+from waypost.identity import Coordinate, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.messages import DeliverEncoded
 from waypost.records import Fact, Published
 
@@ -96,6 +96,8 @@ class World:
         self.ended: dict[str, set[str]] = {}
         self.policies: dict[str, list[Policy]] = {}
         """Of every session, what was ever said of how long something is stored."""
+        self.deletions: dict[str, dict[Origin, int]] = {}
+        """Up to where nobody is owed anything of sessions that were deleted."""
         self.published_at: dict[Coordinate, int] = {}
         self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
@@ -231,6 +233,14 @@ class World:
         self.note(f"{one} does not reach {other}", tell=True)
         self.parted[one, other] = self.clock.now_ms() + for_ms
 
+    def deleted(self, session: SessionId) -> None:
+        """The registry says that the session is no more."""
+        self.note(f"{session} is deleted", tell=True)
+        self.deletions[session] = {origin: len(log) - 1 for origin, log in self.logs_by_origin.items()}
+        for client in self.clients.values():
+            if client.session == session:
+                client.begin_anew()
+
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []
         for event in events:
@@ -249,8 +259,8 @@ class World:
         node.engine.client_connected(wire.number)
         return wire
 
-    def client(self, name: str, session: str | None, at: str, window: int = 4000) -> Client:
-        client = self.clients[name] = Client(self, name, session, window)
+    def client(self, name: str, session: str | None, at: str, window: int = 4000, lasts_s: int | None = None) -> Client:
+        client = self.clients[name] = Client(self, name, session, window, lasts_s)
         client.go(at)
         return client
 
@@ -531,8 +541,8 @@ class Node:
             return registry.owners.get(effect.session)
         new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
         answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
-        word = "takes" if answer.won else "does not get"
-        self.world.note(f"{new.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
+        word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
+        self.world.note(f"{self.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
         return answer
 
     def _append(self, effect: effects.Append) -> None:

@@ -105,6 +105,14 @@ class Session:
     def unsubscribe(self, subscription: str) -> None:
         self._call(self._session.unsubscribe(subscription))
 
+    def delete(self) -> None:
+        """Delete the session, for all its receivers."""
+        with self._ending:
+            try:
+                self._call(self._session.delete())
+            finally:
+                self._end()
+
     def publish(self, notification: Mapping[str, Value]) -> Coordinate:
         return self._call(self._session.publish(notification))
 

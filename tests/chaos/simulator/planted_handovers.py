@@ -62,11 +62,11 @@ def _sweep_the_own_only(self: Claims) -> None:
     self._hold_what_is_needed()
 
 
-def _decide_for_others(self: Claims, session: SessionId, current: Ownership, receiver: Asker) -> None:
+def _decide_for_others(self: Claims, session: SessionId, current: Ownership, receiver: Asker, *, create: bool) -> None:
     if session not in self._context.sessions and current.proxy == self._context.proxy:
         self._give_up(session, "the session is not here")
     else:
-        _decide(self, session, current, receiver)
+        _decide(self, session, current, receiver, create=create)
 
 
 def _settle_any_orphan(self: Claims, session: Session, current: Ownership | None) -> None:
