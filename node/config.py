@@ -71,6 +71,7 @@ class NodeConfig:
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
     lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500)
+    sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1)
     durable: bool = _setting(True, "Embedded parts survive a power cut, not only a crash.")
     discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
 

@@ -142,7 +142,7 @@ class Node:
         self.parts = parts = await self._patiently("parts", self._open_parts)
         restored = await self._patiently("store", parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
-        settings = Settings(self.proxy, self.site, neighbours)
+        settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
         self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
             self.engine.state.position = await self._patiently("log", parts.log.first)

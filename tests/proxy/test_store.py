@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.ports import SavedSession, SessionChange, StoreBatch
+from proxy.ports import Outdated, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.retention import Mark, Window
 from proxy.session import Entry, Stored
 from proxy.store import SqliteSessionStore
-from waypost.checkpoint import Descriptor
+from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
@@ -138,3 +139,39 @@ async def test_a_batch_that_fails_changes_nothing(opened: Open) -> None:
     found = await store.load()
     assert found is not None and found.position == 1
     assert await numbers(store) == [1]
+
+
+Y = (SubscriptionId("y"),)
+
+
+async def test_what_policy_removes_goes_from_the_middle(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    rows = [entry(1), (2, Stored(A, 2, b"two"), Y), entry(3), entry(4)]
+    await store.apply(batch(change(S, 1, *rows)))
+    windows = [Window(X, 1, 4)]
+    assert await store.outdated(S, windows, 10) == Swept([Outdated(1, X, A, 1), Outdated(3, X, A, 3)], 2)
+    assert await store.outdated(S, windows, 1) == Swept([Outdated(1, X, A, 1)], 2)
+    everything = [*windows, Window(Y, 1, 9), Window(X, 4, 9)]
+    assert (await store.outdated(S, everything, 10)).lowest is None
+    saved = change(S, 1).saved
+    await store.apply(batch(SessionChange(saved, [], removed=windows)))
+    assert await numbers(store) == [2, 4]
+    assert copies(tmp_path) == 2
+
+
+async def test_a_policy_finds_its_ages_and_its_entries_again(opened: Open) -> None:
+    store = opened()
+    row = SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {}, ttl_s=5)
+    saved = SavedSession(S, Epoch(1), "serving", Descriptor({}, [row]), 2, 4, {})
+    await store.apply(batch(SessionChange(saved, [entry(2), entry(3)], marks=[Mark(3, 1_000), Mark(4, 2_000)])))
+    await store.apply(batch(change(T, 1, entry(1))))
+    found = await opened().load()
+    assert found is not None
+    assert list(found.policed) == [S]
+    assert found.policed[S].marks == [Mark(3, 1_000), Mark(4, 2_000)]
+    assert found.policed[S].matched == [(2, X), (3, X)]
+    later = SavedSession(S, Epoch(1), "serving", Descriptor({}, [row]), 3, 4, {})
+    await store.apply(batch(SessionChange(later, [])))
+    found = await opened().load()
+    assert found is not None
+    assert found.policed[S].marks == [Mark(4, 2_000)]
