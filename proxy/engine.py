@@ -324,7 +324,7 @@ class Engine:
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True
-        for proxy in {*context.drains, *event.drains}:
+        for proxy in {**context.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
         for row in gone:
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))
@@ -350,7 +350,7 @@ class Engine:
         alive = {(row.proxy, row.incarnation) for row in self.context.proxies.values()}
         alive.add((self.context.proxy, self.context.incarnation))
         held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.holds.items()}
-        for proxy, incarnation in held - alive:
+        for proxy, incarnation in sorted(held - alive):
             if proxy != self.context.proxy:
                 self.context.append(Dropped(proxy, incarnation))
 
