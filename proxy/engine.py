@@ -37,7 +37,7 @@ from proxy.rebalance import Move, plan
 from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.session import Role, Session, Stored
 from proxy.transfers import Transfers
-from waypost.clock import Clock
+from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
@@ -273,7 +273,7 @@ class Engine:
     def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
         """A new life of this proxy is known to the registry, until `until_ms` on our clock."""
         self.context.new_life(incarnation)
-        self.context.lease_until_ms = until_ms
+        self.context.leased(until_ms)
         self._hold_again()
         for session in list(self.context.sessions.values()):
             if session.role is Role.DORMANT:
@@ -281,11 +281,11 @@ class Engine:
         self._after()
 
     def lease_renewed(self, until_ms: int) -> None:
-        self.context.lease_until_ms = until_ms
+        self.context.leased(until_ms)
 
     def lease_lost(self) -> None:
         """Our lease has ended, or may have: serve nothing."""
-        self.context.lease_until_ms = None
+        self.context.fence_at_ms = None
         self.claims.fence()
         self.transfers.fence()
         self.door.relays.fence()
@@ -358,7 +358,7 @@ class Engine:
 
     def tick(self) -> None:
         """Do what is due."""
-        if self.context.lease_until_ms is not None and not self.context.may_serve():
+        if self.context.fence_at_ms is not None and not self.context.may_serve():
             self.lease_lost()
         self.transfers.tick()
         self.claims.tick()
@@ -371,16 +371,16 @@ class Engine:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in milliseconds of our clock."""
-        deadlines = (
+        fence_at_ms = self.context.fence_at_ms
+        return min(
             self.keeper.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
             self.claims.next_deadline(),
             self.moving.next_deadline(),
             self.door.relays.next_deadline(),
-            self.context.fence_at_ms,
+            NEVER if fence_at_ms is None else fence_at_ms,
         )
-        return min(each for each in deadlines if each is not None)
 
     def _follow_receivers(self) -> None:
         for identity in self.door.relays.sessions():

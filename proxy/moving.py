@@ -16,6 +16,7 @@ from handover.messages import Give, Offer
 from proxy.context import Context
 from proxy.effects import SendPeer
 from proxy.session import Role, Session
+from waypost.clock import NEVER
 from waypost.identity import ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE
 
@@ -112,13 +113,13 @@ class Moving:
             offer = Offer(session, self._context.sessions[session].epoch, "rebalance" if self.row is None else "drain")
             self._context.emit(SendPeer(row.proxy, offer))
 
-    def next_deadline(self) -> int | None:
-        if self.row is None and not self._wanted and not self._offered:
-            return None
+    def next_deadline(self) -> int:
+        if not self._wanted and not self._offered and self.row is None:
+            return NEVER
         now = self._context.clock.now_ms()
         offered = [at + OFFER_MS for _, at in self._offered.values()]
         due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
-        return min([*offered, *due], default=None)
+        return min([*offered, *due], default=NEVER)
 
     def _rate(self) -> float | None:
         """Sessions a second; None: nothing is to leave now."""
