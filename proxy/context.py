@@ -106,7 +106,7 @@ class Context:
                 for each in waiting:
                     each()
 
-            self.emit(Attest(facts, then))
+            self.emit(Attest(facts, then if waiting else nobody_waits))
         effects, self._effects = self._effects, []
         return effects
 

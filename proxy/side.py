@@ -119,7 +119,9 @@ class Side(ABC, Generic[Running]):
             self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), "patience was at an end")
 
     def next_deadline(self) -> int:
-        return min([one.machine.next_deadline() for one in self.running.values()], default=NEVER)
+        if not self.running:
+            return NEVER
+        return min([one.machine.next_deadline() for one in self.running.values()])
 
     def perform(self, one: Running, before: object, effects: list[object], why: str = "") -> None:
         if one.machine.state is not before:

@@ -19,7 +19,8 @@ from waypost.messages import (
 from waypost.notification import Notification
 
 if TYPE_CHECKING:
-    from chaos.simulator.world import Node, World
+    from chaos.simulator.node import Node
+    from chaos.simulator.world import World
 
 
 class Wire:

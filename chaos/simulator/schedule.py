@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.simulator.clients import Client
+from chaos.simulator.node import Node
 from chaos.simulator.verdict import heal, verdict
-from chaos.simulator.world import Faults, Node, World
+from chaos.simulator.world import Faults, World
 from handover.messages import Give
 from waypost.identity import SessionId
 
