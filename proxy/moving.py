@@ -38,21 +38,19 @@ class Moving:
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
         self._next_at = 0
-
-    @property
-    def row(self) -> DrainRow | None:
+        self.row: DrainRow | None = None
         """The drain of this proxy; None: it is not to be emptied."""
-        return self._context.drains.get(self._context.proxy)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """The registry says what an operator wants of a proxy."""
-        begins = proxy == self._context.proxy and row is not None and self.row is None
         if row is None:
             self._context.drains.pop(proxy, None)
         else:
             self._context.drains[proxy] = row
-        if begins:
-            self._next_at = self._context.clock.now_ms() + GRACE_MS
+        if proxy == self._context.proxy:
+            if self.row is None:
+                self._next_at = self._context.clock.now_ms() + GRACE_MS
+            self.row = row
 
     def give(self, sender: ProxyId, message: Give) -> None:
         """Somebody who rebalances wants a session of ours at another proxy."""

@@ -68,7 +68,8 @@ class Ends:
 
     def step(self, action: Callable[[int], None]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
-        if self._node.engine is not self._engine or self._node.stalls(lambda: self.step(action)):
+        node = self._node
+        if node.engine is not self._engine or not node.settings.neighbours or node.stalls(lambda: self.step(action)):
             return
         action(self._world.clock.time_ms)
         for effect in self.machine.take_effects():

@@ -131,7 +131,7 @@ class Node:
     def stalls(self, action: Callable[[], None]) -> bool:
         """Tell whether the process does nothing now; `action` waits then, in its place."""
         wait = self.stalled_until - self.world.clock.time_ms
-        if self._waking or (wait <= 0 and not self._stalled):
+        if (wait <= 0 and not self._stalled) or self._waking:
             return False
         if not self._stalled:
             self.world.later(wait, self._wake)
@@ -166,6 +166,16 @@ class Node:
         engine = self.engine
         self.world.later(wait_ms, lambda: self._in(action) if self.engine is engine else None)
 
+    def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
+        """Let the process do something later that is not the engine's, if it still lives."""
+        engine = self.engine
+
+        def act() -> None:
+            if self.engine is engine and not self.stalls(act):
+                action()
+
+        self.world.later(wait_ms, act)
+
     def _answer(self, wait_ms: int, then: effects.Then, answer: object) -> None:
         """Answer an effect, if somebody waits for it."""
         if then is not effects.nobody_waits:
@@ -190,7 +200,7 @@ class Node:
         engine, world = self.engine, self.world
         assert engine is not None
         if engine.state.position < end or world.clock.time_ms < self.deaf_until:
-            self._afterwards(10, lambda engine: self._live(end, life))
+            self._go_on(10, lambda: self._live(end, life))
             return
         until = world.clock.time_ms + LEASE_MS
         row = ProxyRow(proxy=self.proxy, incarnation=life, site=self.site, url=self.proxy, changelog=self.site)
@@ -199,7 +209,7 @@ class Node:
         self.ready = True
         self._afterwards(0, lambda engine: engine.lease_granted(life, until))
         self.ends.lease_begun(life)
-        self._afterwards(LEASE_MS // 3, lambda engine: self._renew(life))
+        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
 
     def _renew(self, life: Incarnation) -> None:
         now = self.world.clock.time_ms
@@ -215,7 +225,7 @@ class Node:
                 self._live(0, Incarnation(f"{self.proxy}#{self._lives}"))
                 return
             self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
-        self._afterwards(LEASE_MS // 3, lambda engine: self._renew(life))
+        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
 
     def hear(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while."""

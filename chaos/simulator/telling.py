@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
-from waypost.records import Fact
+from waypost.records import Fact, Record
 
 TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap"}
 
@@ -25,10 +25,12 @@ def _where(frontier: dict[str, int]) -> str:
     return " ".join(f"{origin}:{offset}" for origin, offset in sorted(frontier.items()))
 
 
-def brief(record: Any) -> str:
+def brief(record: Record) -> str:
+    return " ".join([f"{name}={getattr(record, name)}" for name in _shown(type(record))])
+
+
+@cache
+def _shown(kind: type[Record]) -> list[str]:
     fields = ("link", "link_epoch", "origin", "offset", "upto", "above", "proxy", "session", "producer", "sequence")
-    shown = [f"{name}={getattr(record, name)}" for name in fields if hasattr(record, name)]
-    for name in ("expression", "expressions", "installation", "installations"):
-        if hasattr(record, name):
-            shown.append(f"{name}={getattr(record, name)}")
-    return " ".join(shown)
+    wants = ("expression", "expressions", "installation", "installations")
+    return [name for name in fields + wants if name in kind.__struct_fields__]
