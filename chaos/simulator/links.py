@@ -69,7 +69,9 @@ class Ends:
     def step(self, action: Callable[[int], None]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
         node = self._node
-        if node.engine is not self._engine or not node.settings.neighbours or node.stalls(lambda: self.step(action)):
+        if node.engine is not self._engine or not node.settings.neighbours:
+            return
+        if node.still and node.stalls(lambda: self.step(action)):
             return
         action(self._world.clock.time_ms)
         for effect in self.machine.take_effects():

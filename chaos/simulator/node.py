@@ -72,6 +72,8 @@ class Node:
         """Until then the disk takes its time."""
         self.stalled_until = 0
         """Until then the process does nothing; what comes meanwhile waits."""
+        self.still = False
+        """Perhaps it is stalled: :meth:`stalls` knows."""
         self._stalled: deque[Callable[[], None]] = deque()
         self._waking = False
         self.behind = False
@@ -117,7 +119,7 @@ class Node:
         engine = self.engine
         if engine is None:
             return
-        if self.stalls(lambda: self._in(action) if self.engine is engine else None):
+        if self.still and self.stalls(lambda: self._in(action) if self.engine is engine else None):
             return
         action(engine)
         for effect in engine.take_effects():
@@ -126,12 +128,14 @@ class Node:
 
     def stall(self, for_ms: int) -> None:
         self.world.note(f"{self.proxy} stalls for {for_ms} ms", tell=True)
+        self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
 
     def stalls(self, action: Callable[[], None]) -> bool:
         """Tell whether the process does nothing now; `action` waits then, in its place."""
         wait = self.stalled_until - self.world.clock.time_ms
-        if (wait <= 0 and not self._stalled) or self._waking:
+        self.still = wait > 0 or bool(self._stalled)
+        if self._waking or not self.still:
             return False
         if not self._stalled:
             self.world.later(wait, self._wake)
@@ -171,7 +175,7 @@ class Node:
         engine = self.engine
 
         def act() -> None:
-            if self.engine is engine and not self.stalls(act):
+            if self.engine is engine and not (self.still and self.stalls(act)):
                 action()
 
         self.world.later(wait_ms, act)
@@ -183,7 +187,7 @@ class Node:
 
     def read(self) -> None:
         """Take the next records of the log."""
-        if self.engine is None or self.stalls(self.read):
+        if self.engine is None or (self.still and self.stalls(self.read)):
             return
         log = self.world.logs[self.site]
         start = self.engine.state.position

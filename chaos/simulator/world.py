@@ -117,16 +117,17 @@ class World:
 
     def run(self, for_ms: int, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass; return whether `until` came true."""
-        end = self.clock.time_ms + for_ms
-        while self._times and (at := self._times[0]) <= end:
-            if until is not None and at > self.clock.time_ms and until():
+        times, clock = self._times, self.clock
+        end = clock.time_ms + for_ms
+        while times and (at := times[0]) <= end:
+            if until is not None and at > clock.time_ms and until():
                 return True
-            self.clock.time_ms = at
+            clock.time_ms = at
             for action in self._actions[at]:
                 # May add to what happens now.
                 action()
-            del self._actions[heappop(self._times)]
-        self.clock.time_ms = end
+            del self._actions[heappop(times)]
+        clock.time_ms = end
         return until is not None and until()
 
     # ------------------------------------------------------------ what is told
