@@ -47,6 +47,8 @@ class Context:
         self.chance = chance
         self.state = state
         self.incarnation = Incarnation("")
+        self.writer = ""
+        """The name under which this life writes facts and closing markers."""
         self.fence_at_ms: int | None = None
         """When we must have stopped serving: before our lease can end; None: we have none."""
         self.sessions: dict[SessionId, Session] = {}
@@ -147,7 +149,7 @@ class Context:
         self._fact_number += 1
         self._facts.append(
             Fact(
-                writer=writer_of(self.proxy, self.incarnation),
+                writer=self.writer,
                 number=self._fact_number,
                 at_ms=self.clock.unix_ms(),
                 kind=kind,
@@ -166,6 +168,7 @@ class Context:
         if self.incarnation:
             self.attest("closed")
         self.incarnation = incarnation
+        self.writer = writer_of(self.proxy, incarnation)
         self._fact_number = 0
         self.attest("opened")
 

@@ -62,6 +62,7 @@ class Engine:
         restored: Restored | None = None,
     ) -> None:
         state = _state(settings, restored)
+        self.state = state
         self.context = Context(settings, clock, chance, state)
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
@@ -88,10 +89,6 @@ class Engine:
         self._undrained: dict[SessionId, dict[str, int]] = {}
         for saved in restored.sessions if restored else ():
             self._restore(saved)
-
-    @property
-    def state(self) -> SiteState:
-        return self.context.state
 
     def take_effects(self) -> list[Effect]:
         return self.door.relays.translated(self.context.take_effects())
@@ -203,8 +200,7 @@ class Engine:
         The journal is marked with it. `then` is told the marker's offset, when log and journal have it.
         """
         context = self.context
-        writer = writer_of(context.proxy, context.incarnation)
-        closed = Closed(writer, context.clock.unix_ms(), dict(self.state.frontier))
+        closed = Closed(context.writer, context.clock.unix_ms(), dict(self.state.frontier))
 
         def appended(answer: list[int] | WaypostError) -> None:
             if isinstance(answer, WaypostError):

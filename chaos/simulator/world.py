@@ -98,6 +98,7 @@ class World:
             for name in names
         }
         self.links = [Link(self, SiteId(near), far) for near in order for far in neighbours[near]]
+        self._links = {(link.near, link.far): link for link in self.links}
         self.clients: dict[str, Client] = {}
         for node in self.nodes.values():
             node.start()
@@ -231,8 +232,7 @@ class World:
 
     def link_between(self, one: SiteId, other: SiteId, message: LinkMessage) -> Link:
         """Return the link that a message from a proxy of `one` to a proxy of `other` is about."""
-        ends = (one, other) if isinstance(message, LinkRecords) else (other, one)
-        return next(link for link in self.links if (link.near, link.far) == ends)
+        return self._links[(one, other) if isinstance(message, LinkRecords) else (other, one)]
 
     def live_nodes(self, site: SiteId | None = None) -> list[Node]:
         return [node for node in self.nodes.values() if node.ready and site in (None, node.site)]
