@@ -8,7 +8,8 @@ never, if the process dies; an end has at most one append and one reading of its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
@@ -17,24 +18,21 @@ from waypost.identity import ProxyId, SiteId
 from waypost.records import Record
 
 
-@dataclass(frozen=True, slots=True)
-class SendPeer:
+class SendPeer(msgspec.Struct, frozen=True):
     """Send a message to a proxy; it may be lost."""
 
     proxy: ProxyId
     message: LinkOpen | LinkWants | LinkRecords | LinkAppended
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Append to our site log."""
 
     records: Sequence[Record]
     then: Callable[[list[int] | WaypostError, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLog:
+class ReadLog(msgspec.Struct, frozen=True):
     """Read up to `limit` records of our site log from `offset` on."""
 
     offset: int
@@ -42,30 +40,26 @@ class ReadLog:
     then: Callable[[Batch | WaypostError, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FindFirst:
+class FindFirst(msgspec.Struct, frozen=True):
     """Find the first offset that our site log keeps."""
 
     then: Callable[[int | WaypostError, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FindEnd:
+class FindEnd(msgspec.Struct, frozen=True):
     """Find the offset that the next record of our site log will have, at least."""
 
     then: Callable[[int | WaypostError, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Elect:
+class Elect(msgspec.Struct, frozen=True):
     """Try to lead `link` under the lease of now; answered with the leader's epoch, or None."""
 
     link: str
     then: Callable[[int | WaypostError | None, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """For the operator: sending to that site has ended; its leader will open the link again."""
 
     site: SiteId

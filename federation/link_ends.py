@@ -19,6 +19,7 @@ from federation.link_out import LinkOut
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
 from federation.site_state import Acceptance, SiteState
+from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import ProxyId, SiteId
 from waypost.records import Asked
@@ -100,10 +101,9 @@ class LinkEnds:
         for link in self._all():
             link.tick(now_ms)
 
-    def next_deadline(self) -> int | None:
-        """Return when :meth:`tick` is due; None: nothing is waited for but other inputs."""
-        due = [link.next_deadline() for link in self._all()]
-        return min((each for each in due if each is not None), default=None)
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` is due; NEVER: nothing is waited for but other inputs."""
+        return min([link.next_deadline() for link in self._all()], default=NEVER)
 
     def _all(self) -> list[LinkIn | LinkOut]:
         return [*self._in.values(), *self._out.values()]

@@ -39,7 +39,7 @@ from federation.link_effects import Append, Elect, Emit, FindEnd, SendPeer
 from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
-from waypost.clock import full_jitter_ms
+from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
 
@@ -295,16 +295,10 @@ class LinkIn:
         elif self.phase is Phase.PULLING and self._unanswered and now_ms >= self._said_at + SAY_AGAIN_MS:
             self._say_wants(now_ms)
 
-    def next_deadline(self) -> int | None:
-        """Return when :meth:`tick` is due; None: only something else can bring us further."""
-        match self.phase:
-            case Phase.WAITING:
-                return self._due
-            case Phase.PAUSING if not self._appending and self._rows(self._neighbour):
-                return self._due
-            case Phase.PULLING:
-                due = [self._heard_at + SILENCE_MS] if not self._appending else []
-                due += [self._said_at + SAY_AGAIN_MS] if self._unanswered else []
-                return min(due, default=None)
-            case _:
-                return None
+    def next_deadline(self) -> int:
+        """Return when :meth:`tick` is due; NEVER: only something else can bring us further."""
+        if self.phase is Phase.PULLING:
+            silent = NEVER if self._appending else self._heard_at + SILENCE_MS
+            return min(silent, self._said_at + SAY_AGAIN_MS) if self._unanswered else silent
+        pausing = self.phase is Phase.PAUSING and not self._appending and self._rows(self._neighbour)
+        return self._due if pausing or self.phase is Phase.WAITING else NEVER

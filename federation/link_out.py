@@ -26,6 +26,7 @@ from federation.messages import LinkOpen, LinkRecord, LinkRecords
 from federation.ports import Batch
 from federation.site_state import SiteState
 from waypost.batches import sized_batches
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId
 from waypost.records import Effective, Forwarded, Record
@@ -218,16 +219,16 @@ class LinkOut:
         if self._has_room() and now_ms >= self._sent_at + HEARTBEAT_MS:
             self._send([], 0, now_ms)
 
-    def next_deadline(self) -> int | None:
+    def next_deadline(self) -> int:
         """Return when :meth:`tick` is due."""
         if self._sender is None:
-            return None
-        due = [self._sent_at + HEARTBEAT_MS] if self._has_room() else []
-        if self._quiet_at is not None:
-            due.append(self._quiet_at)
+            return NEVER
+        due = NEVER if self._quiet_at is None else self._quiet_at
+        if self._has_room():
+            due = min(due, self._sent_at + HEARTBEAT_MS)
         if self._sent:
-            due.append(self._acknowledged_at + GIVE_UP_MS)
-        return min(due, default=None)
+            due = min(due, self._acknowledged_at + GIVE_UP_MS)
+        return due
 
 
 def _size(record: LinkRecord) -> int:

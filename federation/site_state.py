@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -51,8 +50,7 @@ from waypost.records import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True):
     """A notification came that is new here."""
 
     origin: Origin
@@ -60,16 +58,14 @@ class Arrived:
     record: Published | Forwarded
 
 
-@dataclass(frozen=True, slots=True)
-class Advanced:
+class Advanced(msgspec.Struct, frozen=True):
     """An origin's frontier moved without a notification."""
 
     origin: Origin
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Covered:
+class Covered(msgspec.Struct, frozen=True):
     """From above `above` on, this log has every match of the expression from that origin."""
 
     expression: str
@@ -77,21 +73,18 @@ class Covered:
     above: int
 
 
-@dataclass(frozen=True, slots=True)
-class HoldsDropped:
+class HoldsDropped(msgspec.Struct, frozen=True):
     proxy: ProxyId
     incarnation: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class WantsChanged:
+class WantsChanged(msgspec.Struct, frozen=True):
     """What this site asks of that neighbour is different now."""
 
     neighbour: SiteId
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(msgspec.Struct, frozen=True):
     """To be told to a neighbour, in the order of the log: from where on its filter is effective."""
 
     neighbour: SiteId

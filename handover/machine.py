@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput
 from waypost.identity import Ownership
 
@@ -144,8 +145,8 @@ class Machine:
             return self.step(Retry(), now_ms)
         return []
 
-    def next_deadline(self) -> int | None:
-        return None if self.over else min(self._retry_at, self._deadline_at)
+    def next_deadline(self) -> int:
+        return NEVER if self.over else min(self._retry_at, self._deadline_at)
 
     def transition(self, given: object) -> tuple[type, ...]:
         """Change the state as the table says, and return the kinds of effects.

@@ -16,7 +16,7 @@ from federation import link_effects as effects
 from federation.link_ends import LinkEnds, LinkMessage
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.peers import Peers
-from waypost.clock import Clock
+from waypost.clock import NEVER, Clock
 from waypost.errors import Internal, WaypostError
 from waypost.identity import ProxyId, SiteId
 
@@ -134,7 +134,7 @@ class Links:
     def _arm(self) -> None:
         """Wake at the next deadline, or before: a timer that is early enough is left as it is."""
         due = self._ends.next_deadline()
-        if due is None or (self._timer is not None and self._timer_at <= due):
+        if due == NEVER or (self._timer is not None and self._timer_at <= due):
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -44,11 +44,15 @@ class Context:
 
     def __init__(self, settings: Settings, clock: Clock, chance: random.Random, state: SiteState) -> None:
         self.settings = settings
+        self.proxy = settings.proxy
         self.clock = clock
         self.chance = chance
         self.state = state
         self.incarnation = Incarnation("")
-        self.lease_until_ms: int | None = None
+        self.writer = ""
+        """The name under which this life writes facts and closing markers."""
+        self.fence_at_ms: int | None = None
+        """When we must have stopped serving: before our lease can end; None: we have none."""
         self.sessions: dict[SessionId, Session] = {}
         self.matcher = Matcher()
         self.proxies: dict[ProxyId, ProxyRow] = {}
@@ -70,20 +74,16 @@ class Context:
         self._attested: list[Callable[[], None]] = []
         self._fact_number = 0
 
-    @property
-    def proxy(self) -> ProxyId:
-        return self.settings.proxy
-
     # ------------------------------------------------------------ the lease
 
-    @property
-    def fence_at_ms(self) -> int | None:
-        """When we must have stopped serving: before our lease can end; None: we have none."""
-        return None if self.lease_until_ms is None else self.lease_until_ms - self.settings.lease_margin_ms
+    def leased(self, until_ms: int) -> None:
+        """We have a lease until then, on our clock."""
+        self.fence_at_ms = until_ms - self.settings.lease_margin_ms
 
     def may_serve(self) -> bool:
         """Tell whether our lease certainly holds: nobody else may act as if we were gone."""
-        return self.fence_at_ms is not None and self.clock.now_ms() < self.fence_at_ms
+        fence_at_ms = self.fence_at_ms
+        return fence_at_ms is not None and self.clock.now_ms() < fence_at_ms
 
     def alive(self, proxy: ProxyId) -> bool:
         return proxy in self.proxies
@@ -110,7 +110,7 @@ class Context:
                 for each in waiting:
                     each()
 
-            self.emit(Attest(facts, then))
+            self.emit(Attest(facts, then if waiting else nobody_waits))
         effects, self._effects = self._effects, []
         return effects
 
@@ -151,7 +151,7 @@ class Context:
         self._fact_number += 1
         self._facts.append(
             Fact(
-                writer=writer_of(self.proxy, self.incarnation),
+                writer=self.writer,
                 number=self._fact_number,
                 at_ms=self.clock.unix_ms(),
                 kind=kind,
@@ -170,6 +170,7 @@ class Context:
         if self.incarnation:
             self.attest("closed")
         self.incarnation = incarnation
+        self.writer = writer_of(self.proxy, incarnation)
         self._fact_number = 0
         self.attest("opened")
 

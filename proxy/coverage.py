@@ -9,6 +9,7 @@ from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
 from proxy.retention import TOO_OLD, Matched
 from proxy.session import Role, Session, Stored, Subscription
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, site_of
 from waypost.messages import BecameEffective, Gap
@@ -47,10 +48,10 @@ class Coverage:
         for session in list(self._unpromised.values()):
             self.promise(session)
 
-    def next_deadline(self) -> int | None:
-        """Return when to try again what failed or is missing still; None: nothing is."""
+    def next_deadline(self) -> int:
+        """Return when to try again what failed or is missing still."""
         if not self._gated and not self._unpromised:
-            return None
+            return NEVER
         return self._context.clock.now_ms() + self._context.settings.retry_ms
 
     def advance(self, session: Session) -> None:

@@ -7,7 +7,6 @@ in any order and at any later time, or never, if the process dies.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,8 +28,7 @@ def nobody_waits(_: object) -> None:
     """Take an answer that changes nothing: what failed is done again anyway."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send a message to a client. A connection that is gone swallows it."""
 
     connection: int
@@ -38,67 +36,58 @@ class Send:
     """Raw: encoded already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hangup:
+class Hangup(msgspec.Struct, frozen=True):
     connection: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SendPeer:
+class SendPeer(msgspec.Struct, frozen=True):
     """Send a message to a proxy; it may be lost."""
 
     proxy: ProxyId
     message: msgspec.Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Append to the site log; answered with the offsets."""
 
     records: Sequence[Record]
     then: Callable[[list[int] | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CreateRow:
+class CreateRow(msgspec.Struct, frozen=True):
     session: SessionId
     ownership: Ownership
     then: Callable[[Claimed | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRow:
+class ClaimRow(msgspec.Struct, frozen=True):
     session: SessionId
     expected: Ownership
     new: Ownership
     then: Callable[[Claimed | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRow:
+class ReadRow(msgspec.Struct, frozen=True):
     session: SessionId
     then: Callable[[Ownership | WaypostError | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(msgspec.Struct, frozen=True):
     """Apply to the store; answered with None once durable."""
 
     batch: StoreBatch
     then: Callable[[WaypostError | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadEntries:
+class LoadEntries(msgspec.Struct, frozen=True):
     session: SessionId
     after: int
     limit: int
     then: Callable[[list[Entry] | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FindOutdated:
+class FindOutdated(msgspec.Struct, frozen=True):
     """Find entries that nobody holds any more."""
 
     session: SessionId
@@ -107,28 +96,24 @@ class FindOutdated:
     then: Callable[[Swept | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class PutCheckpoint:
+class PutCheckpoint(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
     then: Callable[[WaypostError | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCheckpoint:
+class FoundCheckpoint(msgspec.Struct, frozen=True):
     """`complete`: the changelogs of all sites that are known were read."""
 
     checkpoint: Checkpoint | None
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FindCheckpoint:
+class FindCheckpoint(msgspec.Struct, frozen=True):
     session: SessionId
     then: Callable[[FoundCheckpoint | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """Records of one origin, in order; all that matches up to `through` is there from `first_kept` on."""
 
     records: Sequence[Forwarded]
@@ -136,8 +121,7 @@ class History:
     first_kept: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchHistory:
+class FetchHistory(msgspec.Struct, frozen=True):
     """Fetch a part of an origin's own log, from a proxy of that site, or from our own log."""
 
     site: SiteId
@@ -145,8 +129,7 @@ class FetchHistory:
     then: Callable[[History | WaypostError], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Attest:
+class Attest(msgspec.Struct, frozen=True):
     facts: Sequence[Fact]
     then: Callable[[WaypostError | None], None]
 

@@ -39,7 +39,7 @@ from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
-from waypost.clock import Clock
+from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
@@ -64,6 +64,7 @@ class Engine:
         restored: Restored | None = None,
     ) -> None:
         state = _state(settings, restored)
+        self.state = state
         self.context = Context(settings, clock, chance, state)
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
@@ -96,10 +97,6 @@ class Engine:
         if restored is not None:
             for saved in restored.sessions:
                 self._restore(saved, restored.policed.get(saved.id, Policed()))
-
-    @property
-    def state(self) -> SiteState:
-        return self.context.state
 
     def take_effects(self) -> list[Effect]:
         return self.door.relays.translated(self.context.take_effects())
@@ -217,8 +214,7 @@ class Engine:
         The journal is marked with it. `then` is told the marker's offset, when log and journal have it.
         """
         context = self.context
-        writer = writer_of(context.proxy, context.incarnation)
-        closed = Closed(writer, context.clock.unix_ms(), dict(self.state.frontier))
+        closed = Closed(context.writer, context.clock.unix_ms(), dict(self.state.frontier))
 
         def appended(answer: list[int] | WaypostError) -> None:
             if isinstance(answer, WaypostError):
@@ -287,7 +283,7 @@ class Engine:
     def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
         """A new life of this proxy is known to the registry, until `until_ms` on our clock."""
         self.context.new_life(incarnation)
-        self.context.lease_until_ms = until_ms
+        self.context.leased(until_ms)
         self._hold_again()
         for session in list(self.context.sessions.values()):
             if session.role is Role.DORMANT:
@@ -295,11 +291,11 @@ class Engine:
         self._after()
 
     def lease_renewed(self, until_ms: int) -> None:
-        self.context.lease_until_ms = until_ms
+        self.context.leased(until_ms)
 
     def lease_lost(self) -> None:
         """Our lease has ended, or may have: serve nothing."""
-        self.context.lease_until_ms = None
+        self.context.fence_at_ms = None
         self.claims.fence()
         self.transfers.fence()
         self.door.relays.fence()
@@ -338,7 +334,7 @@ class Engine:
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True
-        for proxy in {*context.drains, *event.drains}:
+        for proxy in {**context.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
         for row in gone:
             self._proxy_down(ProxyDown(row.proxy, row.incarnation))
@@ -364,7 +360,7 @@ class Engine:
         alive = {(row.proxy, row.incarnation) for row in self.context.proxies.values()}
         alive.add((self.context.proxy, self.context.incarnation))
         held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.holds.items()}
-        for proxy, incarnation in held - alive:
+        for proxy, incarnation in sorted(held - alive):
             if proxy != self.context.proxy:
                 self.context.append(Dropped(proxy, incarnation))
 
@@ -372,7 +368,7 @@ class Engine:
 
     def tick(self) -> None:
         """Do what is due."""
-        if self.context.lease_until_ms is not None and not self.context.may_serve():
+        if self.context.fence_at_ms is not None and not self.context.may_serve():
             self.lease_lost()
         self.transfers.tick()
         self.claims.tick()
@@ -386,7 +382,8 @@ class Engine:
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in milliseconds of our clock."""
-        deadlines = (
+        fence_at_ms = self.context.fence_at_ms
+        return min(
             self.keeper.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
@@ -394,9 +391,8 @@ class Engine:
             self.moving.next_deadline(),
             self.door.relays.next_deadline(),
             self.sweeps.next_deadline(),
-            self.context.fence_at_ms,
+            NEVER if fence_at_ms is None else fence_at_ms,
         )
-        return min(each for each in deadlines if each is not None)
 
     def _follow_receivers(self) -> None:
         for identity in self.door.relays.sessions():

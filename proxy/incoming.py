@@ -28,6 +28,7 @@ from proxy.ownership import NOBODY, Asker, Claims
 from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
 from waypost.limits import COPY_UNSAVED
@@ -121,13 +122,12 @@ class Targets(Side[Incoming]):
             if into.machine.state is TargetState.SHADOWING and self._complete(into):
                 self.feed(into, target.Complete())
 
-    def next_deadline(self) -> int | None:
+    def next_deadline(self) -> int:
         if not self.running:
-            return None
+            return NEVER
         patience = self._context.settings.timing.coverage_ms
         shadowing = [each for each in self.running.values() if each.machine.state is TargetState.SHADOWING]
-        deadlines = [super().next_deadline(), *(each.progress_ms + patience for each in shadowing)]
-        return min((each for each in deadlines if each is not None), default=None)
+        return min([super().next_deadline(), *(each.progress_ms + patience for each in shadowing)])
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         into = self.running.get(session)

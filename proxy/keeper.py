@@ -183,6 +183,6 @@ class Keeper:
         return bool(self._context.dirty or self._dropped or self._waiting or self.pending)
 
     def next_deadline(self) -> int:
-        if self._anything() and not self._saving:
+        if not self._saving and self._anything():
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at

@@ -16,6 +16,7 @@ from handover.messages import Give, Offer
 from proxy.context import Context
 from proxy.effects import SendPeer
 from proxy.session import Role, Session
+from waypost.clock import NEVER
 from waypost.identity import ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE
 
@@ -37,21 +38,19 @@ class Moving:
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
         self._next_at = 0
-
-    @property
-    def row(self) -> DrainRow | None:
+        self.row: DrainRow | None = None
         """The drain of this proxy; None: it is not to be emptied."""
-        return self._context.drains.get(self._context.proxy)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """The registry says what an operator wants of a proxy."""
-        begins = proxy == self._context.proxy and row is not None and self.row is None
         if row is None:
             self._context.drains.pop(proxy, None)
         else:
             self._context.drains[proxy] = row
-        if begins:
-            self._next_at = self._context.clock.now_ms() + GRACE_MS
+        if proxy == self._context.proxy:
+            if self.row is None:
+                self._next_at = self._context.clock.now_ms() + GRACE_MS
+            self.row = row
 
     def give(self, sender: ProxyId, message: Give) -> None:
         """Somebody who rebalances wants a session of ours at another proxy."""
@@ -112,13 +111,13 @@ class Moving:
             offer = Offer(session, self._context.sessions[session].epoch, "rebalance" if self.row is None else "drain")
             self._context.emit(SendPeer(row.proxy, offer))
 
-    def next_deadline(self) -> int | None:
-        if self.row is None and not self._wanted and not self._offered:
-            return None
+    def next_deadline(self) -> int:
+        if not self._wanted and not self._offered and self.row is None:
+            return NEVER
         now = self._context.clock.now_ms()
         offered = [at + OFFER_MS for _, at in self._offered.values()]
         due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
-        return min([*offered, *due], default=None)
+        return min([*offered, *due], default=NEVER)
 
     def _rate(self) -> float | None:
         """Sessions a second; None: nothing is to leave now."""

@@ -16,6 +16,7 @@ from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, 
 from proxy.keeper import Keeper
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
+from waypost.clock import NEVER
 from waypost.errors import ReceiverTaken, WaypostError
 from waypost.identity import NO_PROXY, Epoch, Incarnation, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
@@ -323,8 +324,8 @@ class Claims:
         self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
         self.sweep()
 
-    def next_deadline(self) -> int | None:
-        return self._sweep_at if self._context.may_serve() and self._context.watching else None
+    def next_deadline(self) -> int:
+        return self._sweep_at if self._context.fence_at_ms is not None and self._context.watching else NEVER
 
     def sweep(self) -> None:
         context = self._context

@@ -15,6 +15,7 @@ import msgspec
 
 from proxy.context import Context
 from proxy.effects import Effect, Hangup, Send, SendPeer
+from waypost.clock import NEVER
 from waypost.errors import Refused
 from waypost.identity import ProxyId
 from waypost.limits import RELAY_OUT_OF_ORDER
@@ -306,9 +307,9 @@ class Relays:
             if now >= far.line.said_ms + BEAT_MS:
                 self._context.emit(self._say_down(far, b""))
 
-    def next_deadline(self) -> int | None:
+    def next_deadline(self) -> int:
         if not self._near and not self._far:
-            return None
+            return NEVER
         near = [each.line.due_ms() for each in self._near.values()]
         far = [each.line.said_ms + BEAT_MS for each in self._far.values()]
-        return min([*near, *far], default=None)
+        return min([*near, *far])

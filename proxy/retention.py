@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from waypost.clock import NEVER
 from waypost.identity import SubscriptionId
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ Matched = tuple[SubscriptionId, ...]
 TIME_TO_LIVE = "time to live"
 TOO_OLD = "time to live, by the time in its log"
 MAXIMUM_COUNT = "maximum count"
-NEVER = 1 << 62
 GRAIN_MS = 1_000
 """Ages are known as exactly as this."""
 

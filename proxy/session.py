@@ -340,7 +340,7 @@ class Session:
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
-        for origin in {*site, *(seen or {})}:
+        for origin in {**site, **(seen or {})}:
             self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
 
     def gate(self, origin: Origin, seen: int) -> None:
@@ -361,7 +361,7 @@ class Session:
 
         An origin that the cut does not name was never promised; its gate opens where coverage begins.
         """
-        for origin in {*cut, *site}:
+        for origin in {**cut, **site}:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
         self._begin_with(oldest)

@@ -11,6 +11,7 @@ from handover import machine
 from handover.messages import Aborted, Refused, TransferMessage
 from proxy.context import Context
 from proxy.effects import ClaimRow, ReadRow
+from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL, TRANSFERS_SHOWN
@@ -29,7 +30,7 @@ class _Transfer(Protocol):
     def over(self) -> bool: ...
     def step(self, given: object, now_ms: int) -> list[object]: ...
     def tick(self, now_ms: int) -> list[object]: ...
-    def next_deadline(self) -> int | None: ...
+    def next_deadline(self) -> int: ...
 
 
 class _Running(Protocol):
@@ -117,11 +118,10 @@ class Side(ABC, Generic[Running]):
             before = one.machine.state
             self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), "patience was at an end")
 
-    def next_deadline(self) -> int | None:
+    def next_deadline(self) -> int:
         if not self.running:
-            return None
-        deadlines = [one.machine.next_deadline() for one in self.running.values()]
-        return min((each for each in deadlines if each is not None), default=None)
+            return NEVER
+        return min([one.machine.next_deadline() for one in self.running.values()])
 
     def perform(self, one: Running, before: object, effects: list[object], why: str = "") -> None:
         if one.machine.state is not before:

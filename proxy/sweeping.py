@@ -15,6 +15,7 @@ from proxy.effects import FindOutdated
 from proxy.ports import Swept
 from proxy.retention import GRAIN_MS, Window
 from proxy.session import Role, Session
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
 from waypost.limits import SWEEP_BATCH
@@ -99,8 +100,8 @@ class Sweeps:
             if session.idle_ms >= session.lasts_s * 1_000:
                 self._expired(session)
 
-    def next_deadline(self) -> int | None:
-        return self._mark_at if self._watched else None
+    def next_deadline(self) -> int:
+        return self._mark_at if self._watched else NEVER
 
     # ------------------------------------------------------------ sweeping
 

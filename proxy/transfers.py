@@ -96,6 +96,5 @@ class Transfers:
         self.targets.tick()
         self.moved()
 
-    def next_deadline(self) -> int | None:
-        deadlines = (self.sources.next_deadline(), self.targets.next_deadline())
-        return min((each for each in deadlines if each is not None), default=None)
+    def next_deadline(self) -> int:
+        return min(self.sources.next_deadline(), self.targets.next_deadline())

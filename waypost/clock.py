@@ -6,6 +6,9 @@ import random
 import time
 from typing import Protocol
 
+NEVER = 1 << 62
+"""The time of what is not due."""
+
 
 class Clock(Protocol):
     def now_ms(self) -> int:

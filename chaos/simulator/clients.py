@@ -19,10 +19,11 @@ from waypost.messages import (
     decode_proxy_message,
     encode_message,
 )
-from waypost.notification import Notification
+from waypost.notification import Notification, read_body
 
 if TYPE_CHECKING:
-    from chaos.simulator.world import Node, World
+    from chaos.simulator.node import Node
+    from chaos.simulator.world import World
 
 
 class Wire:
@@ -194,7 +195,7 @@ class Client:
         while taken := self.machine.take():
             for entry, _ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
-                number = Notification.from_body(entry.body)["n"]
+                number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
                 self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
                 self.world.note(f"{self.name} is given {number}", tell=True)

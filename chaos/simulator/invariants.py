@@ -13,7 +13,8 @@ from waypost.identity import Epoch, Ownership, ProxyId, SessionId
 from waypost.records import Fact
 
 if TYPE_CHECKING:
-    from chaos.simulator.world import Node, World
+    from chaos.simulator.node import Node
+    from chaos.simulator.world import World
     from proxy.engine import Engine
 
 

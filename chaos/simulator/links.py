@@ -19,12 +19,14 @@ from federation.link_ends import LinkEnds, LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from proxy import effects
+from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import LOG_BATCH
 
 if TYPE_CHECKING:
-    from chaos.simulator.world import Node, World
+    from chaos.simulator.node import Node
+    from chaos.simulator.world import World
 
 BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 """So small that a run comes to every one of them."""
@@ -66,21 +68,19 @@ class Ends:
 
     def step(self, action: Callable[[int], None]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
-        if self._node.engine is not self._engine or self._node.stalls(lambda: self.step(action)):
+        node = self._node
+        if node.engine is not self._engine or not node.settings.neighbours:
             return
-        leading = self.machine.leading
-        action(self._world.clock.now_ms())
-        for site in self.machine.leading:
-            if site not in leading:
-                self._world.note(f"link {site}->{self._node.site} led by {self._node.proxy}")
-        while wanted := self.machine.take_effects():
-            for effect in wanted:
-                self._perform(effect)
+        if node.still and node.stalls(lambda: self.step(action)):
+            return
+        action(self._world.clock.time_ms)
+        for effect in self.machine.take_effects():
+            self._perform(effect)
         self._arm()
 
     def _arm(self) -> None:
-        now, due = self._world.clock.now_ms(), self.machine.next_deadline()
-        if due is None or now < self._tick_at <= due:
+        now, due = self._world.clock.time_ms, self.machine.next_deadline()
+        if due == NEVER or now < self._tick_at <= due:
             return
         at = self._tick_at = max(now + 1, due)
 
@@ -141,6 +141,13 @@ class Ends:
     def _elect(self, effect: link_effects.Elect) -> None:
         world, life = self._world, self._life
 
+        def then(answer: Any, now: int) -> None:
+            led = self.machine.leading
+            effect.then(answer, now)
+            for site in self.machine.leading:
+                if site not in led:
+                    world.note(f"link {site}->{self._node.site} led by {self._node.proxy}")
+
         def act() -> None:
             answer: Any = RegistryUnavailable("no answer")
             now = world.clock.now_ms()
@@ -150,7 +157,7 @@ class Ends:
                 world.registry_changed()
                 if world.chances(world.faults.answers):
                     answer = RegistryUnavailable("no answer")
-            self._then(world.delay(), effect.then, answer)
+            self._then(world.delay(), then, answer)
 
         world.later(world.delay(), act)
 

@@ -31,15 +31,15 @@ class PlainLog:
     """One site's log."""
 
     def __init__(self) -> None:
-        self._records: list[bytes] = []
+        self._records: list[tuple[int, Record]] = []
 
     def append(self, records: list[Record]) -> list[int]:
         start = len(self)
-        self._records += [encode_record(record) for record in records]
+        self._records += enumerate([decode_record(encode_record(record)) for record in records], start)
         return list(range(start, len(self)))
 
     def read(self, offset: int, upto: int | None = None) -> list[tuple[int, Record]]:
-        return [(at, decode_record(data)) for at, data in enumerate(self._records[offset:upto], offset)]
+        return self._records[offset:upto]
 
     def __len__(self) -> int:
         return len(self._records)
@@ -133,7 +133,7 @@ class PlainStore:
             self.marks.pop(session, None)
         for change in batch.changes:
             saved = change.saved
-            self.sessions[saved.id] = replace(saved, gates=dict(saved.gates))
+            self.sessions[saved.id] = saved
             self.descriptors[saved.id] = msgspec.json.encode(saved.descriptor)
             rows = {} if change.fresh else self.rows.get(saved.id, {})
             kept = {

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos.simulator.verdict import heal, verdict
+from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import Give
 from waypost.identity import ProxyId, SessionId
@@ -117,12 +117,12 @@ class Scenario:
         self._quiet = True
 
     def do_check(self, rest: str, words: list[str]) -> list[str]:
-        heal(self.world)
+        wrong = heal(self.world)
         told = self._new_lines()
         for client in self.world.clients.values():
             if client.session is not None:
                 told.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.given)}".rstrip())
-        return told + (verdict(self.world) or ["all is well"])
+        return told + (wrong or ["all is well"])
 
     # ------------------------------------------------------------ clients
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.simulator.clients import Client
-from chaos.simulator.verdict import heal, verdict
-from chaos.simulator.world import Faults, Node, World
+from chaos.simulator.node import Node
+from chaos.simulator.verdict import heal
+from chaos.simulator.world import Faults, World
 from handover.messages import Give
 from waypost.identity import SessionId
 
@@ -100,8 +101,7 @@ class Schedule:
             world.note(f"--- {name} {pick}")
             _ACTIONS[name](world, client, pick, number)
         world.run(1_000)
-        heal(world)
-        return world, verdict(world)
+        return world, heal(world)
 
 
 def shrink(run: Schedule, kind: str) -> list[Step]:

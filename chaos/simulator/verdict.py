@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from chaos.simulator.policies import excused
 from proxy.session import Role
-from waypost.identity import NOTHING, Coordinate, NotificationId
+from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
 from waypost.limits import PUBLISH_WINDOW
-from waypost.notification import Notification
 from waypost.records import Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Client
-    from chaos.simulator.parts import PlainLog
     from chaos.simulator.world import World
 
 
-def heal(world: World, for_ms: int = 15_000) -> None:
-    """End every fault, bring everybody back, and let time pass."""
+def heal(world: World, for_ms: int = 15_000) -> list[str]:
+    """End every fault, bring everybody back, let time pass, and return what is wrong then."""
     world.faults = type(world.faults)()
     world.lose_next.clear()
     world.parted.clear()
@@ -39,9 +38,12 @@ def heal(world: World, for_ms: int = 15_000) -> None:
     world.run(GRACE_MS)
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
-    if verdict(world):
+    wrong = verdict(world)
+    if wrong:
         # Something may have begun again just now: what is wrong with it must stay wrong.
         world.run(for_ms)
+        wrong = verdict(world)
+    return wrong
 
 
 def settled(world: World) -> bool:
@@ -80,15 +82,28 @@ HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 def verdict(world: World) -> list[str]:
     """Return what is wrong; nothing: all is well."""
     wrong = list(dict.fromkeys(world.wrongs))
-    wrong += _owned_once(world) + _level(world)
-    retried = _retried(world)
+    published = _published(world)
+    wrong += _owned_once(world) + _level(world, list(published))
+    times = Counter(published.values())
+    retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
-            wrong += _one_side(world, client) + _live(world, client) + _owed(world, client) + _given(client, retried)
+            wrong += _one_side(world, client) + _live(world, client)
+            wrong += _owed(world, client, published) + _given(client, retried)
     return wrong
+
+
+def _published(world: World) -> dict[Coordinate, NotificationId]:
+    """All that stands in the logs, where it was first appended, in order."""
+    return {
+        Coordinate(origin, offset): NotificationId(record.producer, record.incarnation, record.sequence)
+        for origin, log in world.logs_by_origin.items()
+        for offset, record in log.read(0)
+        if isinstance(record, Published)
+    }
 
 
 def _owned_once(world: World) -> list[str]:
@@ -96,9 +111,9 @@ def _owned_once(world: World) -> list[str]:
     return [f"EPOCH {epoch} of {session} was begun {n} times" for (session, epoch), n in owned.items() if n > 1]
 
 
-def _level(world: World) -> list[str]:
+def _level(world: World, published: list[Coordinate]) -> list[str]:
     """Every proxy knows how far every origin has come, and no session waits for one of them still."""
-    ends = {origin: _last_published(log) for origin, log in world.logs_by_origin.items()}
+    ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(published)
     wrong = []
     for node in world.nodes.values():
         if node.engine is not None:
@@ -109,13 +124,6 @@ def _level(world: World) -> list[str]:
                 if session.gates:
                     wrong.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
     return wrong
-
-
-def _last_published(log: PlainLog) -> int:
-    for offset in reversed(range(len(log))):
-        if isinstance(log.read(offset, offset + 1)[0][1], Published):
-            return offset
-    return NOTHING
 
 
 def _one_side(world: World, client: Client) -> list[str]:
@@ -147,62 +155,48 @@ def _live(world: World, client: Client) -> list[str]:
     return wrong
 
 
-def _owed(world: World, client: Client) -> list[str]:
+def _owed(world: World, client: Client, published: Mapping[Coordinate, NotificationId]) -> list[str]:
     """Acknowledged to the producer, above the promise, not above the end: it must have been given."""
-    ids = {identity for identity, _, _ in client.given}
+    lost: list[str] = []
+    safe: dict[Coordinate, int] = {}
+    for producer in world.clients.values():
+        safe |= producer.safe
+        for coordinate in producer.safe.keys() - published.keys():
+            number = producer.safe[coordinate]
+            lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
+    given = {identity for identity, _, _ in client.given}
     gone = excused(world, client.session or "")
-    lost = []
+    missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
         expression = parse(client.asked[subscription])
-        for producer in world.clients.values():
-            for coordinate, number in producer.safe.items():
-                record = dict(world.logs_by_origin[coordinate.origin].read(coordinate.offset, coordinate.offset + 1))
-                published = record.get(coordinate.offset)
-                if not isinstance(published, Published):
-                    lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
-                    continue
-                identity = (published.producer, published.incarnation, published.sequence)
-                if client.joined is None or coordinate.offset < client.joined[coordinate.origin]:
-                    continue
-                if coordinate.origin not in promise or coordinate.offset <= promise[coordinate.origin]:
-                    continue
-                if not expression.matches(Notification({"n": number})) or identity in ids or coordinate in gone:
-                    continue
-                if coordinate.offset <= _end(world, client, subscription, coordinate):
-                    place = f"{coordinate.origin}:{coordinate.offset}"
-                    lost.append(
-                        f"LOST {client.name}/{subscription}: {number} at {place}, promised above "
-                        f"{promise[coordinate.origin]}"
-                    )
+        ends = _ends(world, client, subscription)
+        for origin, offset in missing:
+            number = safe[Coordinate(origin, offset)]
+            if client.joined is None or offset < client.joined[origin] or not expression.matches({"n": number}):
+                continue
+            if origin not in promise or not promise[origin] < offset <= ends.get(origin, NOTHING):
+                continue
+            where = f"{origin}:{offset}, promised above {promise[origin]}"
+            lost.append(f"LOST {client.name}/{subscription}: {number} at {where}")
     return lost
 
 
-def _end(world: World, client: Client, subscription: str, coordinate: Coordinate) -> int:
-    """Up to where the promise held; of several tries to unsubscribe the lowest."""
+def _ends(world: World, client: Client, subscription: str) -> dict[Origin, int]:
+    """Up to where the promise holds; of several tries to unsubscribe the lowest."""
     if subscription not in client.ended:
-        return 1 << 60
+        return dict.fromkeys(world.logs_by_origin, 1 << 60)
     ends = [
-        fact.frontier.get(coordinate.origin, NOTHING)
+        fact.frontier
         for fact in world.facts
         if fact.kind == "unsubscribed" and (fact.session, fact.subscription) == (client.session, subscription)
     ]
-    return min(ends, default=NOTHING)
+    return {origin: min([end.get(origin, NOTHING) for end in ends], default=NOTHING) for origin in world.logs_by_origin}
 
 
-def _retried(world: World) -> set[NotificationId]:
-    """The ids that stand in the logs more than once."""
-    times = Counter(
-        NotificationId(record.producer, record.incarnation, record.sequence)
-        for log in world.logs.values()
-        for _, record in log.read(0, len(log))
-        if isinstance(record, Published)
-    )
-    return {identity for identity, n in times.items() if n > 1}
-
-
-def _given(client: Client, retried: set[NotificationId]) -> list[str]:
+def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:
     """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3)."""
     wrong = []
+    asked = [parse(each) for each in client.asked.values()]
     ids = Counter(identity for identity, _, _ in client.given)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[str, int] = {}
@@ -217,6 +211,6 @@ def _given(client: Client, retried: set[NotificationId]) -> list[str]:
         if sequence < sequences.get(life, -1):
             wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")
         sequences[life] = sequence
-        if not any(parse(each).matches(Notification({"n": number})) for each in client.asked.values()):
+        if not any(expression.matches({"n": number}) for expression in asked):
             wrong.append(f"PHANTOM {client.name} was given {number}")
     return wrong

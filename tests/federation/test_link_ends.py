@@ -18,6 +18,7 @@ from federation.link_out import GIVE_UP_MS
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import Advanced, Arrived, Covered, SiteState
+from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.notification import Notification, read_body
@@ -259,7 +260,7 @@ class Proxy:
             for effect in wanted:
                 self.perform(effect)
         due = self.ends.next_deadline()
-        if due is not None and not self.wires.now < self.tick_at <= due:
+        if due != NEVER and not self.wires.now < self.tick_at <= due:
             at = self.tick_at = max(due, self.wires.now + 1)
             self.wires.later(at - self.wires.now, lambda: self.step(self.ends.tick) if self.tick_at == at else None)
 

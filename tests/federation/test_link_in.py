@@ -11,6 +11,7 @@ from federation.link_in import ELECT_MS, REOPEN_CAP_MS, SAY_AGAIN_MS, SILENCE_MS
 from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
+from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import Effective, Held, Progress, Record
@@ -61,7 +62,7 @@ class Pulling:
     def passes(self, wait_ms: int) -> None:
         """Let time pass as a shell does: it ticks when a tick is due."""
         end = self.now + wait_ms
-        while (due := self.link.next_deadline()) is not None and max(due, self.now + 1) <= end:
+        while max(due := self.link.next_deadline(), self.now + 1) <= end:
             self.now = max(due, self.now + 1)
             self.link.tick(self.now)
         self.now = max(self.now, end)
@@ -118,7 +119,7 @@ def test_it_waits_for_somebody_to_open_at() -> None:
     pulling.rows = []
     pulling.link.lease_begun(pulling.now)
     pulling.wants(Elect).then(5, pulling.now)
-    assert not pulling.effects and pulling.link.next_deadline() is None
+    assert not pulling.effects and pulling.link.next_deadline() == NEVER
     pulling.rows = [row(A2)]
     pulling.link.proxies_changed(pulling.now)
     assert pulling.opened()[0] == A2
@@ -287,7 +288,7 @@ def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
     pulling.hear(opening, 3, progress(3))
     pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     pulling.passes(10 * SILENCE_MS)
-    assert not pulling.effects and pulling.link.next_deadline() is None
+    assert not pulling.effects and pulling.link.next_deadline() == NEVER
 
 
 def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:

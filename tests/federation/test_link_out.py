@@ -79,7 +79,7 @@ class Sending:
     def passes(self, wait_ms: int) -> None:
         """Let time pass as a shell does: it ticks when a tick is due."""
         end = self.now + wait_ms
-        while (due := self.link.next_deadline()) is not None and max(due, self.now + 1) <= end and not self.ends:
+        while max(due := self.link.next_deadline(), self.now + 1) <= end and not self.ends:
             self.now = max(due, self.now + 1)
             self.link.tick(self.now)
         self.now = max(self.now, end)

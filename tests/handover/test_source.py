@@ -29,6 +29,7 @@ from handover.source import (
     Thaw,
 )
 from tests.handover.sides import ABORTED, CHUNK_STORED, NAMED, OWNED, PREPARE, READY, TIMING, S, T, source_in
+from waypost.clock import NEVER
 from waypost.identity import Epoch, Origin, Ownership
 
 FREEZING = [Freeze(), SendFrozen()]
@@ -103,7 +104,7 @@ def test_a_ready_that_comes_again_does_not_move_the_coverage() -> None:
 
 def test_a_machine_that_is_over_has_no_deadline() -> None:
     machine = source_in(SourceState.ENDED)
-    assert machine.next_deadline() is None
+    assert machine.next_deadline() == NEVER
     assert machine.tick(1_000_000) == []
 
 

@@ -222,7 +222,7 @@ PLANTS = (
     Plant(
         "no margin",
         "a proxy serves until it hears that its lease has ended",
-        replaced(Context, "may_serve", lambda self: self.lease_until_ms is not None),
+        replaced(Context, "may_serve", lambda self: self.fence_at_ms is not None),
         ("LEASE",),
         (51, 69, 94, 106),
         rule=3,

@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     """Sets of names have another order there: no decision may hang on it."""
     script = (
         "from chaos.simulator.schedule import Schedule\n"
-        "print([Schedule.of(seed).play()[0].hash() for seed in range(20, 40)])"
+        "print([Schedule.of(seed).play()[0].hash() for seed in range(40)])"
     )
     hashes = {
         subprocess.run(
@@ -115,6 +115,6 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
             text=True,
             check=True,
         ).stdout
-        for seed in (1, 2)
+        for seed in (1, 5)
     }
     assert len(hashes) == 1

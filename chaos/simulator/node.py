@@ -1,0 +1,411 @@
+"""One proxy in a world: its process, its disk, its lease, and its shell.
+
+The shell performs the effects as node/node.py does, on the plain parts of chaos/simulator/parts.py; the world says
+when each of them happens, and what comes of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from chaos.simulator.links import Ends, history
+from chaos.simulator.parts import PlainStore
+from chaos.simulator.telling import TOLD_FACTS, told
+from federation.ports import ProxyRow, RegistryEvent
+from handover.messages import Give, Offer, ToSource, ToTarget
+from proxy import effects
+from proxy.context import Settings
+from proxy.engine import Engine
+from proxy.relay import RelayMessage
+from waypost.clock import ManualClock
+from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
+from waypost.identity import Incarnation, ProxyId, SiteId
+from waypost.messages import DeliverEncoded
+
+if TYPE_CHECKING:
+    from chaos.simulator.clients import Wire
+    from chaos.simulator.world import World
+
+LEASE_MS = 2_000
+SLOW_DISK_MS = 1_500
+EXPIRY_MS = 1_500
+_Between = ToSource | ToTarget | Offer | Give | RelayMessage
+_handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
+
+
+class SkewedClock:
+    """A machine's clock: it runs like all others, and is wrong about what time it is."""
+
+    def __init__(self, clock: ManualClock, skew_ms: int) -> None:
+        self._clock = clock
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return self._clock.time_ms
+
+    def unix_ms(self) -> int:
+        return self._clock.time_ms + self.skew_ms
+
+
+class Node:
+    """One proxy's process, its disk, and its shell: it performs the effects as node/node.py does."""
+
+    ends: Ends
+    """Of its site's links, in this process."""
+
+    def __init__(self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...]) -> None:
+        self.world = world
+        self.proxy = proxy
+        self.site = site
+        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS)
+        self.store = PlainStore()
+        self.engine: Engine | None = None
+        self.wires: dict[int, Wire] = {}
+        self.ready = False
+        self.full = False
+        """The disk takes nothing."""
+        self.slow_until = 0
+        """Until then the disk takes its time."""
+        self.stalled_until = 0
+        """Until then the process does nothing; what comes meanwhile waits."""
+        self.still = False
+        """Perhaps it is stalled: :meth:`stalls` knows."""
+        self._stalled: deque[Callable[[], None]] = deque()
+        self._waking = False
+        self.behind = False
+        """The watch must begin anew."""
+        self.clock = SkewedClock(world.clock, world.skew())
+        self.deaf_until = 0
+        """Until then nothing passes between this proxy and the registry."""
+        self.sent: dict[str, Callable[[], None]] = {}
+        """What was last said of every kind of handover message, to be said again."""
+        self._lives = 0
+        self._heard_at = 0
+        self._append_at = 0
+        self._tick_at = 0
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        world = self.world
+        restored = self.store.load()
+        self._lives += 1
+        chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
+        life = Incarnation(f"{self.proxy}#{self._lives}")
+        self.engine = Engine(self.settings, self.clock, chance, life, restored)
+        self.ends = Ends(self)
+        self._heard_at = self._append_at = world.clock.time_ms
+        world.registry.expire(world.clock.time_ms)
+        self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
+        world.registry_changed()
+        self.read()
+        self._live(len(world.logs[self.site]), life)
+        world.note(f"{self.proxy} starts", tell=True)
+
+    def crash(self, *, disk_lost: bool = False) -> None:
+        self.engine, self.ready = None, False
+        if disk_lost:
+            self.store = PlainStore()
+        self.world.note(f"{self.proxy} crashes{' and loses its disk' if disk_lost else ''}", tell=True)
+        for wire in list(self.wires.values()):
+            wire.close()
+
+    def _in(self, action: Callable[[Engine], None]) -> None:
+        """Step the engine, perform what comes out, and set the timer again."""
+        engine = self.engine
+        if engine is None:
+            return
+        if self.still and self.stalls(lambda: self._in(action) if self.engine is engine else None):
+            return
+        action(engine)
+        for effect in engine.take_effects():
+            self._ways[type(effect)](self, effect)
+        self._arm(engine)
+
+    def stall(self, for_ms: int) -> None:
+        self.world.note(f"{self.proxy} stalls for {for_ms} ms", tell=True)
+        self.still = True
+        self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
+
+    def stalls(self, action: Callable[[], None]) -> bool:
+        """Tell whether the process does nothing now; `action` waits then, in its place."""
+        wait = self.stalled_until - self.world.clock.time_ms
+        self.still = wait > 0 or bool(self._stalled)
+        if self._waking or not self.still:
+            return False
+        if not self._stalled:
+            self.world.later(wait, self._wake)
+        self._stalled.append(action)
+        return True
+
+    def _wake(self) -> None:
+        wait = self.stalled_until - self.world.clock.time_ms
+        if wait > 0:
+            self.world.later(wait, self._wake)
+            return
+        self._waking = True
+        while self._stalled:
+            self._stalled.popleft()()
+        self._waking = False
+
+    def _arm(self, engine: Engine) -> None:
+        now = self.world.clock.time_ms
+        due = max(now + 1, engine.next_deadline())
+        if now < self._tick_at <= due:
+            return
+        self._tick_at = due
+
+        def tick() -> None:
+            if self.engine is engine and self._tick_at == due:
+                self._in(lambda engine: engine.tick())
+
+        self.world.later(due - now, tick)
+
+    def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
+        """Step the engine later, if it is still the same one."""
+        engine = self.engine
+        self.world.later(wait_ms, lambda: self._in(action) if self.engine is engine else None)
+
+    def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
+        """Let the process do something later that is not the engine's, if it still lives."""
+        engine = self.engine
+
+        def act() -> None:
+            if self.engine is engine and not (self.still and self.stalls(act)):
+                action()
+
+        self.world.later(wait_ms, act)
+
+    def _answer(self, wait_ms: int, then: effects.Then, answer: object) -> None:
+        """Answer an effect, if somebody waits for it."""
+        if then is not effects.nobody_waits:
+            self._afterwards(wait_ms, lambda engine: then(answer))
+
+    def read(self) -> None:
+        """Take the next records of the log."""
+        if self.engine is None or (self.still and self.stalls(self.read)):
+            return
+        log = self.world.logs[self.site]
+        start = self.engine.state.position
+        batch = log.read(start, start + self.world.delay(6) + 2)
+        if batch:
+            self._in(lambda engine: engine.log_batch(batch))
+            self.ends.folded(batch)
+            self.world.later(self.world.delay(4), self.read)
+
+    # ------------------------------------------------------------ leases
+
+    def _live(self, end: int, life: Incarnation) -> None:
+        """Announce a new life, once the log is read up to where it ended when we started."""
+        engine, world = self.engine, self.world
+        assert engine is not None
+        if engine.state.position < end or world.clock.time_ms < self.deaf_until:
+            self._go_on(10, lambda: self._live(end, life))
+            return
+        until = world.clock.time_ms + LEASE_MS
+        row = ProxyRow(proxy=self.proxy, incarnation=life, site=self.site, url=self.proxy, changelog=self.site)
+        world.registry.announce(row, until)
+        world.registry_changed()
+        self.ready = True
+        self._afterwards(0, lambda engine: engine.lease_granted(life, until))
+        self.ends.lease_begun(life)
+        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
+
+    def _renew(self, life: Incarnation) -> None:
+        now = self.world.clock.time_ms
+        if now >= self.deaf_until and self.world.registry_answers():
+            self.world.registry.expire(now)
+            held = self.world.registry.renew(self.proxy, life, now + LEASE_MS)
+            self.world.registry_changed()
+            if not held:
+                self.ready = False
+                self._in(lambda engine: engine.lease_lost())
+                self.ends.lease_ended()
+                self._lives += 1
+                self._live(0, Incarnation(f"{self.proxy}#{self._lives}"))
+                return
+            self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
+        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
+
+    def hear(self, event: RegistryEvent) -> None:
+        """The watch: in order, after a while."""
+        now = self.world.clock.time_ms
+        away = max(self.deaf_until, self.world.registry_away_until)
+        self._heard_at = max(self._heard_at, now + self.world.delay(30), away)
+        behind, self.behind = self.behind, False
+
+        def told(engine: Engine) -> None:
+            said = self.world.registry.reloaded() if behind else event
+            engine.registry_event(said)
+            self.ends.heard(said)
+
+        self._afterwards(self._heard_at - now, told)
+
+    # ------------------------------------------------------------ effects
+
+    def _send(self, effect: effects.Send) -> None:
+        wire = self.wires.get(effect.connection)
+        if wire is None:
+            return
+        if isinstance(effect.message, DeliverEncoded):
+            assert wire.client.session is not None
+            self.world.invariants.delivers(self, wire.client.session, effect.message.epoch)
+        wire.to_client(effect.message)
+
+    def _hang_up(self, effect: effects.Hangup) -> None:
+        if effect.connection in self.wires:
+            self.wires[effect.connection].close()
+
+    def _send_peer(self, effect: effects.SendPeer) -> None:
+        world, kind = self.world, type(effect.message).__name__
+        data = msgspec.msgpack.encode(effect.message)
+        world.count(effect.message)
+        world.invariants.says(self.proxy, effect.message)
+        self.sent[kind] = lambda: self._reach(effect.proxy, data)
+        world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
+        faults = world.faults
+        parted = world.clock.time_ms < world.parted.get((self.proxy, effect.proxy), 0)
+        if parted or world.loses(kind) or world.chances(faults.loss):
+            world.note(f"  lost {kind}", tell=True)
+            return
+        for _ in range(1 + world.chances(faults.double)):
+            wait = world.delay() + (world.chance.randint(0, faults.slow_ms) if faults.slow_ms else 0)
+            world.later(wait, lambda: self._reach(effect.proxy, data))
+
+    def _reach(self, proxy: ProxyId, data: bytes) -> None:
+        self.world.nodes[proxy]._in(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
+
+    def _attest(self, effect: effects.Attest) -> None:
+        for fact in effect.facts:
+            self.world.facts.append(fact)
+            self.world.invariants.attests(self.proxy, fact)
+            if fact.kind in TOLD_FACTS:
+                self.world.note(told(fact), tell=True)
+        self._answer(self.world.delay(), effect.then, None)
+
+    def _ask_registry(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> None:
+        world, answering = self.world, f"answer {self.proxy}"
+        if isinstance(effect, effects.ClaimRow):
+            world.invariants.claims(self, effect)
+        writes = not isinstance(effect, effects.ReadRow)
+        stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.time_ms) if writes else 0
+        engine = self.engine
+
+        def act() -> None:
+            lost = world.chances(world.faults.answers)
+            lost = (writes and world.loses(answering)) or lost
+            answer: object = None
+            away = world.clock.time_ms < self.deaf_until or not world.registry_answers()
+            if away or (lost and world.seed is not None and world.chances(0.5)):
+                lost = True
+            else:
+                answer = self._act(effect)
+                world.registry_changed()
+            if lost:
+                world.note(f"{self.proxy} has no answer from the registry", tell=True)
+                answer = RegistryUnavailable("no answer")
+            if self.engine is engine:
+                self._answer(world.delay(), effect.then, answer)
+
+        world.later(world.delay() + stalled, act)
+
+    def _act(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> object:
+        registry = self.world.registry
+        if isinstance(effect, effects.ReadRow):
+            return registry.owners.get(effect.session)
+        new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
+        answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
+        word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
+        self.world.note(f"{self.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
+        return answer
+
+    def _append(self, effect: effects.Append) -> None:
+        """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
+        world, now = self.world, self.world.clock.time_ms
+        self._append_at = max(self._append_at, now + world.delay())
+        failed = world.chances(world.faults.writes)
+        done = not failed or world.chances(0.5)
+        engine = self.engine
+
+        def act() -> None:
+            answer: Any = world.appended(self.site, list(effect.records)) if done else None
+            if failed:
+                answer = LogUnavailable("no answer")
+            if self.engine is engine:
+                self._answer(world.delay(), effect.then, answer)
+
+        world.later(self._append_at - now, act)
+
+    def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
+        saving = isinstance(effect, effects.Save)
+        if isinstance(effect, effects.Save):
+            self.world.invariants.saves(self, effect)
+        failed = saving and (self.full or self.world.chances(self.world.faults.writes))
+
+        def act(engine: Engine) -> None:
+            if failed:
+                effect.then(StoreFailed("the disk is full"))
+            elif isinstance(effect, effects.Save):
+                self.store.apply(effect.batch)
+                effect.then(None)
+            elif isinstance(effect, effects.FindOutdated):
+                effect.then(self.store.outdated(effect.session, effect.windows, effect.limit))
+            else:
+                effect.then(self.store.entries(effect.session, effect.after, effect.limit))
+
+        slow = self.world.delay(SLOW_DISK_MS) if self.world.clock.time_ms < self.slow_until else 0
+        self._afterwards(self.world.delay() + slow, act)
+
+    def _put(self, effect: effects.PutCheckpoint) -> None:
+        engine, world = self.engine, self.world
+        error: WaypostError | None = None
+        if world.loses(f"put {self.proxy}") or world.chances(world.faults.writes):
+            error = LogUnavailable("no answer")
+
+        def act() -> None:
+            if error is None:
+                world.changelogs[self.site].put(effect.checkpoint)
+            if self.engine is engine:
+                self._answer(world.delay(), effect.then, error)
+
+        world.later(world.delay(), act)
+
+    def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
+        world = self.world
+        world.catch_ups += isinstance(effect, effects.FetchHistory)
+
+        def act(engine: Engine) -> None:
+            if isinstance(effect, effects.FetchHistory):
+                up = effect.site == self.site or world.live_nodes(effect.site)
+                answer: Any = history(world, effect) if up else RegistryUnavailable("nobody there")
+                self._answer(world.delay(), effect.then, answer)
+            else:
+                known = sorted({self.site, *engine.context.changelogs.values()})
+                found = [world.changelogs[site].latest(effect.session) for site in known]
+                best = max((each for each in found if each), key=lambda each: each.rank, default=None)
+                self._answer(world.delay(), effect.then, effects.FoundCheckpoint(best, True))
+
+        self._afterwards(world.delay(), act)
+
+    _ways: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        effects.Send: _send,
+        effects.Hangup: _hang_up,
+        effects.SendPeer: _send_peer,
+        effects.Attest: _attest,
+        effects.CreateRow: _ask_registry,
+        effects.ClaimRow: _ask_registry,
+        effects.ReadRow: _ask_registry,
+        effects.Append: _append,
+        effects.Save: _use_store,
+        effects.LoadEntries: _use_store,
+        effects.FindOutdated: _use_store,
+        effects.PutCheckpoint: _put,
+        effects.FindCheckpoint: _look_up,
+        effects.FetchHistory: _look_up,
+    }
+    """Who performs what."""
