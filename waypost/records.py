@@ -145,7 +145,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     released          `proxy` serves `session` at `epoch` no more; `frontier` is its cut
     removed           `offsets` of `origin` were removed from the session by a stated policy, `reason`
     gap               `offsets` = [first, last] of `origin` could not be had any more, `reason`
-    handover          a transfer reached the phase that `reason` names, `transfer` is its id
+    handover          a transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names
+                      after the role, or ended so; `entries` notifications of `bytes` were copied until then
     ================  ==================================================================================
     """
 
@@ -166,6 +167,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     frontier: dict[str, int] = {}
     reason: str = ""
     transfer: str = ""
+    entries: int = 0
+    bytes: int = 0
 
 
 _fact_encoder = msgspec.json.Encoder()
