@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
@@ -110,6 +109,8 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
 
 def _is_everywhere(host: str | None) -> bool:
     """Tell whether to listen there is to listen on every address of this machine."""
+    from ipaddress import ip_address
+
     if not host:
         return host == ""
     try:
