@@ -17,6 +17,8 @@ from waypost.identity import Epoch, Origin, ProxyId, SessionId
 
 ATTACH = "attach"
 """The reason of a handover for which a client attached at the target."""
+TRIGGERS = (ATTACH, "drain", "rebalance")
+"""All reasons of a handover."""
 
 
 class TransferMessage(msgspec.Struct, frozen=True):

@@ -95,9 +95,29 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         variable = f"{PREFIX}{name.upper()}"
         source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
         raise BadConfiguration(f"{first['msg']} (from {source})", field=place) from None
+    if not config.advertise and _is_everywhere(config.host):
+        raise BadConfiguration(
+            f"{config.host or 'every address'} is no address that others can reach; "
+            "say with --advertise ws://ADDRESS:PORT which one is, and give --port",
+            field="advertise",
+        )
+    if _is_everywhere(urlsplit(config.advertise).hostname):
+        raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     return config
+
+
+def _is_everywhere(host: str | None) -> bool:
+    """Tell whether to listen there is to listen on every address of this machine."""
+    from ipaddress import ip_address
+
+    if not host:
+        return host == ""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _model(from_file: dict[str, Any]) -> type[BaseSettings]:

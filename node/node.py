@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -37,8 +38,18 @@ from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from proxy.relay import RelayDown, RelayEnd, RelayUp
+from proxy.tally import MILLISECONDS, Spread
 from waypost.clock import Clock, SystemClock, full_jitter_ms
-from waypost.errors import Internal, LogUnavailable, NameTaken, Refused, RegistryUnavailable, Unreachable, WaypostError
+from waypost.errors import (
+    Internal,
+    LogUnavailable,
+    NameTaken,
+    Refused,
+    RegistryUnavailable,
+    StoreFailed,
+    Unreachable,
+    WaypostError,
+)
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, FACTS_WAITING
 from waypost.messages import ClientMessage
@@ -49,11 +60,17 @@ LOOK_S = 2.0
 
 
 class Connection:
-    """A client's connection, as the engine's effects reach it. `send` never waits."""
+    """A client's connection, as the engine's effects reach it. `send` never waits; `unsent` tells how many bytes do."""
 
-    def __init__(self, send: Callable[[msgspec.Struct | msgspec.Raw], None], hang_up: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[msgspec.Struct | msgspec.Raw], None],
+        hang_up: Callable[[str], None],
+        unsent: Callable[[], int],
+    ) -> None:
         self.send = send
         self.hang_up = hang_up
+        self.unsent = unsent
 
 
 class Node:
@@ -86,6 +103,13 @@ class Node:
         self.troubles: dict[str, str] = {}
         """What is not there at the moment, by part, in words."""
         self._open_parts = open_parts
+        self.outages: Counter[str] = Counter()
+        """How often a part that had been there was not there any more, or not yet."""
+        self.log_end = 0
+        """Where the site log ended when we looked last."""
+        self.store_writes = Spread(MILLISECONDS)
+        """How long the store took for what was written together, in milliseconds."""
+        self.store_failures = 0
         self._started = False
         self._url = url
         self._life = life
@@ -204,6 +228,7 @@ class Node:
     def _missing(self, part: str, error: BaseException) -> None:
         text = str(error) or "no answer"
         if part not in self.troubles:
+            self.outages[part] += 1
             log.warning("part is not there; trying again", part=part, error=text)
         self.troubles[part] = text
 
@@ -232,7 +257,7 @@ class Node:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self.parts.log.end()
+                self.log_end = await self.parts.log.end()
                 self._there("log")
             except Unreachable as error:
                 self._missing("log", error)
@@ -254,7 +279,7 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        end = await self._patiently("log", self.parts.log.end)
+        self.log_end = end = await self._patiently("log", self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         while True:
@@ -387,6 +412,16 @@ class Node:
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     @property
+    def on_the_way(self) -> tuple[int, int]:
+        """How many appends are on their way to the log, and how many lots of facts to the journal."""
+        return self._appends, len(self._facts)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much waits for the client for whom the most does."""
+        return max((each.unsent() for each in self._connections.values()), default=0)
+
+    @property
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to us this node leads."""
         return self.links.leading if self._started else []
@@ -494,7 +529,7 @@ class Node:
             case effects.ReadRow():
                 return await registry.owner(effect.session)
             case effects.Save():
-                return await self.parts.store.apply(effect.batch)
+                return await self._store(effect)
             case effects.LoadEntries():
                 return await self.parts.store.entries(effect.session, effect.after, effect.limit)
             case effects.FindOutdated():
@@ -506,6 +541,15 @@ class Node:
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
         raise Internal(f"no way to perform {type(effect).__name__}")
+
+    async def _store(self, effect: effects.Save) -> None:
+        began = self._clock.now_ms()
+        try:
+            await self.parts.store.apply(effect.batch)
+        except StoreFailed:
+            self.store_failures += 1
+            raise
+        self.store_writes.note(self._clock.now_ms() - began)
 
     async def _fetch_history(self, effect: effects.FetchHistory) -> effects.History:
         if effect.site == self.site:

@@ -107,14 +107,23 @@ class Peers:
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[msgspec.Struct]] = {}
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
+        self.lost = 0
+        """Messages that found the queue of their peer full."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         """Send if the peer can be reached; past the bound of its queue messages are lost, as by a network."""
         if proxy not in self._lines:
             self._lines[proxy] = asyncio.Queue(PEER_QUEUE)
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
-        with contextlib.suppress(asyncio.QueueFull):
+        try:
             self._lines[proxy].put_nowait(message)
+        except asyncio.QueueFull:
+            self.lost += 1
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for the peer for whom the most do."""
+        return max((line.qsize() for line in self._lines.values()), default=0)
 
     async def close(self) -> None:
         for task in self._tasks.values():

@@ -13,6 +13,7 @@ from proxy.effects import Append, Attest, Effect, nobody_waits
 from proxy.matching import Matcher
 from proxy.refusals import Refusals
 from proxy.session import Role, Session
+from proxy.tally import Tally
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
@@ -64,6 +65,7 @@ class Context:
         self.owners: dict[SessionId, Ownership] = {}
         self.refused = Refusals()
         """What other proxies said and was refused."""
+        self.tally = Tally()
         self.watching = False
         self.dirty: set[SessionId] = set()
         """Sessions that changed since the last flush."""

@@ -27,6 +27,8 @@ class Coverage:
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
+        self._untold: dict[SessionId, list[tuple[Session, Subscription, dict[Origin, int]]]] = {}
+        """Promises that were written while their session stood still."""
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -176,9 +178,11 @@ class Coverage:
         """Say of every subscription from where on it is effective, as far as that is known, once per origin."""
         self._unpromised.pop(session.id, None)
         if self._context.sessions.get(session.id) is not session:
+            self._untold.pop(session.id, None)
             return
         if session.role is not Role.SERVING or not self._context.may_serve():
             return
+        self._tell_untold(session)
         if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
             return
         for subscription in session.active():
@@ -204,9 +208,17 @@ class Coverage:
                 self._unpromised[session.id] = session
             elif self._context.serving(session.id) is session:
                 self._tell(session, subscription, fresh)
+            elif self._context.sessions.get(session.id) is session:
+                # If it is served here again, nobody who stayed attached would hear of it.
+                self._untold.setdefault(session.id, []).append((session, subscription, fresh))
 
         # A restart and a failover must know of the promise before anybody else does.
         self._write(session, then)
+
+    def _tell_untold(self, session: Session) -> None:
+        for of, subscription, fresh in self._untold.pop(session.id, []):
+            if of is session and session.subscriptions.get(subscription.id) is subscription:
+                self._tell(session, subscription, fresh)
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""

@@ -59,7 +59,9 @@ class Delivering:
             self._sweeps.note(session, [(each.origin, each.offset, why) for each, why in passed])
         if message is not None and receiver.connection is not None:
             at = self._proxy_of(receiver.connection) or self._context.proxy
-            session.delivered[at] += len(message.entries)
+            count = len(message.entries)
+            session.delivered[at] += count
+            self._context.tally.delivery_sizes.note(count)
             self._context.emit(Send(receiver.connection, message))
         elif message is None:
             self._context.dirty.add(session.id)

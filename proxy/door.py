@@ -97,7 +97,7 @@ class Door:
         self._sweeps = sweeps
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
         self._delivering = Delivering(context, sweeps, self.relays.proxy_of)
-        self._publishing = Publishing(context, self._tell, self._tell_failure)
+        self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
         self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe | Delete]]] = {}
@@ -112,7 +112,7 @@ class Door:
         connection = self.connections.pop(number, None)
         if connection:
             self._leave(connection)
-            self._publishing.disconnected(number)
+            self.publishing.disconnected(number)
             self.relays.leave(number)
 
     def _leave(self, connection: Connection) -> None:
@@ -165,7 +165,7 @@ class Door:
             case Unsubscribe():
                 self._unsubscribe(connection, message)
             case Publish():
-                self._publishing.take(connection.number, message)
+                self.publishing.take(connection.number, message)
             case Acknowledge():
                 self._acknowledge(connection, message)
             case Detach():
@@ -444,7 +444,7 @@ class Door:
             return
         if message.through > receiver.sent:
             raise BadMessage(f"{message.through} was not delivered yet", field="through")
-        receiver.acknowledge(message.through)
+        self._context.tally.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.
             return

@@ -21,6 +21,7 @@ from handover.messages import (
 )
 from handover.target import TargetState, TargetTransfer
 from proxy.context import Context
+from proxy.course import ABORTED, AHEAD, COMMITTED, LEASE_LOST, RELAYED, REST, UNSETTLED, Course
 from proxy.coverage import Coverage
 from proxy.effects import SendPeer
 from proxy.keeper import Keeper
@@ -39,8 +40,7 @@ class Incoming:
     """A transfer to here: the machine, the shadow, and how many chunks have come."""
 
     machine: TargetTransfer
-    began_ms: int
-    reason: str
+    course: Course
     receiver: Asker = NOBODY
     """Who attached here and made us ask."""
     shadow: Session | None = None
@@ -51,9 +51,6 @@ class Incoming:
     stored: int = 0
     progress_ms: int = 0
     """When the shadow was installed, or the last chunk came."""
-    entries: int = 0
-    bytes: int = 0
-    """Taken so far."""
 
 
 class Targets(Side[Incoming]):
@@ -92,7 +89,8 @@ class Targets(Side[Incoming]):
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
-        into = self.running[session] = Incoming(transfer, now, reason, receiver)
+        into = Incoming(transfer, self.course(reason), receiver)
+        self.begin(into)
         self.perform(into, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
@@ -143,15 +141,23 @@ class Targets(Side[Incoming]):
         """Our lease may have ended: no transfer goes on; what is staged is settled by the registry later."""
         for identity, into in list(self.running.items()):
             del self.running[identity]
+            staged = into.shadow is not None and into.shadow.role is Role.STAGED
+            self.cut_short(into, UNSETTLED if staged else ABORTED, LEASE_LOST)
             if into.shadow is None:
                 continue
-            if into.shadow.role is Role.STAGED:
+            if staged:
                 into.shadow.become(Role.ORPHAN)
             else:
                 self._claims().drop(into.shadow)
 
     def peer(self, one: Incoming) -> ProxyId:
         return one.machine.owned.proxy
+
+    def outcome(self, one: Incoming, effects: list[object]) -> str:
+        kinds = {type(each) for each in effects}
+        if target.Adopt in kinds:
+            return COMMITTED
+        return RELAYED if target.Relay in kinds else ABORTED
 
     def act(self, one: Incoming, effect: object) -> None:
         transfer = one.machine
@@ -162,7 +168,7 @@ class Targets(Side[Incoming]):
                     transfer.session,
                     transfer.transfer,
                     transfer.owned.epoch,
-                    one.reason,
+                    one.course.trigger,
                     receiver=receiver,
                     incarnation=incarnation,
                 )
@@ -229,8 +235,8 @@ class Targets(Side[Incoming]):
         shadow.retention.take_marks(Mark(each.below, now - each.age_ms) for each in chunk.ages)
         self._context.dirty.add(shadow.id)
         self._keeper.pending += len(chunk.entries)
-        into.entries += len(chunk.entries)
-        into.bytes += sum(len(each.delivery) for each in chunk.entries)
+        part = REST if into.machine.state is TargetState.READY else AHEAD
+        self.carried(into, part, chunk.entries)
 
     def _acknowledge_stored(self, into: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""

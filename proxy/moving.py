@@ -41,6 +41,17 @@ class Moving:
         self.row: DrainRow | None = None
         """The drain of this proxy; None: it is not to be emptied."""
 
+    @property
+    def left(self) -> int:
+        """How many sessions are still to leave this proxy for a drain."""
+        proxy = self._context.proxy
+        return sum(owner.proxy == proxy for owner in self._context.owners.values()) if self.row is not None else 0
+
+    @property
+    def offered(self) -> int:
+        """How many sessions are offered to others, and have not left."""
+        return len(self._offered)
+
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """The registry says what an operator wants of a proxy."""
         if row is None:
@@ -109,6 +120,7 @@ class Moving:
             self._offered[session] = (row.proxy, now)
             self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
             offer = Offer(session, self._context.sessions[session].epoch, "rebalance" if self.row is None else "drain")
+            self._context.tally.offers[offer.reason] += 1
             self._context.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int:

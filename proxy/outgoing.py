@@ -28,6 +28,18 @@ from handover.messages import (
 )
 from handover.source import SourceState, SourceTransfer
 from proxy.context import Context
+from proxy.course import (
+    ABORTED,
+    AHEAD,
+    COMMITTED,
+    LEASE_LOST,
+    RECEIVER_BACK,
+    REST,
+    SUPERSEDED,
+    THAWED,
+    UNSETTLED,
+    Course,
+)
 from proxy.effects import LoadEntries, SendPeer
 from proxy.ownership import Asker, Claims
 from proxy.session import Entry, Role, Session
@@ -43,9 +55,7 @@ class Outgoing:
     """A transfer from here: the machine, and how far the copy has come."""
 
     machine: SourceTransfer
-    began_ms: int
-    reason: str
-    """attach, drain or rebalance."""
+    course: Course
     receiver: Asker
     """Who attached at the target and made it ask."""
     start: int
@@ -57,9 +67,6 @@ class Outgoing:
     acknowledged: int = 0
     loading: bool = False
     cut: dict[Origin, int] | None = None
-    entries: int = 0
-    bytes: int = 0
-    """Sent so far, repeats included."""
 
 
 class _No(NamedTuple):
@@ -104,13 +111,14 @@ class Sources(Side[Outgoing]):
             return
         if running:
             self._remember(running)
+            self.cut_short(running, ABORTED, SUPERSEDED)
         owned = Ownership(self._context.proxy, message.epoch)
         now = self._context.clock.now_ms()
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         receiver = (message.receiver, message.incarnation)
-        out = Outgoing(transfer, now, message.reason, receiver, start=session.first_number - 1)
-        self.running[message.session] = out
+        out = Outgoing(transfer, self.course(message.reason), receiver, start=session.first_number - 1)
+        self.begin(out)
         self.feed(out, message)
 
     def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
@@ -154,10 +162,11 @@ class Sources(Side[Outgoing]):
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""
         out = self.running.get(session)
-        if out and out.reason == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
+        if out and out.course.trigger == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
             transfer = out.machine
-            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, "a receiver came back here")
+            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
             self._context.emit(SendPeer(transfer.target, refusal))
+            out.course.ending = RECEIVER_BACK
             self.feed(out, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
 
     def moved(self) -> None:
@@ -185,10 +194,12 @@ class Sources(Side[Outgoing]):
 
     def fence(self) -> None:
         """Our lease may have ended: no transfer goes on; the registry says later what became of it."""
-        for identity in list(self.running):
+        for identity, out in list(self.running.items()):
             del self.running[identity]
             session = self._context.sessions.get(identity)
-            if session and session.role is Role.FROZEN:
+            frozen = session is not None and session.role is Role.FROZEN
+            self.cut_short(out, UNSETTLED if frozen else ABORTED, LEASE_LOST)
+            if session and frozen:
                 session.become(Role.DORMANT)
 
     def _passed(self, out: Outgoing) -> bool:
@@ -222,6 +233,14 @@ class Sources(Side[Outgoing]):
                 self._claims().release(session, self._context.owners.get(session.id), one.receiver)
             case source.Forget():
                 self._kept(self._end(one))
+
+    def outcome(self, one: Outgoing, effects: list[object]) -> str:
+        kinds = {type(each) for each in effects}
+        if source.Thaw in kinds:
+            return THAWED
+        owner = self._context.owners.get(one.machine.session)
+        taken = owner is not None and owner.proxy == one.machine.target
+        return COMMITTED if source.Release in kinds and taken else ABORTED
 
     def answered(self, one: Outgoing, current: Ownership | None) -> None:
         if current is not None:
@@ -319,8 +338,8 @@ class Sources(Side[Outgoing]):
             ages=ages,
             checksum=checksum(stored, ages),
         )
-        out.entries += len(stored)
-        out.bytes += sum(len(each.delivery) for each in stored)
+        part = REST if out.machine.state is SourceState.FROZEN else AHEAD
+        self.carried(out, part, stored)
         self._context.emit(SendPeer(out.machine.target, chunk))
 
     def _freeze(self, out: Outgoing) -> None:

@@ -216,6 +216,7 @@ class Claims:
         context.dirty.add(session.id)
         if session.held_expressions():
             context.hold(session.id, session.held_expressions())
+        context.tally.served[reason] += 1
         context.attest("owned", session, reason=reason, frontier=context.frontier(session))
         self._keeper.checkpoint(session, nobody_waits)
         self._coverage.watch(session)

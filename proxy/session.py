@@ -167,6 +167,8 @@ class Flight:
     through: int
     number: int
     coordinates: dict[Origin, int]
+    count: int
+    """Notifications in it."""
 
 
 @dataclass(slots=True)
@@ -209,11 +211,15 @@ class Receiver:
     def room(self) -> int:
         return self.window - (self.sent - self.acknowledged)
 
-    def acknowledge(self, through: int) -> None:
+    def acknowledge(self, through: int) -> int:
+        """Move the cursor; return how many notifications were acknowledged."""
+        count = 0
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.popleft()
             self.acknowledged = flight.number
             join(self.frontier, flight.coordinates)
+            count += flight.count
+        return count
 
 
 class Session:
@@ -492,7 +498,7 @@ class Session:
         if not raws:
             self._skip(receiver, coordinates)
             return None
-        receiver.flights.append(Flight(sent, sent, coordinates))
+        receiver.flights.append(Flight(sent, sent, coordinates, len(raws)))
         return DeliverEncoded(self.epoch, sent, list(kinds), which, raws)
 
     def _skip(self, receiver: Receiver, coordinates: Mapping[Origin, int]) -> None:

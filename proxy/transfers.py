@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from handover.messages import Aborted, ChunkStored, Offer, Prepare, Ready, ToSource, ToTarget
 from proxy.context import Context
+from proxy.course import Shown
 from proxy.coverage import Coverage
 from proxy.incoming import Targets
 from proxy.keeper import Keeper
 from proxy.outgoing import Sources
 from proxy.ownership import NOBODY, Asker, Claims
 from proxy.session import Session
-from proxy.side import Shown
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL
 

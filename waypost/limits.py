@@ -28,6 +28,8 @@ MOVES_AT_ONCE = 32
 """Sessions that one proxy hands over at one time for a drain or a rebalance; the others wait."""
 RELAY_OUT_OF_ORDER = 256
 """Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
+RELAYS_REMEMBERED = 10_000
+"""Relays of which a proxy remembers that they ended; the oldest go first. What is late of one counts as wrong then."""
 TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 

@@ -6,7 +6,8 @@ import pytest
 
 from federation.ports import Claimed, OwnerChanged
 from federation.site_state import SiteState
-from handover.messages import Prepare
+from handover.machine import Timing
+from handover.messages import Prepare, Ready
 from proxy import effects
 from proxy.ports import Restored, SavedSession
 from proxy.session import Role, Session, Subscription
@@ -16,6 +17,8 @@ from waypost.errors import RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, ProxyId, ReceiverId, SiteId, SubscriptionId
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Wait
 from waypost.subscription import parse
+
+YOU = ProxyId("you")
 
 
 def described() -> Descriptor:
@@ -193,6 +196,27 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     assert BecameEffective not in settled(alone)
     alone.attach()
     assert BecameEffective in settled(alone)
+
+
+def test_a_promise_that_was_written_during_a_freeze_is_told_after_the_thaw() -> None:
+    """Who stayed attached attaches no more, and would never hear of it."""
+    alone = Alone()
+    alone.reload({}, "you")
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.read_log()
+    assert SESSION in alone.engine.context.dirty or any(isinstance(each, effects.Save) for each in alone.waiting)
+    alone.engine.peer_message(YOU, Prepare(SESSION, "t", Epoch(1), receiver="r"))
+    alone.engine.peer_message(YOU, Ready(SESSION, "t", Epoch(1), {}))
+    alone.settle()
+    assert role(alone) is Role.FROZEN
+    alone.keep()
+    assert BecameEffective not in settled(alone)
+    alone.pass_time(Timing().frozen_ms)
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    assert role(alone) is Role.SERVING
+    assert settled(alone).count(BecameEffective) == 1
 
 
 def settled(alone: Alone) -> list[type]:

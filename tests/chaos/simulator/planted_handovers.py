@@ -169,7 +169,7 @@ PLANTS = (
         "the target merges although chunks are missing",
         replaced(incoming, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (2, 3, 24),
+        (4, 18, 137),
     ),
     Plant(
         "chunks as they come",
