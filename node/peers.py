@@ -187,6 +187,8 @@ async def _introduce(
 
 async def _next(line: asyncio.Queue[msgspec.Struct], closed: asyncio.Task[None]) -> msgspec.Struct | None:
     """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
+    if not closed.done() and not line.empty():
+        return line.get_nowait()
     taken = asyncio.create_task(line.get())
     try:
         await asyncio.wait({taken, closed}, return_when=asyncio.FIRST_COMPLETED)

@@ -42,7 +42,7 @@ from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
-from waypost.records import Closed, Dropped
+from waypost.records import Closed, Dropped, Held
 
 
 class Engine:
@@ -126,6 +126,7 @@ class Engine:
     def log_batch(self, batch: Batch) -> None:
         """Take the next records of our own site's log."""
         touched: dict[SessionId, Session] = {}
+        held: dict[SessionId, Session] = {}
         covered = False
         for offset, record in batch:
             for event in self.state.fold(offset, record):
@@ -136,13 +137,17 @@ class Engine:
                         covered = True
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
-            if isinstance(record, Closed):
-                self._closed()
-            covered = covered or getattr(record, "proxy", None) == self.context.proxy
+            match record:
+                case Closed():
+                    self._closed()
+                case Held() if record.proxy == self.context.proxy and record.session in self.context.sessions:
+                    held[record.session] = self.context.sessions[record.session]
         for session in touched.values():
             self.door.deliver(session)
         if covered:
             self.coverage.covered()
+        for session in held.values():
+            self.coverage.held(session)
         self.transfers.moved()
         self._after()
 

@@ -135,7 +135,9 @@ class Moving:
                 yield each
 
     def _any_candidate(self) -> bool:
-        return len(self._offered) < MOVES_AT_ONCE and next(self._candidates(), None) is not None
+        # Those that are gone already make room at once, not only when the next tick forgets them.
+        under_way = sum(each in self._context.sessions for each in self._offered)
+        return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
     def _settle(self, now: int) -> None:
         """Forget the offers that came to an end: the session is gone, or it is still here after a while."""
