@@ -67,6 +67,7 @@ def _status(node: Node) -> dict[str, Any]:
         "leading": node.leading,
         "unsettled": node.unsettled,
         "sessions": len(engine.context.sessions) if engine else 0,
+        "peer_bytes": node.peers.sent_bytes,
         "relayed": len(engine.door.relays) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,

@@ -107,6 +107,8 @@ class Peers:
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[msgspec.Struct]] = {}
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
+        self.sent_bytes = 0
+        """Of sealed frames, to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         """Send if the peer can be reached; past the bound of its queue messages are lost, as by a network."""
@@ -145,7 +147,9 @@ class Peers:
             hear = asyncio.create_task(socket.wait_closed())
             try:
                 while life == self._life() and self._row(row.proxy) == row:
-                    await socket.send(sealer.seal(_encoder.encode(message)))
+                    frame = sealer.seal(_encoder.encode(message))
+                    await socket.send(frame)
+                    self.sent_bytes += len(frame)
                     following = await _next(line, hear)
                     if following is None:
                         return

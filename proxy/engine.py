@@ -66,12 +66,14 @@ class Engine:
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
+        self.moving = Moving(self.context)
         self.transfers = Transfers(
             self.context,
             self.keeper,
             self.coverage,
             lambda: self.claims,
             kept=self._served,
+            follow=self.moving.want,
             unavailable=self._unavailable,
             relay=self._relay,
         )
@@ -83,7 +85,6 @@ class Engine:
             served=self._served,
             unavailable=self._unavailable,
         )
-        self.moving = Moving(self.context)
         self.door = Door(self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving)
         self._undrained: dict[SessionId, dict[str, int]] = {}
         for saved in restored.sessions if restored else ():

@@ -34,7 +34,7 @@ from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
+from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -73,12 +73,20 @@ class Sources(Side[Outgoing]):
 
     Args:
         kept: called when a transfer came to nothing and the session is served on.
+        follow: called when a session stays for now, and is to be moved to a proxy while it is served.
     """
 
     role = "source"
 
-    def __init__(self, context: Context, claims: Callable[[], Claims], kept: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        claims: Callable[[], Claims],
+        kept: Callable[[Session], None],
+        follow: Callable[[SessionId, ProxyId], None],
+    ) -> None:
         super().__init__(context)
+        self._follow = follow
         self._claims = claims
         self._kept = kept
         self._over: dict[str, None] = {}
@@ -98,7 +106,7 @@ class Sources(Side[Outgoing]):
             self._context.emit(SendPeer(asker, refusal))
             return
         session = self._context.sessions[message.session]
-        if message.reason == ATTACH and session.attached() - {message.receiver}:
+        if message.reason == ATTACH and self._stays(session, asker, message):
             self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
             return
         if running:
@@ -111,6 +119,18 @@ class Sources(Side[Outgoing]):
         out = Outgoing(transfer, now, message.reason, receiver, start=session.first_number - 1)
         self.running[message.session] = out
         self.feed(out, message)
+
+    def _stays(self, session: Session, asker: ProxyId, message: Prepare) -> bool:
+        """Tell whether the receiver is to be relayed: others are attached here, or it would wait for a long copy.
+
+        In the second case the session follows it, served here until all but the rest is copied.
+        """
+        if session.attached() - {message.receiver}:
+            return True
+        if session.stored_count <= COPY_AT_ATTACH:
+            return False
+        self._follow(session.id, asker)
+        return True
 
     def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
         session = self._context.serving(message.session)

@@ -55,6 +55,8 @@ FACTS_WAITING = 50_000
 """Facts on their way to the journal; past it a proxy reads no more from its clients."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
+STORE_TRIM = 1_000
+"""Entries that are taken away from the store in one go; the rest follows after what else is to be written."""
 
 # --- the site log
 LOG_BATCH = 1000
@@ -65,7 +67,9 @@ TRANSFERS_REMEMBERED = 10_000
 """Ids of transfers that a source remembers after their end; the oldest go first."""
 CHUNK_ENTRIES = 500
 CHUNK_BYTES = 1024 * 1024
-COPY_UNSAVED = 10_000
+COPY_AT_ATTACH = 2_000
+"""Stored entries of a session whose receiver attached elsewhere; with more it is relayed while they are copied."""
+COPY_UNSAVED = 2_000
 """Entries of a copy that may wait for the target's disk; past it chunks are acknowledged when they are stored."""
 CHUNK_WINDOW = 4
 """Chunks sent ahead of their acknowledgement."""
