@@ -44,14 +44,15 @@ class Role(Enum):
     FROZEN = "frozen"
     """A source's, still at its cut; the registry decides what becomes of it."""
     ORPHAN = "orphan"
-    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch."""
+    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch, or if
+    the row has the epoch before and the copy commits after all."""
 
 
 CHANGES = {
     (Role.SHADOW, Role.STAGED): "merge",
     (Role.STAGED, Role.SERVING): "commit",
     (Role.STAGED, Role.ORPHAN): "the transfer is gone",
-    (Role.ORPHAN, Role.DORMANT): "the row has its epoch",
+    (Role.ORPHAN, Role.DORMANT): "the row has its epoch, or was given it",
     (Role.DORMANT, Role.SERVING): "a new epoch was taken",
     (Role.SERVING, Role.FROZEN): "freeze",
     (Role.SERVING, Role.DORMANT): "the lease has ended",
