@@ -116,7 +116,9 @@ class Sources(Side[Outgoing]):
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         receiver = (message.receiver, message.incarnation)
-        out = Outgoing(transfer, now, message.reason, receiver, start=session.first_number - 1)
+        # No other copy of the session is ever served under this name, and no later one at this epoch.
+        session.copy = session.copy or f"{self._context.incarnation}/{session.epoch}"
+        out = Outgoing(transfer, now, message.reason, receiver, start=_copied(session, message))
         self.running[message.session] = out
         self.feed(out, message)
 
@@ -127,7 +129,7 @@ class Sources(Side[Outgoing]):
         """
         if session.attached() - {message.receiver}:
             return True
-        if session.stored_count <= COPY_AT_ATTACH:
+        if session.last_number - _copied(session, message) <= COPY_AT_ATTACH:
             return False
         self._follow(session.id, asker)
         return True
@@ -266,6 +268,7 @@ class Sources(Side[Outgoing]):
             session.epoch,
             session.descriptor(),
             session.last_number if session.stored_count else 0,
+            session.copy,
         )
         self._context.emit(SendPeer(transfer.target, prepared))
         self._send_chunks(out, again=True)
@@ -352,6 +355,12 @@ class Sources(Side[Outgoing]):
             session.next_number,
         )
         self._context.emit(SendPeer(out.machine.target, frozen))
+
+
+def _copied(session: Session, message: Prepare) -> int:
+    """Return the number up to which the asker has all that is stored, from an earlier transfer of the same copy."""
+    has = message.has if session.copy and message.copy == session.copy else 0
+    return max(session.first_number - 1, min(has, session.last_number))
 
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:

@@ -265,12 +265,19 @@ class Claims:
 
     def drop(self, session: Session) -> None:
         """Delete this copy, with what it holds at the site."""
-        context = self._context
-        if context.sessions.get(session.id) is session:
-            del context.sessions[session.id]
-            context.matcher.remove(session.id)
+        if self.withdraw(session):
             self._keeper.drop(session.id)
-            context.hold(session.id, ())
+
+    def withdraw(self, session: Session) -> bool:
+        """Take no part in the session any more; what the store has of it stays. Tell whether we took part."""
+        context = self._context
+        if context.sessions.get(session.id) is not session:
+            return False
+        del context.sessions[session.id]
+        context.matcher.remove(session.id)
+        context.dirty.discard(session.id)
+        context.hold(session.id, ())
+        return True
 
     # ------------------------------------------------------------ leases
 

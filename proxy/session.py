@@ -203,6 +203,8 @@ class Session:
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.next_number = 1
         self.first_number = 1
+        self.copy = ""
+        """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
         self.saved_number = 0
         """Entries up to this one are in the store."""
         self.delivered: Counter[ProxyId] = Counter()

@@ -71,6 +71,10 @@ COPY_AT_ATTACH = 2_000
 """Stored entries of a session whose receiver attached elsewhere; with more it is relayed while they are copied."""
 COPY_UNSAVED = 2_000
 """Entries of a copy that may wait for the target's disk; past it chunks are acknowledged when they are stored."""
+COPY_KEPT_MS = 5 * 60_000
+"""So long a target keeps what came of a copy that was broken off; after it the copy begins anew."""
+COPIES_KEPT = 32
+"""Parts of copies that a target keeps so; the oldest go first. They are on its disk, but for the end of each queue."""
 CHUNK_WINDOW = 4
 """Chunks sent ahead of their acknowledgement."""
 
