@@ -30,22 +30,28 @@ class TransferMessage(msgspec.Struct, frozen=True):
 class Prepare(TransferMessage, tag="prepare", frozen=True):
     """Will you hand me the session that you own at `epoch`? `reason`: attach, drain, rebalance.
 
-    `receiver`, in its life `incarnation`, attached there, if that is the reason.
+    `receiver`, in its life `incarnation`, attached there, if that is the reason. Of the copy that is named `copy`, an
+    earlier transfer has brought all entries up to the number `has`: they need not come again.
     """
 
     reason: str = ATTACH
     receiver: str = ""
     incarnation: str = ""
+    copy: str = ""
+    has: int = 0
 
 
 class Prepared(TransferMessage, tag="prepared", frozen=True):
     """Yes. The session as it is now; it goes on being served here. Chunks of what is stored follow.
 
-    `stored`: the number of the last entry that they will bring, 0 if there is none.
+    `stored`: the number of the last entry that they will bring, 0 if there is none. `copy` names what they are taken
+    from: in two transfers that name the same, equal numbers are equal entries. If Prepare named it too, chunks begin
+    behind what it has.
     """
 
     descriptor: Descriptor
     stored: int
+    copy: str = ""
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True):

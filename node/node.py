@@ -119,6 +119,7 @@ class Node:
         self._last_connection = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._arming = False
         self._closing = False
         self._appends = 0
         self._room = asyncio.Event()
@@ -448,9 +449,13 @@ class Node:
                 self._perform(effect)
         if self.engine is not None:
             self._tell_refused()
-        self._arm()
+        if not self._arming:
+            # Once for all that this turn of the loop brings: the deadline is asked of every running transfer.
+            self._arming = True
+            asyncio.get_running_loop().call_soon(self._arm)
 
     def _arm(self) -> None:
+        self._arming = False
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is None or self._closing:

@@ -70,6 +70,7 @@ def _status(node: Node) -> dict[str, Any]:
         "leading": node.leading,
         "unsettled": node.unsettled,
         "sessions": len(engine.context.sessions) if engine else 0,
+        "peer_bytes": node.peers.sent_bytes,
         "relayed": engine.door.relays.near + engine.door.relays.far if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,

@@ -109,6 +109,8 @@ class Peers:
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
         self.lost = 0
         """Messages that found the queue of their peer full."""
+        self.sent_bytes = 0
+        """Of sealed frames, to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         """Send if the peer can be reached; past the bound of its queue messages are lost, as by a network."""
@@ -154,7 +156,9 @@ class Peers:
             hear = asyncio.create_task(socket.wait_closed())
             try:
                 while life == self._life() and self._row(row.proxy) == row:
-                    await socket.send(sealer.seal(_encoder.encode(message)))
+                    frame = sealer.seal(_encoder.encode(message))
+                    await socket.send(frame)
+                    self.sent_bytes += len(frame)
                     following = await _next(line, hear)
                     if following is None:
                         return
@@ -196,6 +200,8 @@ async def _introduce(
 
 async def _next(line: asyncio.Queue[msgspec.Struct], closed: asyncio.Task[None]) -> msgspec.Struct | None:
     """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
+    if not closed.done() and not line.empty():
+        return line.get_nowait()
     taken = asyncio.create_task(line.get())
     try:
         await asyncio.wait({taken, closed}, return_when=asyncio.FIRST_COMPLETED)

@@ -43,6 +43,11 @@ class Coverage:
         self._unpromised = dict(self._context.sessions)
         self.advance_all()
 
+    def held(self, session: Session) -> None:
+        """The log has what we said that the session needs."""
+        self.advance(session)
+        self.promise(session)
+
     def advance_all(self) -> None:
         """Do what can be done now."""
         for session in list(self._gated.values()):

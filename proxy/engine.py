@@ -44,7 +44,7 @@ from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
-from waypost.records import Closed, Dropped
+from waypost.records import Closed, Dropped, Held
 
 
 class Engine:
@@ -69,12 +69,14 @@ class Engine:
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
+        self.moving = Moving(self.context)
         self.transfers = Transfers(
             self.context,
             self.keeper,
             self.coverage,
             lambda: self.claims,
             kept=self._served,
+            follow=self.moving.want,
             unavailable=self._unavailable,
             relay=self._relay,
         )
@@ -86,7 +88,6 @@ class Engine:
             served=self._served,
             unavailable=self._unavailable,
         )
-        self.moving = Moving(self.context)
         self.sweeps = Sweeps(
             self.context, self.transfers.moves, lambda session: self.claims.delete(session, "nobody was attached")
         )
@@ -137,6 +138,7 @@ class Engine:
     def log_batch(self, batch: Batch) -> None:
         """Take the next records of our own site's log."""
         touched: dict[SessionId, Session] = {}
+        held: dict[SessionId, Session] = {}
         covered = False
         for offset, record in batch:
             for event in self.state.fold(offset, record):
@@ -147,13 +149,17 @@ class Engine:
                         covered = True
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
-            if isinstance(record, Closed):
-                self._closed()
-            covered = covered or getattr(record, "proxy", None) == self.context.proxy
+            match record:
+                case Closed():
+                    self._closed()
+                case Held() if record.proxy == self.context.proxy and record.session in self.context.sessions:
+                    held[record.session] = self.context.sessions[record.session]
         for session in touched.values():
             self.door.deliver(session)
         if covered:
             self.coverage.covered()
+        for session in held.values():
+            self.coverage.held(session)
         self.transfers.moved()
         self._after()
 

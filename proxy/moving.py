@@ -34,7 +34,7 @@ class Moving:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wanted: dict[SessionId, ProxyId] = {}
-        """Asked for by a rebalance."""
+        """Asked for by a rebalance, or by where its receivers are."""
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
         self._next_at = 0
@@ -71,7 +71,11 @@ class Moving:
         if session.epoch != message.epoch:
             self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
             return
-        self._wanted[message.session] = message.target
+        self.want(message.session, message.target)
+
+    def want(self, session: SessionId, proxy: ProxyId) -> None:
+        """Let a session of ours move to that proxy."""
+        self._wanted[session] = proxy
 
     def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
         """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
@@ -97,7 +101,7 @@ class Moving:
         delivered, session.delivered = session.delivered, Counter()
         for proxy, count in delivered.items():
             if 2 * count > delivered.total() and proxy != self._context.proxy:
-                self._wanted[session.id] = proxy
+                self.want(session.id, proxy)
 
     # ------------------------------------------------------------ time
 
@@ -146,7 +150,9 @@ class Moving:
                 yield each
 
     def _any_candidate(self) -> bool:
-        return len(self._offered) < MOVES_AT_ONCE and next(self._candidates(), None) is not None
+        # Those that are gone already make room at once, not only when the next tick forgets them.
+        under_way = sum(each in self._context.sessions for each in self._offered)
+        return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
     def _settle(self, now: int) -> None:
         """Forget the offers that came to an end: the session is gone, or it is still here after a while."""

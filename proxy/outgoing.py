@@ -47,7 +47,7 @@ from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
+from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -81,12 +81,20 @@ class Sources(Side[Outgoing]):
 
     Args:
         kept: called when a transfer came to nothing and the session is served on.
+        follow: called when a session stays for now, and is to be moved to a proxy while it is served.
     """
 
     role = "source"
 
-    def __init__(self, context: Context, claims: Callable[[], Claims], kept: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        claims: Callable[[], Claims],
+        kept: Callable[[Session], None],
+        follow: Callable[[SessionId, ProxyId], None],
+    ) -> None:
         super().__init__(context)
+        self._follow = follow
         self._claims = claims
         self._kept = kept
         self._over: dict[str, None] = {}
@@ -106,7 +114,7 @@ class Sources(Side[Outgoing]):
             self._context.emit(SendPeer(asker, refusal))
             return
         session = self._context.sessions[message.session]
-        if message.reason == ATTACH and session.attached() - {message.receiver}:
+        if message.reason == ATTACH and self._stays(session, asker, message):
             self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
             return
         if running:
@@ -117,9 +125,23 @@ class Sources(Side[Outgoing]):
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         receiver = (message.receiver, message.incarnation)
-        out = Outgoing(transfer, self.course(message.reason), receiver, start=session.first_number - 1)
+        # No other copy of the session is ever served under this name, and no later one at this epoch.
+        session.copy = session.copy or f"{self._context.incarnation}/{session.epoch}"
+        out = Outgoing(transfer, self.course(message.reason), receiver, start=_copied(session, message))
         self.begin(out)
         self.feed(out, message)
+
+    def _stays(self, session: Session, asker: ProxyId, message: Prepare) -> bool:
+        """Tell whether the receiver is to be relayed: others are attached here, or it would wait for a long copy.
+
+        In the second case the session follows it, served here until all but the rest is copied.
+        """
+        if session.attached() - {message.receiver}:
+            return True
+        if session.last_number - _copied(session, message) <= COPY_AT_ATTACH:
+            return False
+        self._follow(session.id, asker)
+        return True
 
     def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
         session = self._context.serving(message.session)
@@ -266,6 +288,7 @@ class Sources(Side[Outgoing]):
             session.epoch,
             session.descriptor(),
             session.last_number if session.stored_count else 0,
+            session.copy,
         )
         self._context.emit(SendPeer(transfer.target, prepared))
         self._send_chunks(out, again=True)
@@ -361,6 +384,12 @@ class Sources(Side[Outgoing]):
             session.next_number,
         )
         self._context.emit(SendPeer(out.machine.target, frozen))
+
+
+def _copied(session: Session, message: Prepare) -> int:
+    """Return the number up to which the asker has all that is stored, from an earlier transfer of the same copy."""
+    has = message.has if session.copy and message.copy == session.copy else 0
+    return max(session.first_number - 1, min(has, session.last_number))
 
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:

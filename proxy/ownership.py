@@ -91,7 +91,7 @@ class Claims:
         held = self._context.sessions.get(session)
         if held is not None:
             self._seeking.discard(session)
-            if held.role is Role.DORMANT:
+            if held.role in (Role.DORMANT, Role.ORPHAN):
                 self._settle(held, current)
             elif self._context.serving(session) is held:
                 self._served(held)
@@ -291,12 +291,19 @@ class Claims:
 
     def drop(self, session: Session) -> None:
         """Delete this copy, with what it holds at the site."""
-        context = self._context
-        if context.sessions.get(session.id) is session:
-            del context.sessions[session.id]
-            context.matcher.remove(session.id)
+        if self.withdraw(session):
             self._keeper.drop(session.id)
-            context.hold(session.id, ())
+
+    def withdraw(self, session: Session) -> bool:
+        """Take no part in the session any more; what the store has of it stays. Tell whether we took part."""
+        context = self._context
+        if context.sessions.get(session.id) is not session:
+            return False
+        del context.sessions[session.id]
+        context.matcher.remove(session.id)
+        context.dirty.discard(session.id)
+        context.hold(session.id, ())
+        return True
 
     # ------------------------------------------------------------ leases
 
@@ -360,13 +367,47 @@ class Claims:
             self._settle_orphan(session, current)
 
     def _settle_orphan(self, session: Session, current: Ownership | None) -> None:
-        """A staged copy whose transfer died with the process: ours if the row has its very epoch, else nothing."""
+        """A staged copy without its transfer: ours if the row has its very epoch; else it is nothing.
+
+        As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours
+        may still be applied: the copy commits after all, once it is certainly stored.
+        """
         if current == Ownership(self._context.proxy, session.epoch):
             session.become(Role.DORMANT)
             self.wake(session)
+        elif current is not None and current.epoch + 1 == session.epoch:
+            self._commit_orphan(session, current)
         elif current is not None:
             self.drop(session)
             self._unavailable(session.id, "the session was not handed over")
+
+    def _commit_orphan(self, session: Session, source: Ownership) -> None:
+        if not self._context.may_serve() or session.waking:
+            return
+        session.waking = True
+        life = self._context.incarnation
+
+        def still() -> bool:
+            here = self._context.sessions.get(session.id) is session and session.role is Role.ORPHAN
+            return here and self._still(life)
+
+        def stored(error: WaypostError | None) -> None:
+            if error is None and still():
+                self._context.emit(ClaimRow(session.id, source, source.next(self._context.proxy), answered))
+            else:
+                session.waking = False
+
+        def answered(answer: Claimed | WaypostError) -> None:
+            session.waking = False
+            if isinstance(answer, WaypostError) or not still():
+                return
+            if answer.won:
+                session.become(Role.DORMANT)
+                self.serve(session, session.epoch, "handover")
+            else:
+                self._settle_orphan(session, answer.current)
+
+        self._keeper.saved(stored)
 
 
 def taken(session: SessionId, receiver: str) -> Problem:

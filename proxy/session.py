@@ -46,14 +46,15 @@ class Role(Enum):
     FROZEN = "frozen"
     """A source's, still at its cut; the registry decides what becomes of it."""
     ORPHAN = "orphan"
-    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch."""
+    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch, or if
+    the row has the epoch before and the copy commits after all."""
 
 
 CHANGES = {
     (Role.SHADOW, Role.STAGED): "merge",
     (Role.STAGED, Role.SERVING): "commit",
     (Role.STAGED, Role.ORPHAN): "the transfer is gone",
-    (Role.ORPHAN, Role.DORMANT): "the row has its epoch",
+    (Role.ORPHAN, Role.DORMANT): "the row has its epoch, or was given it",
     (Role.DORMANT, Role.SERVING): "a new epoch was taken",
     (Role.SERVING, Role.FROZEN): "freeze",
     (Role.SERVING, Role.DORMANT): "the lease has ended",
@@ -238,6 +239,8 @@ class Session:
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.next_number = 1
         self.first_number = 1
+        self.copy = ""
+        """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
         self.saved_number = 0
         """Entries up to this one are in the store."""
         self.delivered: Counter[ProxyId] = Counter()

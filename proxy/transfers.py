@@ -22,6 +22,7 @@ class Transfers:
 
     Args:
         kept: called when a transfer from here came to nothing and the session is served on.
+        follow: called when a session is to be moved to a proxy while it is served here.
         unavailable: called when a session cannot be had now.
         relay: called when a session stays at its home, and who waits for it here is to be relayed.
     """
@@ -34,11 +35,12 @@ class Transfers:
         claims: Callable[[], Claims],
         *,
         kept: Callable[[Session], None],
+        follow: Callable[[SessionId, ProxyId], None],
         unavailable: Callable[[SessionId, str], None],
         relay: Callable[[SessionId, ProxyId], None],
     ) -> None:
         self._context = context
-        self.sources = Sources(context, claims, kept)
+        self.sources = Sources(context, claims, kept, follow)
         self.targets = Targets(context, keeper, coverage, claims, unavailable, relay)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:

@@ -63,6 +63,8 @@ SWEEP_BATCH = 10_000
 """Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
+STORE_TRIM = 1_000
+"""Entries that are taken away from the store in one go; the rest follows after what else is to be written."""
 
 # --- the site log
 LOG_BATCH = 1000
@@ -73,8 +75,14 @@ TRANSFERS_REMEMBERED = 10_000
 """Ids of transfers that a source remembers after their end; the oldest go first."""
 CHUNK_ENTRIES = 500
 CHUNK_BYTES = 1024 * 1024
-COPY_UNSAVED = 10_000
+COPY_AT_ATTACH = 2_000
+"""Stored entries of a session whose receiver attached elsewhere; with more it is relayed while they are copied."""
+COPY_UNSAVED = 2_000
 """Entries of a copy that may wait for the target's disk; past it chunks are acknowledged when they are stored."""
+COPY_KEPT_MS = 5 * 60_000
+"""So long a target keeps what came of a copy that was broken off; after it the copy begins anew."""
+COPIES_KEPT = 32
+"""Parts of copies that a target keeps so; the oldest go first. They are on its disk, but for the end of each queue."""
 CHUNK_WINDOW = 4
 """Chunks sent ahead of their acknowledgement."""
 

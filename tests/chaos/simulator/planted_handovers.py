@@ -21,6 +21,7 @@ from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
 _arrive, _decide, _named = Session.arrive, Claims._decide, TargetTransfer.__init__
+_settle_orphan = Claims._settle_orphan
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -81,6 +82,14 @@ def _settle_any_orphan(self: Claims, session: Session, current: Ownership | None
 def _settle_no_orphan(self: Claims, session: Session, current: Ownership | None) -> None:
     if current is not None:
         self.drop(session)
+
+
+def _settle_the_very_epoch_only(self: Claims, session: Session, current: Ownership | None) -> None:
+    if current is not None and current.proxy != self._context.proxy:
+        self.drop(session)
+        self._unavailable(session.id, "the session was not handed over")
+    else:
+        _settle_orphan(self, session, current)
 
 
 def _say_nothing(self: Sources, sender: ProxyId, message: ToSource) -> None:
@@ -218,6 +227,14 @@ PLANTS = (
         (43,),
         ("target_crashes_after_the_commit",),
         rule=2,
+    ),
+    Plant(
+        "staged copy given up",
+        "a staged copy whose transfer is gone is deleted while the row still names the source",
+        replaced(Claims, "_settle_orphan", _settle_the_very_epoch_only),
+        ("NEVER",),
+        stories=("staged_copy_without_its_transfer_commits",),
+        rule=5,
     ),
     Plant(
         "no margin",
