@@ -27,8 +27,8 @@ class Coverage:
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
-        self._untold: dict[SessionId, list[tuple[Session, Subscription, dict[Origin, int]]]] = {}
-        """Promises that were written while their session stood still."""
+        self._untold: dict[SessionId, list[tuple[Session, Subscription, dict[Origin, int], WaypostError | None]]] = {}
+        """Promises of which the writes ended while their session stood still, and how."""
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -207,23 +207,30 @@ class Coverage:
         self._context.dirty.add(session.id)
 
         def then(error: WaypostError | None) -> None:
-            if error is not None:
-                for origin in fresh:
-                    subscription.promised.pop(origin, None)
-                self._unpromised[session.id] = session
-            elif self._context.serving(session.id) is session:
-                self._tell(session, subscription, fresh)
+            if self._context.serving(session.id) is session:
+                self._written(session, subscription, fresh, error)
             elif self._context.sessions.get(session.id) is session:
-                # If it is served here again, nobody who stayed attached would hear of it.
-                self._untold.setdefault(session.id, []).append((session, subscription, fresh))
+                # What stands still must not change; and when it is served here again, those who stayed must hear of it.
+                self._untold.setdefault(session.id, []).append((session, subscription, fresh, error))
 
         # A restart and a failover must know of the promise before anybody else does.
         self._write(session, then)
 
     def _tell_untold(self, session: Session) -> None:
-        for of, subscription, fresh in self._untold.pop(session.id, []):
+        for of, subscription, fresh, error in self._untold.pop(session.id, []):
             if of is session and session.subscriptions.get(subscription.id) is subscription:
-                self._tell(session, subscription, fresh)
+                self._written(session, subscription, fresh, error)
+
+    def _written(
+        self, session: Session, subscription: Subscription, fresh: dict[Origin, int], error: WaypostError | None
+    ) -> None:
+        """Tell of a promise, or take it back, for it could not be written."""
+        if error is None:
+            self._tell(session, subscription, fresh)
+            return
+        for origin in fresh:
+            subscription.promised.pop(origin, None)
+        self._unpromised[session.id] = session
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
