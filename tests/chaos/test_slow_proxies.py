@@ -13,6 +13,7 @@ import waypost
 from chaos.cluster import Cluster, ProxyProcess
 from chaos.faults.cut import Cut
 from chaos.faults.pause import Pause
+from chaos.faults.silence import ANSWERS, Silence
 from chaos.fronted import Fronted, fronted
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
@@ -100,7 +101,7 @@ async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_ke
 
 
 async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into_a_socket_that_is_still_open(
-    cluster: Cluster,
+    cluster: Cluster, ways: dict[str, Fronted]
 ) -> None:
     source, heir = cluster.proxies["a1"], cluster.proxies["a2"]
     name, numbers = "tests/woken", [*range(60)]
@@ -113,10 +114,12 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
             await session.until_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
         heard = Heard(still_open)
         await heard.attach(name, place)
-        pause = Pause(source.process)
+        pause, silence = Pause(source.process), Silence(ways[source.name].registry, ANSWERS)
         for number in numbers[:20]:
             await producer.publish({"number": number})
         await heard.until_delivered(20)
+        # Nothing but its own clock can tell it that its time is over.
+        await silence.inject()
         await pause.inject()
         for number in numbers[20:40]:
             await producer.publish({"number": number})
@@ -131,6 +134,8 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
             # It is awake, and has read all that there was to read.
             position = heir.ask("/v1/status")["position"]
             await until_seen(lambda: source.ask("/v1/status")["position"] >= position, "a1 has read its log")
+            assert source.owner(name) == ("a1", 1)
+            await silence.heal()
             await until_seen(source.ready, "a1 has a lease again")
         assert heard.delivered == 20
         heard.stop()
