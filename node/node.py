@@ -99,7 +99,6 @@ class Node:
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
-        self.ready = False
         self.troubles: dict[str, str] = {}
         """What is not there at the moment, by part, in words."""
         self._open_parts = open_parts
@@ -132,6 +131,11 @@ class Node:
             self.proxy, self._row, lambda: self._engine.context.incarnation, lambda: self.secret, self.refused
         )
         self.requests = Requests(self.peers, self.rows_of)
+
+    @property
+    def ready(self) -> bool:
+        """Whether sessions can be served here now: a registry that is away for longer than our lease ends that."""
+        return not self._closing and self.engine is not None and self.engine.context.may_serve()
 
     @property
     def _engine(self) -> Engine:
@@ -179,7 +183,6 @@ class Node:
     async def _stop(self) -> None:
         """Leave in order: say what is complete, give back the lease, keep what is in memory."""
         self._closing = True
-        self.ready = False
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is not None and self._started:
@@ -291,10 +294,8 @@ class Node:
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._life, began + ttl)
             self.links.lease_begun(self.lease)
-            self.ready = True
             self.drain()
             await self._renew(self.lease)
-            self.ready = False
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
