@@ -198,6 +198,11 @@ def _remove_entries(connection: sqlite3.Connection, copy: int, below: int, limit
 
 
 def _load(connection: sqlite3.Connection) -> Restored | None:
+    if "copy" not in (column for _, column, *_ in connection.execute("PRAGMA table_info(session)")):
+        raise StoreFailed(
+            "store.db is of an earlier build and cannot be read",
+            hint="remove it: what it held is rebuilt from changelog and logs",
+        )
     place = connection.execute("SELECT position, acceptance, site_state FROM place").fetchone()
     if place is None:
         return None

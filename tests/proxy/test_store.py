@@ -173,3 +173,12 @@ async def test_a_batch_that_fails_changes_nothing(opened: Open) -> None:
     found = await store.load()
     assert found is not None and found.position == 1
     assert await numbers(store) == [1]
+
+
+async def test_a_store_of_an_earlier_build_is_refused_with_what_to_do(opened: Open, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("CREATE TABLE session (id TEXT PRIMARY KEY, epoch INTEGER)")
+    connection.close()
+    with pytest.raises(StoreFailed, match="earlier build") as refused:
+        await opened().load()
+    assert "remove it" in (refused.value.hint or "")
