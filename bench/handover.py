@@ -157,6 +157,15 @@ class Roamer:
                 gap_ms, last = max(gap_ms, (now - last) * 1000), now
         return first_ms, gap_ms
 
+    async def read(self, proxy: ProxyProcess, owed: int) -> int:
+        """Take all that is owed, at one proxy; return how many came."""
+        got = 0
+        async with waypost.attach(self._name, proxy=proxy.url, state=self._place, timeout_s=60) as session:
+            batches = session.batches()
+            while got < owed:
+                got += len(await anext(batches))
+        return got
+
 
 async def _wire_bytes(*proxies: ProxyProcess) -> int:
     said = [await asyncio.to_thread(proxy.ask, "/v1/status") for proxy in proxies]

@@ -253,6 +253,11 @@ def _matched(text: str) -> Matched:
 
 
 def _load(connection: sqlite3.Connection) -> Restored | None:
+    if "copy" not in (column for _, column, *_ in connection.execute("PRAGMA table_info(session)")):
+        raise StoreFailed(
+            "store.db is of an earlier build and cannot be read",
+            hint="remove it: what it held is rebuilt from changelog and logs",
+        )
     place = connection.execute("SELECT position, acceptance, site_state FROM place").fetchone()
     if place is None:
         return None

@@ -210,3 +210,12 @@ async def test_a_policy_finds_its_ages_and_its_entries_again(opened: Open) -> No
     found = await opened().load()
     assert found is not None
     assert found.policed[S].marks == [Mark(4, 2_000)]
+
+
+async def test_a_store_of_an_earlier_build_is_refused_with_what_to_do(opened: Open, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("CREATE TABLE session (id TEXT PRIMARY KEY, epoch INTEGER)")
+    connection.close()
+    with pytest.raises(StoreFailed, match="earlier build") as refused:
+        await opened().load()
+    assert "remove it" in (refused.value.hint or "")

@@ -1,4 +1,4 @@
-"""A copy that is broken off goes on where it stopped, also by another transfer; what came is not sent again."""
+"""Copies of large sessions: one that is broken off goes on where it stopped, and nobody waits for a long one."""
 
 from __future__ import annotations
 
@@ -129,4 +129,23 @@ def test_of_too_many_parts_of_copies_the_oldest_goes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(incoming, "COPIES_KEPT", 0)
     told = Told(monkeypatch)
     assert not told.begin_and_break_off()
+    told.end_well()
+
+
+def test_who_would_wait_for_a_long_copy_is_relayed_and_the_session_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F42: what is given does not wait for what is copied."""
+    monkeypatch.setattr(outgoing, "COPY_AT_ATTACH", 10)
+    told = Told(monkeypatch)
+    went = told.tell("resume c\nmove c a2\nwithin 20000 a2 serves s").splitlines()
+    given = [line for line in went[: went.index("a1 is source frozen")] if line.startswith("c is given")]
+    assert went.index("a1 -> a2 Stay") < went.index("a1 -> a2 Offer") < went.index("a1 is source frozen")
+    assert given
+    told.end_well()
+
+
+def test_a_copy_that_is_nearly_there_is_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    has = told.begin_and_break_off()
+    monkeypatch.setattr(outgoing, "COPY_AT_ATTACH", MANY - len(has))
+    assert "a1 -> a2 Stay" not in told.tell("move c a2\nwithin 20000 a2 serves s")
     told.end_well()
