@@ -138,7 +138,7 @@ def _sessions(engine: Engine) -> Sessions:
                 found.away += 1
             else:
                 found.attached += 1
-                found.in_flight = max(found.in_flight, receiver.sent - receiver.acknowledged)
+                found.in_flight = max(found.in_flight, receiver.under_way)
     return found
 
 

@@ -188,6 +188,8 @@ class Receiver:
     incarnation: Incarnation = Incarnation("")
     window: int = RECEIVER_WINDOW
     flights: deque[Flight] = field(default_factory=deque)
+    under_way: int = 0
+    """Notifications that were delivered and are not acknowledged."""
     fetching: bool = False
 
     def had(self, frontier: Mapping[Origin, int]) -> None:
@@ -199,18 +201,18 @@ class Receiver:
         self.incarnation = incarnation
         self.known = join(dict(known), self.frontier)
         self.window = window
-        self.sent = self.acknowledged
-        self.flights.clear()
-        self.fetching = False
+        self._begin_anew()
 
     def disconnect(self) -> None:
         self.connection = None
-        self.sent = self.acknowledged
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
         self.flights.clear()
-        self.fetching = False
 
     def room(self) -> int:
-        return self.window - (self.sent - self.acknowledged)
+        return self.window - self.under_way
 
     def acknowledge(self, through: int) -> int:
         """Move the cursor; return how many notifications were acknowledged."""
@@ -220,6 +222,7 @@ class Receiver:
             self.acknowledged = flight.number
             join(self.frontier, flight.coordinates)
             count += flight.count
+        self.under_way -= count
         return count
 
 
@@ -502,6 +505,7 @@ class Session:
             self._skip(receiver, coordinates)
             return None
         receiver.flights.append(Flight(sent, sent, coordinates, len(raws)))
+        receiver.under_way += len(raws)
         return DeliverEncoded(self.epoch, sent, list(kinds), which, raws)
 
     def _skip(self, receiver: Receiver, coordinates: Mapping[Origin, int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chaos.simulator import bounds
 from chaos.simulator.policies import removed
 from federation.ports import OwnerChanged
 from handover.messages import Frozen
@@ -15,6 +16,7 @@ from waypost.records import Fact
 if TYPE_CHECKING:
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
+    from federation.link_ends import LinkEnds
     from proxy.engine import Engine
 
 
@@ -44,8 +46,25 @@ class Invariants:
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
             world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")
         lease = world.registry.lives.get((node.proxy, life))
-        if lease is None or lease[1] <= world.clock.now_ms():
+        if lease is None or lease[1] <= world.clock.time_ms:
             world.wrong(f"LEASE {life} delivers {session} without a lease")
+        held = engine.context.sessions.get(session)
+        for waiting, bound in bounds.delivered(held) if held else ():
+            self._within(node.proxy, waiting, bound, "delivered and not acknowledged")
+
+    def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
+        """What is sent over a link stays within its window."""
+        for waiting, bound in bounds.sent(ends):
+            self._within(proxy, waiting, bound, "sent over a link and not acknowledged")
+
+    def _within(self, proxy: ProxyId, waiting: int, bound: int, what: str) -> None:
+        if waiting > bound:
+            self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
+
+    def rests(self, node: Node) -> None:
+        """Every queue of a process is within its bound."""
+        for what in bounds.beyond(node) if node.engine is not None else ():
+            self._world.wrong(f"BOUND {node.proxy} has {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
         """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""

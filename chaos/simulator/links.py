@@ -96,6 +96,7 @@ class Ends:
         world, log = self._world, self._world.logs[self._node.site]
         match effect:
             case link_effects.SendPeer():
+                world.invariants.sends(self._node.proxy, self.machine)
                 world.link_between(self._node.site, world.nodes[effect.proxy].site, effect.message).carry(
                     self._node.proxy, effect.proxy, effect.message
                 )

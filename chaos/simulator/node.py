@@ -163,6 +163,7 @@ class Node:
         def tick() -> None:
             if self.engine is engine and self._tick_at == due:
                 self._in(lambda engine: engine.tick())
+                self.world.invariants.rests(self)
 
         self.world.later(due - now, tick)
 

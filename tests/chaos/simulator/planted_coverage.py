@@ -70,6 +70,13 @@ def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[s
     return max([NOTHING, *(self.effective.get(each, {}).get(origin, NOTHING) for each in expressions)])
 
 
+def _promise_before_the_report(self: Coverage, session: Session) -> None:
+    self._unpromised.pop(session.id, None)
+    if self._context.serving(session.id) is session and self._installed(session):
+        for subscription in session.active():
+            self._promise(session, subscription)
+
+
 def _start_at_coverage(self: Coverage, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
     return above
 
@@ -222,7 +229,7 @@ PLANTS = (
         "a takeover promises what lies below its cut",
         replaced(Claims, "lift_floors", lambda self, session, cut: None),
         ("LOST",),
-        (333,),
+        stories=("nothing_below_the_cut_is_promised",),
         rule=7,
     ),
     Plant(
@@ -280,6 +287,15 @@ PLANTS = (
         replaced(Coverage, "_start", _start_at_coverage),
         ("LOST",),
         (2, 12, 36),
+        ("nothing_is_promised_that_a_receiver_has_passed",),
+        rule=13,
+    ),
+    Plant(
+        "promised before the report",
+        "a promise is made although no receiver has reported since the session was rebuilt",
+        replaced(Coverage, "promise", _promise_before_the_report),
+        ("LOST",),
+        stories=("nothing_is_promised_before_a_receiver_has_reported",),
         rule=13,
     ),
     Plant(
