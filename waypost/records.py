@@ -138,6 +138,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     attached          `receiver` attached with `frontier`; with `reason` forgotten it left for good
     drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
     subscribed        `subscription`, `expression`: asked for, accepted and durable
+    access            the session's access was changed by `receiver`; `reason` says who may do what now
     effective         `subscription`, `frontier`: from above this, P1 holds for it
     unsubscribed      `subscription`, `frontier`: up to this, P1 held for it
     received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
