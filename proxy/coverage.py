@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from federation.messages import CatchUp
 from proxy.context import Context
@@ -168,6 +168,8 @@ class Coverage:
             return
         if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
             return
+        while session.untold:
+            self._unmake(*session.untold.pop())
         for subscription in session.active():
             self._promise(session, subscription)
 
@@ -185,15 +187,21 @@ class Coverage:
         self._context.dirty.add(session.id)
 
         def then(error: WaypostError | None) -> None:
-            if error is not None:
-                for origin in fresh:
-                    subscription.promised.pop(origin, None)
+            if self._context.serving(session.id) is not session:
+                # A frozen session must not say another thing of itself than before.
+                session.untold.append((subscription, fresh))
+            elif error is not None:
+                self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session
-            elif self._context.serving(session.id) is session:
+            else:
                 self._tell(session, subscription, fresh)
 
         # A restart and a failover must know of the promise before anybody else does.
         self._write(session, then)
+
+    def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
+        for origin in fresh:
+            subscription.promised.pop(origin, None)
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
