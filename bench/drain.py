@@ -50,8 +50,9 @@ def _drain(urls: dict[str, str], source: str) -> float:
     ask(urls[source], "/v1/drains", {"proxy": source, "rate": RATE})
     left, began = SESSIONS, time.monotonic()
     while left:
-        left = int(ask(urls[source], "/v1/drains")["drains"][0]["left"])
+        rows = ask(urls[source], "/v1/drains")["drains"]
+        left = int(rows[0]["left"]) if rows else SESSIONS
         if left == SESSIONS:
             began = time.monotonic()
-        time.sleep(0.01)
+        time.sleep(0.05)
     return SESSIONS / (time.monotonic() - began)

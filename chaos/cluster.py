@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import signal
@@ -68,14 +69,26 @@ class ProxyProcess:
         except Unreachable:
             return False
 
-    def ask(self, path: str, *, post: bool = False) -> Any:
-        """Return what it answers to an HTTP request. Raises Unreachable."""
-        request = urllib.request.Request(f"http://{LOOPBACK}:{self.port}{path}", method="POST" if post else "GET")
+    def ask(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
+        """Return what it answers to an HTTP request, a POST if there is a body. Raises Unreachable."""
+        data = None if body is None else json.dumps(body).encode()
+        method = "POST" if post or data else "GET"
+        request = urllib.request.Request(f"http://{LOOPBACK}:{self.port}{path}", data, method=method)
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:
                 return json.load(answer)
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
+
+    def owner(self, session: str) -> tuple[str, int] | None:
+        """Return who owns the session, and at which epoch, as far as this proxy knows. Raises Unreachable."""
+        rows = self.ask("/v1/sessions")["sessions"]
+        return next(((row["owner"], row["epoch"]) for row in rows if row["session"] == session), None)
+
+    def phases(self, session: str) -> list[str]:
+        """Return the role and phase of each transfer of the session here: "target committing". Raises Unreachable."""
+        rows = self.ask("/v1/handovers")["handovers"]
+        return [f"{row['role']} {row['phase']}" for row in rows if row["session"] == session]
 
     @property
     def listening(self) -> bool:
@@ -90,14 +103,13 @@ class ProxyProcess:
 
 
 class Cluster:
-    """A federation. As a context manager it starts everything and ends everything that it started.
+    """A federation. As a context manager, of either sort, it starts everything and ends all that it started.
 
     Args:
         places: the proxies.
         links: which sites are neighbours.
         root: folder for data and logs.
         real: Kafka, one broker a site, and etcd, in place of the embedded parts.
-        seen_as: flags that a fault puts in front of a proxy, by proxy name (such as kafka behind toxiproxy).
     """
 
     def __init__(
@@ -129,7 +141,11 @@ class Cluster:
         try:
             shared = self._start_parts() if self._real else {}
             for place in self._places:
-                self._start_proxy(place, shared)
+                self._add_proxy(place, shared)
+            for proxy in self.proxies.values():
+                proxy.process.start()
+            for proxy in self.proxies.values():
+                proxy.start()
         except BaseException:
             self._stack.close()
             raise
@@ -139,6 +155,14 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def _start_parts(self) -> dict[str, str]:
         from chaos.servers import parts
@@ -152,7 +176,7 @@ class Cluster:
         etcd = self._stack.enter_context(EtcdServer(self.root / "etcd"))
         return {"etcd": etcd.endpoint}
 
-    def _start_proxy(self, place: Place, shared: dict[str, str]) -> None:
+    def _add_proxy(self, place: Place, shared: dict[str, str]) -> None:
         flags = dict(shared)
         if place.site in self.brokers:
             flags["kafka"] = self.brokers[place.site]
@@ -160,10 +184,14 @@ class Cluster:
         proxy = ProxyProcess(Place(place.name, place.site, flags | dict(place.flags)), neighbours, self.root)
         self.proxies[place.name] = proxy
         self._stack.callback(proxy.stop)
-        proxy.start()
 
     def of_site(self, site: str) -> list[ProxyProcess]:
         return [proxy for proxy in self.proxies.values() if proxy.site == site]
+
+    @property
+    def urls(self) -> dict[str, list[str]]:
+        """Where clients reach the proxies, by site."""
+        return {site: [proxy.url for proxy in self.of_site(site)] for site in sorted({p.site for p in self._places})}
 
     def stop_proxies(self) -> None:
         """End the proxies in good order; what they stand on stays, for the audit."""

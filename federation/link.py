@@ -62,6 +62,15 @@ class LinkSender:
     def site(self) -> SiteId:
         return self._state.site
 
+    def lags(self) -> dict[Origin, int]:
+        """Return, for each origin that comes to the neighbour through us, how many offsets it was not told of yet."""
+        ways = self._state.upstream
+        return {
+            origin: max(0, offset - self._said.get(origin, NOTHING))
+            for origin, offset in self._state.frontier.items()
+            if ways.get(origin) != self._neighbour
+        }
+
     def hello(self) -> list[LinkRecord]:
         """Return what is said again on every opening: announcements in force. They advance no frontier."""
         return [self._stamped(effective) for effective in self._repeats]

@@ -14,8 +14,8 @@ from functools import partial
 from federation.link import Position, PositionIndex
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect
-from federation.link_in import LinkIn, Rows
-from federation.link_out import LinkOut
+from federation.link_in import LinkIn, Pulling, Rows
+from federation.link_out import LinkOut, Sending
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
 from federation.site_state import Acceptance, SiteState
@@ -59,6 +59,10 @@ class LinkEnds:
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to us this proxy leads."""
         return [neighbour for neighbour, link in self._in.items() if link.epoch]
+
+    def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
+        """Return all ends as they are now, for operators."""
+        return [each.shown(now_ms) for each in self._in.values()], [each.shown() for each in self._out.values()]
 
     # ------------------------------------------------------------ inputs
 

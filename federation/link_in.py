@@ -32,7 +32,7 @@ import random
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Elect, Emit, FindEnd, SendPeer
@@ -64,6 +64,16 @@ class Phase(Enum):
     PAUSING = "pausing"
     LEVELLING = "levelling"
     PULLING = "pulling"
+
+
+class Pulling(NamedTuple):
+    """A pulling end, as operators see it. `silent_ms`: since it heard anything; None: it does not pull."""
+
+    neighbour: SiteId
+    leads: bool
+    phase: str
+    queued: int
+    silent_ms: int | None
 
 
 class LinkIn:
@@ -112,6 +122,10 @@ class LinkIn:
         self._said: dict[str, int] = {}
         self._said_at = 0
         self._unanswered = False
+
+    def shown(self, now_ms: int) -> Pulling:
+        silent_ms = now_ms - self._heard_at if self.phase is Phase.PULLING else None
+        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, len(self._queued), silent_ms)
 
     # ------------------------------------------------------------ leading
 

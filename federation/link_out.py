@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from federation.link import LinkSender, Position
 from federation.link_bounds import Bounds
@@ -28,7 +29,7 @@ from federation.site_state import SiteState
 from waypost.batches import sized_batches
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import ProxyId
+from waypost.identity import Origin, ProxyId, SiteId
 from waypost.records import Effective, Forwarded, Record
 
 QUIET_MS = 20
@@ -39,6 +40,16 @@ HEARTBEAT_MS = 1_000
 """How often the sender says that it lives when it has nothing to say."""
 GIVE_UP_MS = 30_000
 """So long nothing was acknowledged of what is under way: the far leader is gone, or has opened elsewhere."""
+
+
+class Sending(NamedTuple):
+    """A sending end, as operators see it: of our log, `behind` records were not read for it yet, `under_way` were sent
+    and are not acknowledged; `lags` says how many offsets of each origin the neighbour was not told of."""
+
+    neighbour: SiteId
+    behind: int
+    under_way: int
+    lags: dict[Origin, int]
 
 
 class LinkOut:
@@ -81,6 +92,11 @@ class LinkOut:
         self._sent_at = 0
         self._spoke_at = 0
         self._quiet_at: int | None = None
+
+    def shown(self) -> Sending:
+        behind = max(0, self._state.position - self._offset) if self._sender else 0
+        lags = self._sender.lags() if self._sender else {}
+        return Sending(self.opening.site, behind, self._under_way, lags)
 
     # ------------------------------------------------------------ life
 

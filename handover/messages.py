@@ -8,6 +8,7 @@ Frozen, Refused, Stay.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,6 +17,8 @@ from waypost.identity import Epoch, Origin, ProxyId, SessionId
 
 ATTACH = "attach"
 """The reason of a handover for which a client attached at the target."""
+TRIGGERS = (ATTACH, "drain", "rebalance")
+"""All reasons of a handover."""
 
 
 class TransferMessage(msgspec.Struct, frozen=True):
@@ -27,22 +30,28 @@ class TransferMessage(msgspec.Struct, frozen=True):
 class Prepare(TransferMessage, tag="prepare", frozen=True):
     """Will you hand me the session that you own at `epoch`? `reason`: attach, drain, rebalance.
 
-    `receiver`, in its life `incarnation`, attached there, if that is the reason.
+    `receiver`, in its life `incarnation`, attached there, if that is the reason. Of the copy that is named `copy`, an
+    earlier transfer has brought all entries up to the number `has`: they need not come again.
     """
 
     reason: str = ATTACH
     receiver: str = ""
     incarnation: str = ""
+    copy: str = ""
+    has: int = 0
 
 
 class Prepared(TransferMessage, tag="prepared", frozen=True):
     """Yes. The session as it is now; it goes on being served here. Chunks of what is stored follow.
 
-    `stored`: the number of the last entry that they will bring, 0 if there is none.
+    `stored`: the number of the last entry that they will bring, 0 if there is none. `copy` names what they are taken
+    from: in two transfers that name the same, equal numbers are equal entries. If Prepare named it too, chunks begin
+    behind what it has.
     """
 
     descriptor: Descriptor
     stored: int
+    copy: str = ""
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -55,16 +64,24 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
     delivery: bytes
 
 
-def checksum(entries: list[StoredEntry]) -> int:
-    """Return the CRC-32 of a chunk's entries as they are encoded."""
-    return zlib.crc32(msgspec.msgpack.encode(entries))
+class Age(msgspec.Struct, frozen=True, array_like=True):
+    """All entries numbered below `below` were taken so many milliseconds ago, or more. No deadline ever travels."""
+
+    below: int
+    age_ms: int
+
+
+def checksum(entries: Sequence[StoredEntry], ages: Sequence[Age] = ()) -> int:
+    """Return the CRC-32 of what a chunk brings, as it is encoded."""
+    return zlib.crc32(msgspec.msgpack.encode((entries, ages)))
 
 
 class Chunk(TransferMessage, tag="chunk", frozen=True):
     """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ...
 
     A chunk spans the entries above `after`, where the one before it ended, up to `upto`; those that all receivers have
-    are left out. A chunk that does not join on to the one before it is no part of the same copy.
+    are left out. A chunk that does not join on to the one before it is no part of the same copy. `ages`: of what it
+    spans, where a time to live needs them.
     """
 
     number: int
@@ -72,6 +89,7 @@ class Chunk(TransferMessage, tag="chunk", frozen=True):
     upto: int
     entries: list[StoredEntry]
     checksum: int
+    ages: tuple[Age, ...] = ()
 
 
 class ChunkStored(TransferMessage, tag="chunk-stored", frozen=True):

@@ -139,6 +139,12 @@ def sub(
         ),
     ] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
+    ttl: Annotated[
+        int | None, typer.Option(help="Keep what matches for so many seconds while we are away; else for ever.")
+    ] = None,
+    max_count: Annotated[
+        int | None, typer.Option(help="Keep only so many while we are away, the newest; else all.")
+    ] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -160,6 +166,8 @@ def sub(
             form=format_,
             proxy=proxy,
             as_json=json_,
+            ttl_s=ttl,
+            max_count=max_count,
         )
     )
 

@@ -71,6 +71,7 @@ class NodeConfig:
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
     lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500)
+    sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1)
     durable: bool = _setting(True, "Embedded parts survive a power cut, not only a crash.")
     discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
 
@@ -94,9 +95,29 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         variable = f"{PREFIX}{name.upper()}"
         source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
         raise BadConfiguration(f"{first['msg']} (from {source})", field=place) from None
+    if not config.advertise and _is_everywhere(config.host):
+        raise BadConfiguration(
+            f"{config.host or 'every address'} is no address that others can reach; "
+            "say with --advertise ws://ADDRESS:PORT which one is, and give --port",
+            field="advertise",
+        )
+    if _is_everywhere(urlsplit(config.advertise).hostname):
+        raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     return config
+
+
+def _is_everywhere(host: str | None) -> bool:
+    """Tell whether to listen there is to listen on every address of this machine."""
+    from ipaddress import ip_address
+
+    if not host:
+        return host == ""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _model(from_file: dict[str, Any]) -> type[BaseSettings]:

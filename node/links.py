@@ -14,6 +14,8 @@ import structlog
 
 from federation import link_effects as effects
 from federation.link_ends import LinkEnds, LinkMessage
+from federation.link_in import Pulling
+from federation.link_out import Sending
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.peers import Peers
 from waypost.clock import NEVER, Clock
@@ -44,6 +46,10 @@ class Links:
     @property
     def leading(self) -> list[SiteId]:
         return self._ends.leading
+
+    def shown(self) -> tuple[list[Pulling], list[Sending]]:
+        """Return all ends as they are now, for operators."""
+        return self._ends.shown(self._clock.now_ms())
 
     # ------------------------------------------------------------ inputs
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -37,8 +38,18 @@ from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from proxy.relay import RelayDown, RelayEnd, RelayUp
+from proxy.tally import MILLISECONDS, Spread
 from waypost.clock import Clock, SystemClock, full_jitter_ms
-from waypost.errors import Internal, LogUnavailable, NameTaken, Refused, RegistryUnavailable, Unreachable, WaypostError
+from waypost.errors import (
+    Internal,
+    LogUnavailable,
+    NameTaken,
+    Refused,
+    RegistryUnavailable,
+    StoreFailed,
+    Unreachable,
+    WaypostError,
+)
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, FACTS_WAITING
 from waypost.messages import ClientMessage
@@ -49,11 +60,17 @@ LOOK_S = 2.0
 
 
 class Connection:
-    """A client's connection, as the engine's effects reach it. `send` never waits."""
+    """A client's connection, as the engine's effects reach it. `send` never waits; `unsent` tells how many bytes do."""
 
-    def __init__(self, send: Callable[[msgspec.Struct | msgspec.Raw], None], hang_up: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        send: Callable[[msgspec.Struct | msgspec.Raw], None],
+        hang_up: Callable[[str], None],
+        unsent: Callable[[], int],
+    ) -> None:
         self.send = send
         self.hang_up = hang_up
+        self.unsent = unsent
 
 
 class Node:
@@ -82,10 +99,16 @@ class Node:
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
-        self.ready = False
         self.troubles: dict[str, str] = {}
         """What is not there at the moment, by part, in words."""
         self._open_parts = open_parts
+        self.outages: Counter[str] = Counter()
+        """How often a part that had been there was not there any more, or not yet."""
+        self.log_end = 0
+        """Where the site log ended when we looked last."""
+        self.store_writes = Spread(MILLISECONDS)
+        """How long the store took for what was written together, in milliseconds."""
+        self.store_failures = 0
         self._started = False
         self._url = url
         self._life = life
@@ -95,6 +118,7 @@ class Node:
         self._last_connection = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._arming = False
         self._closing = False
         self._appends = 0
         self._room = asyncio.Event()
@@ -107,6 +131,11 @@ class Node:
             self.proxy, self._row, lambda: self._engine.context.incarnation, lambda: self.secret, self.refused
         )
         self.requests = Requests(self.peers, self.rows_of)
+
+    @property
+    def ready(self) -> bool:
+        """Whether sessions can be served here now: a registry that is away for longer than our lease ends that."""
+        return not self._closing and self.engine is not None and self.engine.context.may_serve()
 
     @property
     def _engine(self) -> Engine:
@@ -142,7 +171,7 @@ class Node:
         self.parts = parts = await self._patiently("parts", self._open_parts)
         restored = await self._patiently("store", parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
-        settings = Settings(self.proxy, self.site, neighbours)
+        settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
         self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
             self.engine.state.position = await self._patiently("log", parts.log.first)
@@ -154,7 +183,6 @@ class Node:
     async def _stop(self) -> None:
         """Leave in order: say what is complete, give back the lease, keep what is in memory."""
         self._closing = True
-        self.ready = False
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is not None and self._started:
@@ -204,6 +232,7 @@ class Node:
     def _missing(self, part: str, error: BaseException) -> None:
         text = str(error) or "no answer"
         if part not in self.troubles:
+            self.outages[part] += 1
             log.warning("part is not there; trying again", part=part, error=text)
         self.troubles[part] = text
 
@@ -232,7 +261,7 @@ class Node:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self.parts.log.end()
+                self.log_end = await self.parts.log.end()
                 self._there("log")
             except Unreachable as error:
                 self._missing("log", error)
@@ -254,7 +283,7 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        end = await self._patiently("log", self.parts.log.end)
+        self.log_end = end = await self._patiently("log", self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         while True:
@@ -265,10 +294,8 @@ class Node:
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._life, began + ttl)
             self.links.lease_begun(self.lease)
-            self.ready = True
             self.drain()
             await self._renew(self.lease)
-            self.ready = False
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
@@ -387,6 +414,16 @@ class Node:
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     @property
+    def on_the_way(self) -> tuple[int, int]:
+        """How many appends are on their way to the log, and how many lots of facts to the journal."""
+        return self._appends, len(self._facts)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much waits for the client for whom the most does."""
+        return max((each.unsent() for each in self._connections.values()), default=0)
+
+    @property
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to us this node leads."""
         return self.links.leading if self._started else []
@@ -413,9 +450,13 @@ class Node:
                 self._perform(effect)
         if self.engine is not None:
             self._tell_refused()
-        self._arm()
+        if not self._arming:
+            # Once for all that this turn of the loop brings: the deadline is asked of every running transfer.
+            self._arming = True
+            asyncio.get_running_loop().call_soon(self._arm)
 
     def _arm(self) -> None:
+        self._arming = False
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is None or self._closing:
@@ -494,9 +535,11 @@ class Node:
             case effects.ReadRow():
                 return await registry.owner(effect.session)
             case effects.Save():
-                return await self.parts.store.apply(effect.batch)
+                return await self._store(effect)
             case effects.LoadEntries():
                 return await self.parts.store.entries(effect.session, effect.after, effect.limit)
+            case effects.FindOutdated():
+                return await self.parts.store.outdated(effect.session, effect.windows, effect.limit)
             case effects.PutCheckpoint():
                 return await self.parts.changelog.put([effect.checkpoint])
             case effects.FindCheckpoint():
@@ -504,6 +547,15 @@ class Node:
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
         raise Internal(f"no way to perform {type(effect).__name__}")
+
+    async def _store(self, effect: effects.Save) -> None:
+        began = self._clock.now_ms()
+        try:
+            await self.parts.store.apply(effect.batch)
+        except StoreFailed:
+            self.store_failures += 1
+            raise
+        self.store_writes.note(self._clock.now_ms() - began)
 
     async def _fetch_history(self, effect: effects.FetchHistory) -> effects.History:
         if effect.site == self.site:

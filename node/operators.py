@@ -1,4 +1,4 @@
-"""What operators may ask of a node by HTTP: health, status, sessions, handovers, drains, a rebalance."""
+"""What operators may ask of a node by HTTP: health, metrics, status, sessions, handovers, drains, a rebalance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from federation.ports import DrainRow
+from node.metrics import exposition, make_registry
 from node.node import Node
 from waypost.errors import BadMessage, NotFound, WaypostError
 from waypost.identity import ProxyId
@@ -35,6 +36,8 @@ def _sessions(node: Node) -> list[dict[str, Any]]:
     context = node.engine.context
     rows = []
     for identity, owner in sorted(context.owners.items()):
+        if owner.deleted:
+            continue
         session = context.sessions.get(identity)
         here = session if session is not None and owner.proxy == node.proxy else None
         rows.append(
@@ -67,7 +70,8 @@ def _status(node: Node) -> dict[str, Any]:
         "leading": node.leading,
         "unsettled": node.unsettled,
         "sessions": len(engine.context.sessions) if engine else 0,
-        "relayed": len(engine.door.relays) if engine else 0,
+        "peer_bytes": node.peers.sent_bytes,
+        "relayed": engine.door.relays.near + engine.door.relays.far if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
         "refused": dict(engine.context.refused.counts) if engine else {},
@@ -131,7 +135,7 @@ def routes(node: Node) -> list[Route]:
         return {"sessions": _sessions(node)}
 
     async def handovers(_: Request) -> dict[str, Any]:
-        return {"handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
+        return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
 
     async def marker(_: Request) -> dict[str, Any]:
         return {"offset": await node.mark()}
@@ -148,8 +152,15 @@ def routes(node: Node) -> list[Route]:
     async def rebalance(_: Request) -> dict[str, Any]:
         return _rebalance(node, apply=True)
 
+    registry = make_registry(node)
+
+    async def metrics(request: Request) -> Response:
+        body, content_type = exposition(registry, request.headers.get("accept", ""))
+        return Response(body, media_type=content_type)
+
     return [
         Route("/readyz", readyz),
+        Route("/metrics", metrics),
         route("/livez", live),
         route("/v1/status", status),
         route("/v1/sessions", sessions),

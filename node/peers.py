@@ -107,14 +107,25 @@ class Peers:
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[msgspec.Struct]] = {}
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
+        self.lost = 0
+        """Messages that found the queue of their peer full."""
+        self.sent_bytes = 0
+        """Of sealed frames, to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
         """Send if the peer can be reached; past the bound of its queue messages are lost, as by a network."""
         if proxy not in self._lines:
             self._lines[proxy] = asyncio.Queue(PEER_QUEUE)
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
-        with contextlib.suppress(asyncio.QueueFull):
+        try:
             self._lines[proxy].put_nowait(message)
+        except asyncio.QueueFull:
+            self.lost += 1
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for the peer for whom the most do."""
+        return max((line.qsize() for line in self._lines.values()), default=0)
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -145,7 +156,9 @@ class Peers:
             hear = asyncio.create_task(socket.wait_closed())
             try:
                 while life == self._life() and self._row(row.proxy) == row:
-                    await socket.send(sealer.seal(_encoder.encode(message)))
+                    frame = sealer.seal(_encoder.encode(message))
+                    await socket.send(frame)
+                    self.sent_bytes += len(frame)
                     following = await _next(line, hear)
                     if following is None:
                         return
@@ -187,6 +200,8 @@ async def _introduce(
 
 async def _next(line: asyncio.Queue[msgspec.Struct], closed: asyncio.Task[None]) -> msgspec.Struct | None:
     """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
+    if not closed.done() and not line.empty():
+        return line.get_nowait()
     taken = asyncio.create_task(line.get())
     try:
         await asyncio.wait({taken, closed}, return_when=asyncio.FIRST_COMPLETED)

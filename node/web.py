@@ -54,6 +54,10 @@ class Socket:
             self.hang_up("too slow for what it asked for", TOO_SLOW)
         self._due.set()
 
+    def unsent(self) -> int:
+        """Return how many bytes are queued."""
+        return self._bytes
+
     def hang_up(self, reason: str, code: int = GOING_AWAY) -> None:
         self._end = (code, reason)
         self._due.set()
@@ -88,7 +92,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         await socket.close(1013, "starting")
         return
     line = Socket(socket)
-    number = node.connect(Connection(line.send, line.hang_up))
+    number = node.connect(Connection(line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
     try:
         # Also when nothing can be written any more: what the client said before it left still counts.

@@ -13,6 +13,7 @@ from proxy.effects import Append, Attest, Effect, nobody_waits
 from proxy.matching import Matcher
 from proxy.refusals import Refusals
 from proxy.session import Role, Session
+from proxy.tally import Tally
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
@@ -32,6 +33,8 @@ class Settings:
     flush_ms: int = 200
     checkpoint_ms: int = 1_000
     sweep_ms: int = 2_000
+    expiry_ms: int = 60_000
+    """So often what nobody holds any more is removed from the store."""
     retry_ms: int = 250
     dwell_ms: int = 30_000
     """A session stays so long at its home at least before it follows its busiest receiver."""
@@ -62,6 +65,7 @@ class Context:
         self.owners: dict[SessionId, Ownership] = {}
         self.refused = Refusals()
         """What other proxies said and was refused."""
+        self.tally = Tally()
         self.watching = False
         self.dirty: set[SessionId] = set()
         """Sessions that changed since the last flush."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from federation.messages import CatchUp
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
+from proxy.retention import TOO_OLD, Matched
 from proxy.session import Role, Session, Stored, Subscription
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
@@ -40,6 +41,11 @@ class Coverage:
         self._unpromised = dict(self._context.sessions)
         self.advance_all()
 
+    def held(self, session: Session) -> None:
+        """The log has what we said that the session needs."""
+        self.advance(session)
+        self.promise(session)
+
     def advance_all(self) -> None:
         """Do what can be done now."""
         for session in list(self._gated.values()):
@@ -57,6 +63,7 @@ class Coverage:
         """Open what can be opened, fetch what is missing."""
         if self._context.sessions.get(session.id) is not session or not session.gates:
             self._gated.pop(session.id, None)
+            session.rebuilding = False
             return
         if session.role in (Role.SHADOW, Role.FROZEN):
             return
@@ -130,10 +137,21 @@ class Coverage:
                 gate.fetched(record.offset)
                 matched = session.match(origin, record.offset, read_body(record.body))
                 if matched:
-                    session.accept(Stored.of(origin, record.offset, record), matched)
+                    self._take(session, Stored.of(origin, record.offset, record), matched, record.at_ms)
         gate.fetched(min(answer.through, upto))
         self.ready.add(session.id)
         self.advance(session)
+
+    def _take(self, session: Session, stored: Stored, matched: Matched, at_ms: int) -> None:
+        """Take what was fetched. A session that is rebuilt may have been nobody's for long: what is too old by the time
+        in its log is not stored again. Elsewhere it is as young as it can be: clocks may differ (failures, F34)."""
+        if session.rebuilding and session.retention.aging:
+            young = session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
+            if not young:
+                self._context.attest("removed", session, origin=stored.origin, offsets=[stored.offset], reason=TOO_OLD)
+                return
+            matched = young
+        session.accept(stored, matched)
 
     def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
         self._context.attest("gap", session, origin=origin, offsets=[first, last], reason="retention")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from proxy.context import Context
 from proxy.effects import LoadEntries, Send
-from proxy.session import Entry, Receiver, Session
-from waypost.errors import Internal, WaypostError
+from proxy.session import Entry, Receiver, Session, Stored
+from proxy.sweeping import Sweeps
+from waypost.errors import WaypostError
 from waypost.identity import ProxyId
 
 
@@ -18,21 +19,25 @@ class Delivering:
         proxy_of: returns at which proxy a connection is that is relayed to here.
     """
 
-    def __init__(self, context: Context, proxy_of: Callable[[int], ProxyId | None]) -> None:
+    def __init__(self, context: Context, sweeps: Sweeps, proxy_of: Callable[[int], ProxyId | None]) -> None:
         self._context = context
+        self._sweeps = sweeps
         self._proxy_of = proxy_of
 
     def to_all(self, session: Session) -> None:
         """Send every attached receiver what is there for it."""
         if self._context.serving(session.id) is not session:
             return
+        self._sweeps.expire(session)
         for receiver in session.receivers.values():
             if receiver.connection is not None:
                 self._pump(session, receiver)
+        self._sweeps.displace(session)
 
     def to(self, session: Session, receiver: Receiver) -> None:
         """Send one receiver what is there for it, if the session is served here, now."""
         if self._context.serving(session.id) is session:
+            self._sweeps.expire(session)
             self._pump(session, receiver)
 
     def _pump(self, session: Session, receiver: Receiver) -> None:
@@ -44,22 +49,26 @@ class Delivering:
             if entries is None:
                 self._load(session, receiver, limit)
                 return
-            if not entries:
-                raise Internal(f"session {session.id} has no entry after {receiver.sent} of {session.last_number}")
-            self._send(session, receiver, entries)
+            # None: the last ones went by policy.
+            self._send(session, receiver, entries, 0 if entries else session.last_number)
 
-    def _send(self, session: Session, receiver: Receiver, entries: list[Entry]) -> None:
-        message = session.next_delivery(receiver, entries)
+    def _send(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int = 0) -> None:
+        passed: list[tuple[Stored, str]] = []
+        message = session.next_delivery(receiver, entries, passed, upto)
+        if passed:
+            self._sweeps.note(session, [(each.origin, each.offset, why) for each, why in passed])
         if message is not None and receiver.connection is not None:
             at = self._proxy_of(receiver.connection) or self._context.proxy
-            session.delivered[at] += len(message.entries)
+            count = len(message.entries)
+            session.delivered[at] += count
+            self._context.tally.delivery_sizes.note(count)
             self._context.emit(Send(receiver.connection, message))
         elif message is None:
             self._context.dirty.add(session.id)
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
         receiver.fetching = True
-        connection, after = receiver.connection, receiver.sent
+        connection, after, upto = receiver.connection, receiver.sent, session.evicted_number
 
         def then(answer: list[Entry] | WaypostError) -> None:
             if receiver.connection != connection or receiver.sent != after:
@@ -67,8 +76,9 @@ class Delivering:
             receiver.fetching = False
             if isinstance(answer, WaypostError) or self._context.serving(session.id) is not session:
                 return
-            if answer:
-                self._send(session, receiver, answer)
+            # Fewer than asked for: there are no others in the store.
+            self._sweeps.expire(session)
+            self._send(session, receiver, answer, upto if len(answer) < limit else 0)
             self._pump(session, receiver)
 
         self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))

@@ -18,6 +18,7 @@ from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
 from proxy.relay import Relays
 from proxy.session import Receiver, Role, Session, Subscription
+from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.errors import (
     BadMessage,
@@ -44,6 +45,7 @@ from waypost.messages import (
     Attested,
     BecameEffective,
     ClientMessage,
+    Delete,
     Detach,
     Hello,
     Moved,
@@ -84,6 +86,7 @@ class Door:
         claims: Claims,
         transfers: Transfers,
         moving: Moving,
+        sweeps: Sweeps,
     ) -> None:
         self._context = context
         self._keeper = keeper
@@ -91,12 +94,13 @@ class Door:
         self._claims = claims
         self._transfers = transfers
         self._moving = moving
+        self._sweeps = sweeps
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
-        self._delivering = Delivering(context, self.relays.proxy_of)
-        self._publishing = Publishing(context, self._tell, self._tell_failure)
+        self._delivering = Delivering(context, sweeps, self.relays.proxy_of)
+        self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
-        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe]]] = {}
+        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe | Delete]]] = {}
         """What was asked of a session while it stood still."""
 
     # ------------------------------------------------------------ connections
@@ -108,7 +112,7 @@ class Door:
         connection = self.connections.pop(number, None)
         if connection:
             self._leave(connection)
-            self._publishing.disconnected(number)
+            self.publishing.disconnected(number)
             self.relays.leave(number)
 
     def _leave(self, connection: Connection) -> None:
@@ -154,18 +158,23 @@ class Door:
         match message:
             case Attach():
                 self._attach(connection, message)
-            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() if self.relays.is_relayed(connection.number):
+            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() | Delete() if self._is_relayed(connection):
                 self.relays.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
             case Unsubscribe():
                 self._unsubscribe(connection, message)
             case Publish():
-                self._publishing.take(connection.number, message)
+                self.publishing.take(connection.number, message)
             case Acknowledge():
                 self._acknowledge(connection, message)
             case Detach():
                 self._detach(connection, message)
+            case Delete():
+                self._delete(connection, message)
+
+    def _is_relayed(self, connection: Connection) -> bool:
+        return self.relays.is_relayed(connection.number)
 
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
@@ -226,8 +235,12 @@ class Door:
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
         connection.session, connection.receiver = session.id, receiver.id
+        if message.lasts_s is not None:
+            session.lasts_s = message.lasts_s
+            self._sweeps.watch(session)
+        session.idle_ms = 0
         self._context.attest("attached", session, receiver=receiver.id, frontier=dict(message.frontier))
-        subscriptions = {sub.id: sub.expression.text for sub in session.active()}
+        subscriptions = {sub.id: sub.settings() for sub in session.active()}
         settings = self._context.settings
         self._say(
             connection,
@@ -312,9 +325,14 @@ class Door:
             session.remove_acknowledged()
         self._context.dirty.add(session.id)
 
+    def _delete(self, connection: Connection, message: Delete) -> None:
+        session = self._session_of(connection, message)
+        if session is not None:
+            self._claims.delete(session, f"receiver {connection.receiver} asked for it")
+
     # ------------------------------------------------------------ subscriptions
 
-    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe) -> Session | None:
+    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe | Delete) -> Session | None:
         """Return the session; None: it stands still, and the message waits until the registry has decided."""
         held = self._context.sessions.get(connection.session) if connection.session else None
         if held is not None and held.role is Role.FROZEN:
@@ -338,13 +356,19 @@ class Door:
         if known is not None:
             if known.expression != expression:
                 raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
+            if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
+                known.ttl_s, known.max_count = message.ttl_s, message.max_count
+                session.subscriptions_changed()
+                self._changed(session)
             self._settled(connection, session, message)
             return
         session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
         if len(session.subscriptions) + len(session.ended) >= MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
         start = self._start(session)
-        session.subscriptions[identity] = Subscription(identity, expression, start, dict(start))
+        made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
+        made.owner = connection.receiver or ""
+        session.add_subscription(made)
         self._context.attest(
             "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
         )
@@ -376,6 +400,7 @@ class Door:
         self._context.hold(session.id, session.held_expressions())
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
+        self._sweeps.watch(session)
 
     def _settled(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
@@ -403,8 +428,8 @@ class Door:
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
             if other is not None and other is not connection:
-                text = None if subscription is None else subscription.expression.text
-                self._say(other, SubscriptionChanged(identity, text))
+                settings = None if subscription is None else subscription.settings()
+                self._say(other, SubscriptionChanged(identity, settings))
 
     # ------------------------------------------------------------ acknowledging
 
@@ -419,7 +444,7 @@ class Door:
             return
         if message.through > receiver.sent:
             raise BadMessage(f"{message.through} was not delivered yet", field="through")
-        receiver.acknowledge(message.through)
+        self._context.tally.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.
             return

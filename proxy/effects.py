@@ -13,7 +13,8 @@ import msgspec
 
 from federation.messages import CatchUp
 from federation.ports import Claimed
-from proxy.ports import StoreBatch
+from proxy.ports import StoreBatch, Swept
+from proxy.retention import Window
 from proxy.session import Entry
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
@@ -86,6 +87,15 @@ class LoadEntries(msgspec.Struct, frozen=True):
     then: Callable[[list[Entry] | WaypostError], None]
 
 
+class FindOutdated(msgspec.Struct, frozen=True):
+    """Find entries that nobody holds any more."""
+
+    session: SessionId
+    windows: Sequence[Window]
+    limit: int
+    then: Callable[[Swept | WaypostError], None]
+
+
 class PutCheckpoint(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
     then: Callable[[WaypostError | None], None]
@@ -134,6 +144,7 @@ Effect = (
     | ReadRow
     | Save
     | LoadEntries
+    | FindOutdated
     | PutCheckpoint
     | FindCheckpoint
     | FetchHistory

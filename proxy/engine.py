@@ -10,7 +10,7 @@ After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` n
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from federation.ports import (
     Batch,
@@ -32,17 +32,19 @@ from proxy.effects import Effect, SendPeer, nobody_waits
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims
-from proxy.ports import Restored, SavedSession
+from proxy.ports import Policed, Restored, SavedSession
 from proxy.rebalance import Move, plan
 from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
+from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
+from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
-from waypost.records import Closed, Dropped
+from waypost.records import Closed, Dropped, Held
 
 
 class Engine:
@@ -67,12 +69,14 @@ class Engine:
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
+        self.moving = Moving(self.context)
         self.transfers = Transfers(
             self.context,
             self.keeper,
             self.coverage,
             lambda: self.claims,
             kept=self._served,
+            follow=self.moving.want,
             unavailable=self._unavailable,
             relay=self._relay,
         )
@@ -84,16 +88,22 @@ class Engine:
             served=self._served,
             unavailable=self._unavailable,
         )
-        self.moving = Moving(self.context)
-        self.door = Door(self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving)
+        self.sweeps = Sweeps(
+            self.context, self.transfers.moves, lambda session: self.claims.delete(session, "nobody was attached")
+        )
+        self.door = Door(
+            self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving, self.sweeps
+        )
         self._undrained: dict[SessionId, dict[str, int]] = {}
-        for saved in restored.sessions if restored else ():
-            self._restore(saved)
+        if restored is not None:
+            for saved in restored.sessions:
+                self._restore(saved, restored.policed.get(saved.id, Policed()))
 
     def take_effects(self) -> list[Effect]:
         return self.door.relays.translated(self.context.take_effects())
 
     def _served(self, session: Session) -> None:
+        self.sweeps.watch(session)
         self.door.served(session)
 
     def _unavailable(self, session: SessionId, reason: str) -> None:
@@ -102,7 +112,7 @@ class Engine:
     def _relay(self, session: SessionId, home: ProxyId) -> None:
         self.door.relay(session, home)
 
-    def _restore(self, saved: SavedSession) -> None:
+    def _restore(self, saved: SavedSession, policed: Policed) -> None:
         role = Role(saved.role)
         if role is Role.SHADOW:
             self.keeper.drop(saved.id)
@@ -110,19 +120,25 @@ class Engine:
         staged = role in (Role.STAGED, Role.ORPHAN)
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
         session.describe(saved.descriptor)
-        session.first_number, session.next_number = saved.first_number, saved.next_number
-        session.saved_number = saved.next_number - 1
+        session.restore_numbers(saved.first_number, saved.next_number)
+        session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, seen in saved.gates.items():
             session.gates[origin] = Gate(seen, self.state.frontier.get(origin, NOTHING))
         self.context.sessions[saved.id] = session
         self.context.matcher.put(session)
         self.coverage.watch(session)
 
+    def _in_our_time(self, marks: Iterable[Mark]) -> list[Mark]:
+        """Turn marks in Unix time into marks of our clock; none lies in the future."""
+        now, unix = self.context.clock.now_ms(), self.context.clock.unix_ms()
+        return [Mark(mark.below, now - max(0, unix - mark.at_ms)) for mark in marks]
+
     # ------------------------------------------------------------ the site log
 
     def log_batch(self, batch: Batch) -> None:
         """Take the next records of our own site's log."""
         touched: dict[SessionId, Session] = {}
+        held: dict[SessionId, Session] = {}
         covered = False
         for offset, record in batch:
             for event in self.state.fold(offset, record):
@@ -133,13 +149,17 @@ class Engine:
                         covered = True
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
-            if isinstance(record, Closed):
-                self._closed()
-            covered = covered or getattr(record, "proxy", None) == self.context.proxy
+            match record:
+                case Closed():
+                    self._closed()
+                case Held() if record.proxy == self.context.proxy and record.session in self.context.sessions:
+                    held[record.session] = self.context.sessions[record.session]
         for session in touched.values():
             self.door.deliver(session)
         if covered:
             self.coverage.covered()
+        for session in held.values():
+            self.coverage.held(session)
         self.transfers.moved()
         self._after()
 
@@ -363,6 +383,7 @@ class Engine:
         self._follow_receivers()
         self.moving.tick()
         self._after()
+        self.sweeps.tick()
         self.keeper.tick()
 
     def next_deadline(self) -> int:
@@ -375,6 +396,7 @@ class Engine:
             self.claims.next_deadline(),
             self.moving.next_deadline(),
             self.door.relays.next_deadline(),
+            self.sweeps.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
         )
 

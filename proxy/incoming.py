@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from handover import machine, target
 from handover.messages import (
@@ -21,16 +22,26 @@ from handover.messages import (
 )
 from handover.target import TargetState, TargetTransfer
 from proxy.context import Context
+from proxy.course import ABORTED, AHEAD, COMMITTED, LEASE_LOST, RELAYED, REST, UNSETTLED, Course
 from proxy.coverage import Coverage
 from proxy.effects import SendPeer
 from proxy.keeper import Keeper
 from proxy.ownership import NOBODY, Asker, Claims
+from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
-from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
-from waypost.limits import COPY_UNSAVED
+from waypost.limits import COPIES_KEPT, COPY_KEPT_MS, COPY_UNSAVED
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The part of a copy that a transfer brought before it came to nothing: the next one need not bring it again."""
+
+    shadow: Session
+    copy: str
+    until_ms: int
 
 
 @dataclass(slots=True)
@@ -38,21 +49,21 @@ class Incoming:
     """A transfer to here: the machine, the shadow, and how many chunks have come."""
 
     machine: TargetTransfer
-    began_ms: int
-    reason: str
+    course: Course
     receiver: Asker = NOBODY
     """Who attached here and made us ask."""
+    begun: Begun | None = None
+    """What an earlier transfer brought; it is this one's until it ends."""
     shadow: Session | None = None
     chunks: int = 0
     acknowledged: int = 0
     upto: int | None = None
     """The last number that the chunks so far span."""
     stored: int = 0
+    copy: str = ""
+    """The name of what is copied."""
     progress_ms: int = 0
     """When the shadow was installed, or the last chunk came."""
-    entries: int = 0
-    bytes: int = 0
-    """Taken so far."""
 
 
 class Targets(Side[Incoming]):
@@ -75,6 +86,8 @@ class Targets(Side[Incoming]):
         relay: Callable[[SessionId, ProxyId], None],
     ) -> None:
         super().__init__(context)
+        self._begun: dict[SessionId, Begun] = {}
+        """Of copies that were broken off; the oldest first."""
         self._keeper = keeper
         self._coverage = coverage
         self._claims = claims
@@ -91,7 +104,8 @@ class Targets(Side[Incoming]):
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
-        into = self.running[session] = Incoming(transfer, now, reason, receiver)
+        into = Incoming(transfer, self.course(reason), receiver, self._begun.pop(session, None))
+        self.begin(into)
         self.perform(into, transfer.state, transfer.begin())
 
     def message(self, sender: ProxyId, message: ToTarget) -> None:
@@ -122,11 +136,16 @@ class Targets(Side[Incoming]):
                 self.feed(into, target.Complete())
 
     def next_deadline(self) -> int:
-        if not self.running:
-            return NEVER
+        begun = [each.until_ms for each in islice(self._begun.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
         shadowing = [each for each in self.running.values() if each.machine.state is TargetState.SHADOWING]
-        return min([super().next_deadline(), *(each.progress_ms + patience for each in shadowing)])
+        return min([super().next_deadline(), *begun, *(each.progress_ms + patience for each in shadowing)])
+
+    def tick(self) -> None:
+        super().tick()
+        now = self._context.clock.now_ms()
+        for session in [each for each, begun in self._begun.items() if now >= begun.until_ms]:
+            self._forget(session)
 
     def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         into = self.running.get(session)
@@ -141,29 +160,38 @@ class Targets(Side[Incoming]):
     def fence(self) -> None:
         """Our lease may have ended: no transfer goes on; what is staged is settled by the registry later."""
         for identity, into in list(self.running.items()):
-            del self.running[identity]
-            if into.shadow is None:
-                continue
-            if into.shadow.role is Role.STAGED:
+            staged = into.shadow is not None and into.shadow.role is Role.STAGED
+            self.cut_short(into, UNSETTLED if staged else ABORTED, LEASE_LOST)
+            if into.shadow is not None and staged:
+                del self.running[identity]
                 into.shadow.become(Role.ORPHAN)
             else:
-                self._claims().drop(into.shadow)
+                self._end(into)
 
     def peer(self, one: Incoming) -> ProxyId:
         return one.machine.owned.proxy
+
+    def outcome(self, one: Incoming, effects: list[object]) -> str:
+        kinds = {type(each) for each in effects}
+        if target.Adopt in kinds:
+            return COMMITTED
+        return RELAYED if target.Relay in kinds else ABORTED
 
     def act(self, one: Incoming, effect: object) -> None:
         transfer = one.machine
         match effect:
             case target.SendPrepare():
                 receiver, incarnation = one.receiver
+                begun = one.begun
                 prepare = Prepare(
                     transfer.session,
                     transfer.transfer,
                     transfer.owned.epoch,
-                    one.reason,
+                    one.course.trigger,
                     receiver=receiver,
                     incarnation=incarnation,
+                    copy=begun.copy if begun else "",
+                    has=begun.shadow.last_number if begun else 0,
                 )
                 self._say(one, prepare)
             case target.Install(prepared=prepared):
@@ -193,17 +221,25 @@ class Targets(Side[Incoming]):
         shadow = into.shadow
         if shadow is None:
             return False
-        copied = shadow.last_number >= into.stored
+        copied = max(shadow.last_number, into.upto or 0) >= into.stored
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
         waited = self._context.clock.now_ms() - into.progress_ms
-        return (copied and known) or waited >= self._context.settings.timing.coverage_ms
+        # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
+        return copied and (known or waited >= self._context.settings.timing.coverage_ms)
 
     def _say(self, into: Incoming, message: ToSource) -> None:
         self._context.emit(SendPeer(into.machine.owned.proxy, message))
 
     def _install(self, into: Incoming, prepared: Prepared) -> None:
         context = self._context
-        shadow = into.shadow = Session(prepared.session, into.machine.owned.epoch, Role.SHADOW)
+        if into.begun is not None and into.begun.copy == prepared.copy:
+            shadow = into.begun.shadow
+            context.dirty.add(shadow.id)
+        else:
+            shadow = Session(prepared.session, into.machine.owned.epoch, Role.SHADOW)
+            self._keeper.renew(shadow.id)
+        into.shadow, into.copy = shadow, prepared.copy
+        shadow.epoch = into.machine.owned.epoch
         shadow.describe(prepared.descriptor)
         into.stored = prepared.stored
         into.progress_ms = context.clock.now_ms()
@@ -211,7 +247,6 @@ class Targets(Side[Incoming]):
         context.sessions[shadow.id] = shadow
         context.matcher.put(shadow)
         context.hold(shadow.id, shadow.held_expressions())
-        self._keeper.renew(shadow.id)
 
     def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
         """Take the next chunk; one that comes again is acknowledged again, and nothing more."""
@@ -224,10 +259,12 @@ class Targets(Side[Incoming]):
             (each.number, Stored(each.origin, each.offset, each.delivery), each.matched)  # type: ignore[misc]
             for each in chunk.entries
         )
+        now = self._context.clock.now_ms()
+        shadow.retention.take_marks(Mark(each.below, now - each.age_ms) for each in chunk.ages)
         self._context.dirty.add(shadow.id)
         self._keeper.pending += len(chunk.entries)
-        into.entries += len(chunk.entries)
-        into.bytes += sum(len(each.delivery) for each in chunk.entries)
+        part = REST if into.machine.state is TargetState.READY else AHEAD
+        self.carried(into, part, chunk.entries)
 
     def _acknowledge_stored(self, into: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
@@ -285,8 +322,30 @@ class Targets(Side[Incoming]):
 
     def _end(self, into: Incoming) -> None:
         self.running.pop(into.machine.session, None)
-        if into.shadow is not None:
-            self._claims().drop(into.shadow)
+        begun = into.begun if into.shadow is None else self._set_aside(into, into.shadow)
+        if begun is not None:
+            self._begun[into.machine.session] = begun
+            if len(self._begun) > COPIES_KEPT:
+                self._forget(next(iter(self._begun)))
+
+    def _set_aside(self, into: Incoming, shadow: Session) -> Begun | None:
+        """Drop the shadow, but keep for a while what the store has of the copy: the next transfer goes on behind it.
+
+        What all receivers get meanwhile goes at the merge, as it does within one transfer: entries only ever go from
+        the front, and the cut says where the front is.
+        """
+        if shadow.role is not Role.SHADOW or shadow.saved_number < shadow.first_number or not into.copy:
+            self._claims().drop(shadow)
+            return None
+        self._claims().withdraw(shadow)
+        shadow.gates.clear()
+        return Begun(shadow, into.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
+
+    def _forget(self, session: SessionId) -> None:
+        """Delete what an earlier transfer brought; a copy that came to be here otherwise has written over it."""
+        del self._begun[session]
+        if session not in self._context.sessions:
+            self._keeper.drop(session)
 
     def _discard(self, into: Incoming) -> None:
         session = into.machine.session
@@ -300,14 +359,15 @@ def _misfit(into: Incoming, chunk: Chunk) -> str:
         return "" if chunk.number > 0 else "chunk out of order"
     if chunk.number != into.chunks + 1 or chunk.after != into.upto:
         return "chunk out of order"
-    return "" if chunk.checksum == checksum(chunk.entries) else "wrong checksum"
+    return "" if chunk.checksum == checksum(chunk.entries, chunk.ages) else "wrong checksum"
 
 
 def _whole(into: Incoming, frozen: Frozen) -> bool:
     """Tell whether the shadow has every entry that is left at the cut."""
     if into.shadow is None or frozen.chunks != into.chunks:
         return False
-    return frozen.oldest >= frozen.next_number or into.shadow.last_number == frozen.next_number - 1
+    copied = max(into.shadow.last_number, into.upto or 0)
+    return frozen.oldest >= frozen.next_number or copied == frozen.next_number - 1
 
 
 def _interests(session: Session) -> set[tuple[str, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from proxy.context import Context
 from proxy.effects import PutCheckpoint, Save, nobody_waits
 from proxy.ports import SavedSession, SessionChange, StoreBatch
+from proxy.retention import Mark
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
@@ -85,10 +86,19 @@ class Keeper:
         state = self._context.state
         whole = None if state.version == self._kept_version else state.snapshot()
         self._kept_version = state.version
-        changes = [
-            SessionChange(self._row(session), session.unsaved(), session.id in self._fresh) for session in changed
-        ]
+        changes = [self._change(session) for session in changed]
         return StoreBatch(state.position, state.acceptance.snapshot(), whole, changes, tuple(self._dropped))
+
+    def _change(self, session: Session) -> SessionChange:
+        clock, fresh = self._context.clock, session.id in self._fresh
+        since = clock.unix_ms() - clock.now_ms()
+        return SessionChange(
+            self._row(session),
+            session.unsaved(),
+            fresh,
+            [Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
+            list(session.retention.leaving),
+        )
 
     def _row(self, session: Session) -> SavedSession:
         return SavedSession(
@@ -109,8 +119,9 @@ class Keeper:
         error: WaypostError | None,
     ) -> None:
         if error is None:
-            for session in changed:
+            for session, change in zip(changed, batch.changes, strict=True):
                 session.saved(numbers[session.id])
+                session.retention.saved(change.marks, change.removed)
             return
         self._kept_version = -1
         self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from proxy.session import Matched, Session, Subscription
+from proxy.retention import Matched
+from proxy.session import Session, Subscription
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.notification import Value

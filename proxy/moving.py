@@ -34,12 +34,23 @@ class Moving:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._wanted: dict[SessionId, ProxyId] = {}
-        """Asked for by a rebalance."""
+        """Asked for by a rebalance, or by where its receivers are."""
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
         self._next_at = 0
         self.row: DrainRow | None = None
         """The drain of this proxy; None: it is not to be emptied."""
+
+    @property
+    def left(self) -> int:
+        """How many sessions are still to leave this proxy for a drain."""
+        proxy = self._context.proxy
+        return sum(owner.proxy == proxy for owner in self._context.owners.values()) if self.row is not None else 0
+
+    @property
+    def offered(self) -> int:
+        """How many sessions are offered to others, and have not left."""
+        return len(self._offered)
 
     def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
         """The registry says what an operator wants of a proxy."""
@@ -60,7 +71,11 @@ class Moving:
         if session.epoch != message.epoch:
             self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
             return
-        self._wanted[message.session] = message.target
+        self.want(message.session, message.target)
+
+    def want(self, session: SessionId, proxy: ProxyId) -> None:
+        """Let a session of ours move to that proxy."""
+        self._wanted[session] = proxy
 
     def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
         """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
@@ -86,7 +101,7 @@ class Moving:
         delivered, session.delivered = session.delivered, Counter()
         for proxy, count in delivered.items():
             if 2 * count > delivered.total() and proxy != self._context.proxy:
-                self._wanted[session.id] = proxy
+                self.want(session.id, proxy)
 
     # ------------------------------------------------------------ time
 
@@ -109,6 +124,7 @@ class Moving:
             self._offered[session] = (row.proxy, now)
             self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
             offer = Offer(session, self._context.sessions[session].epoch, "rebalance" if self.row is None else "drain")
+            self._context.tally.offers[offer.reason] += 1
             self._context.emit(SendPeer(row.proxy, offer))
 
     def next_deadline(self) -> int:
@@ -134,7 +150,9 @@ class Moving:
                 yield each
 
     def _any_candidate(self) -> bool:
-        return len(self._offered) < MOVES_AT_ONCE and next(self._candidates(), None) is not None
+        # Those that are gone already make room at once, not only when the next tick forgets them.
+        under_way = sum(each in self._context.sessions for each in self._offered)
+        return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
 
     def _settle(self, now: int) -> None:
         """Forget the offers that came to an end: the session is gone, or it is still here after a while."""

@@ -14,6 +14,7 @@ from handover import machine, source
 from handover.messages import (
     ATTACH,
     Aborted,
+    Age,
     Chunk,
     ChunkStored,
     Frozen,
@@ -27,6 +28,18 @@ from handover.messages import (
 )
 from handover.source import SourceState, SourceTransfer
 from proxy.context import Context
+from proxy.course import (
+    ABORTED,
+    AHEAD,
+    COMMITTED,
+    LEASE_LOST,
+    RECEIVER_BACK,
+    REST,
+    SUPERSEDED,
+    THAWED,
+    UNSETTLED,
+    Course,
+)
 from proxy.effects import LoadEntries, SendPeer
 from proxy.ownership import Asker, Claims
 from proxy.session import Entry, Role, Session
@@ -34,7 +47,7 @@ from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, TRANSFERS_REMEMBERED
+from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -42,13 +55,13 @@ class Outgoing:
     """A transfer from here: the machine, and how far the copy has come."""
 
     machine: SourceTransfer
-    began_ms: int
-    reason: str
-    """attach, drain or rebalance."""
+    course: Course
     receiver: Asker
     """Who attached at the target and made it ask."""
     start: int
     """Chunk 1 begins after this entry."""
+    stored: int = 0
+    """The last entry when the transfer began: the target waits until chunks span it."""
     bounds: list[int] = field(default_factory=list)
     """bounds[i]: the last entry of chunk i + 1. A chunk that is sent again has the same bounds as before."""
     sent: int = 0
@@ -56,9 +69,11 @@ class Outgoing:
     acknowledged: int = 0
     loading: bool = False
     cut: dict[Origin, int] | None = None
-    entries: int = 0
-    bytes: int = 0
-    """Sent so far, repeats included."""
+
+    @property
+    def spanned(self) -> int:
+        """Return the last number that the chunks so far span."""
+        return self.bounds[-1] if self.bounds else self.start
 
 
 class _No(NamedTuple):
@@ -73,12 +88,20 @@ class Sources(Side[Outgoing]):
 
     Args:
         kept: called when a transfer came to nothing and the session is served on.
+        follow: called when a session stays for now, and is to be moved to a proxy while it is served.
     """
 
     role = "source"
 
-    def __init__(self, context: Context, claims: Callable[[], Claims], kept: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        claims: Callable[[], Claims],
+        kept: Callable[[Session], None],
+        follow: Callable[[SessionId, ProxyId], None],
+    ) -> None:
         super().__init__(context)
+        self._follow = follow
         self._claims = claims
         self._kept = kept
         self._over: dict[str, None] = {}
@@ -98,19 +121,34 @@ class Sources(Side[Outgoing]):
             self._context.emit(SendPeer(asker, refusal))
             return
         session = self._context.sessions[message.session]
-        if message.reason == ATTACH and session.attached() - {message.receiver}:
+        if message.reason == ATTACH and self._stays(session, asker, message):
             self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
             return
         if running:
             self._remember(running)
+            self.cut_short(running, ABORTED, SUPERSEDED)
         owned = Ownership(self._context.proxy, message.epoch)
         now = self._context.clock.now_ms()
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
         receiver = (message.receiver, message.incarnation)
-        out = Outgoing(transfer, now, message.reason, receiver, start=session.first_number - 1)
-        self.running[message.session] = out
+        # No other copy of the session is ever served under this name, and no later one at this epoch.
+        session.copy = session.copy or f"{self._context.incarnation}/{session.epoch}"
+        out = Outgoing(transfer, self.course(message.reason), receiver, start=_copied(session, message))
+        self.begin(out)
         self.feed(out, message)
+
+    def _stays(self, session: Session, asker: ProxyId, message: Prepare) -> bool:
+        """Tell whether the receiver is to be relayed: others are attached here, or it would wait for a long copy.
+
+        In the second case the session follows it, served here until all but the rest is copied.
+        """
+        if session.attached() - {message.receiver}:
+            return True
+        if session.last_number - _copied(session, message) <= COPY_AT_ATTACH:
+            return False
+        self._follow(session.id, asker)
+        return True
 
     def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
         session = self._context.serving(message.session)
@@ -153,10 +191,11 @@ class Sources(Side[Outgoing]):
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""
         out = self.running.get(session)
-        if out and out.reason == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
+        if out and out.course.trigger == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
             transfer = out.machine
-            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, "a receiver came back here")
+            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
             self._context.emit(SendPeer(transfer.target, refusal))
+            out.course.ending = RECEIVER_BACK
             self.feed(out, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
 
     def moved(self) -> None:
@@ -184,10 +223,12 @@ class Sources(Side[Outgoing]):
 
     def fence(self) -> None:
         """Our lease may have ended: no transfer goes on; the registry says later what became of it."""
-        for identity in list(self.running):
+        for identity, out in list(self.running.items()):
             del self.running[identity]
             session = self._context.sessions.get(identity)
-            if session and session.role is Role.FROZEN:
+            frozen = session is not None and session.role is Role.FROZEN
+            self.cut_short(out, UNSETTLED if frozen else ABORTED, LEASE_LOST)
+            if session and frozen:
                 session.become(Role.DORMANT)
 
     def _passed(self, out: Outgoing) -> bool:
@@ -222,6 +263,14 @@ class Sources(Side[Outgoing]):
             case source.Forget():
                 self._kept(self._end(one))
 
+    def outcome(self, one: Outgoing, effects: list[object]) -> str:
+        kinds = {type(each) for each in effects}
+        if source.Thaw in kinds:
+            return THAWED
+        owner = self._context.owners.get(one.machine.session)
+        taken = owner is not None and owner.proxy == one.machine.target
+        return COMMITTED if source.Release in kinds and taken else ABORTED
+
     def answered(self, one: Outgoing, current: Ownership | None) -> None:
         if current is not None:
             self._context.owners[one.machine.session] = current
@@ -240,12 +289,9 @@ class Sources(Side[Outgoing]):
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]
         transfer = out.machine
+        out.stored = session.last_number if session.stored_count else 0
         prepared = Prepared(
-            session.id,
-            transfer.transfer,
-            session.epoch,
-            session.descriptor(),
-            session.last_number if session.stored_count else 0,
+            session.id, transfer.transfer, session.epoch, session.descriptor(), out.stored, session.copy
         )
         self._context.emit(SendPeer(transfer.target, prepared))
         self._send_chunks(out, again=True)
@@ -264,6 +310,10 @@ class Sources(Side[Outgoing]):
             return
         while frozen or out.sent - out.acknowledged < CHUNK_WINDOW:
             after, limit = _next_range(out, session)
+            if limit == 0 and out.spanned < out.stored:
+                # All receivers have the rest by now; an empty chunk says so.
+                self._send_chunk(out, session, after, [])
+                continue
             if limit == 0:
                 if frozen:
                     self._send_cut(out)
@@ -275,15 +325,18 @@ class Sources(Side[Outgoing]):
             self._send_chunk(out, session, after + limit, entries)
 
     def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
+        """Read the next chunk from the store; what of it is in memory now may not be there yet."""
         out.loading = True
-        sent = out.sent
+        sent, evicted = out.sent, session.evicted_number
+        rest = session.entries_after(evicted, max(0, after + limit - evicted)) or []
 
         def then(answer: list[Entry] | WaypostError) -> None:
             out.loading = False
             if out.machine.over or isinstance(answer, WaypostError):
                 return
             if out.sent == sent:
-                self._send_chunk(out, session, after + limit, answer)
+                stored = [entry for entry in answer if entry[0] <= evicted]
+                self._send_chunk(out, session, after + limit, stored + rest)
             self._copy_on(out)
 
         self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
@@ -296,21 +349,27 @@ class Sources(Side[Outgoing]):
             if number <= upto
         ]
         if out.sent == len(out.bounds):
-            stored = _first_chunk(stored)
-            out.bounds.append(stored[-1].number if stored else session.first_number - 1)
+            first = _first_chunk(stored)
+            out.bounds.append(first[-1].number if len(first) < len(stored) else upto)
+            stored = first
         out.sent += 1
+        after, upto = out.bounds[out.sent - 2] if out.sent > 1 else None, out.bounds[out.sent - 1]
+        now = self._context.clock.now_ms()
+        marks = session.retention.marks(out.start if after is None else after, upto)
+        ages = tuple(Age(mark.below, now - mark.at_ms) for mark in marks)
         chunk = Chunk(
             session.id,
             out.machine.transfer,
             out.machine.owned.epoch,
             number=out.sent,
-            after=out.bounds[out.sent - 2] if out.sent > 1 else None,
-            upto=out.bounds[out.sent - 1],
+            after=after,
+            upto=upto,
             entries=stored,
-            checksum=checksum(stored),
+            ages=ages,
+            checksum=checksum(stored, ages),
         )
-        out.entries += len(stored)
-        out.bytes += sum(len(each.delivery) for each in stored)
+        part = REST if out.machine.state is SourceState.FROZEN else AHEAD
+        self.carried(out, part, stored)
         self._context.emit(SendPeer(out.machine.target, chunk))
 
     def _freeze(self, out: Outgoing) -> None:
@@ -332,6 +391,12 @@ class Sources(Side[Outgoing]):
             session.next_number,
         )
         self._context.emit(SendPeer(out.machine.target, frozen))
+
+
+def _copied(session: Session, message: Prepare) -> int:
+    """Return the number up to which the asker has all that is stored, from an earlier transfer of the same copy."""
+    has = message.has if session.copy and message.copy == session.copy else 0
+    return max(session.first_number - 1, min(has, session.last_number))
 
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:

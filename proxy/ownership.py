@@ -18,8 +18,8 @@ from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.clock import NEVER
 from waypost.errors import ReceiverTaken, WaypostError
-from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
-from waypost.messages import AboutSession, Moved, Problem, Wait
+from waypost.identity import NO_PROXY, Epoch, Incarnation, Origin, Ownership, SessionId
+from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 
 Asker = tuple[str, str]
 """The receiver that wants a session somewhere, and the name of its present life."""
@@ -53,6 +53,8 @@ class Claims:
         self._unavailable = unavailable
         self._seeking: set[SessionId] = set()
         """Sessions that we are about to come to: from the question to the registry until the last answer."""
+        self._reasons: dict[SessionId, str] = {}
+        """Why we want sessions deleted."""
         self._sweep_at = 0
 
     # ------------------------------------------------------------ somebody wants a session
@@ -67,9 +69,9 @@ class Claims:
             if isinstance(answer, WaypostError):
                 self._give_up(session, "the registry does not answer")
             elif answer is None:
-                self._create(session, create, receiver)
+                self._create(session, create, receiver, None)
             else:
-                self._decide(session, answer, receiver)
+                self._decide(session, answer, receiver, create=create)
 
         self._context.emit(ReadRow(session, then))
 
@@ -84,18 +86,20 @@ class Claims:
         self._seeking.discard(session)
         self._unavailable(session, reason)
 
-    def _decide(self, session: SessionId, current: Ownership, receiver: Asker) -> None:
+    def _decide(self, session: SessionId, current: Ownership, receiver: Asker, *, create: bool) -> None:
         """Act on the row of a session that is wanted here and not served here."""
         held = self._context.sessions.get(session)
         if held is not None:
             self._seeking.discard(session)
-            if held.role is Role.DORMANT:
+            if held.role in (Role.DORMANT, Role.ORPHAN):
                 self._settle(held, current)
             elif self._context.serving(session) is held:
                 self._served(held)
             elif held.role is Role.SERVING:
                 # Its lease is in doubt: either it is renewed in time, or the session goes to sleep.
                 self._give_up(session, "this proxy has no lease at the moment")
+        elif current.deleted:
+            self._create(session, create, receiver, current)
         elif current.proxy != self._context.proxy and self._context.alive(current.proxy):
             self._seeking.discard(session)
             self._fetch_from(session, current, receiver)
@@ -104,14 +108,15 @@ class Claims:
         else:
             self._rebuild(session, current)
 
-    def _create(self, session: SessionId, create: bool, receiver: Asker) -> None:
+    def _create(self, session: SessionId, create: bool, receiver: Asker, before: Ownership | None) -> None:
+        """Create the session, in the place of one that was deleted, if there was one: epochs never begin anew."""
         if not create:
             self._give_up(session, "")
             return
         if not self._context.may_serve():
             self._give_up(session, "this proxy has no lease at the moment")
             return
-        first = Ownership(self._context.proxy, Epoch(1))
+        first = (before or Ownership(self._context.proxy, Epoch(0))).next(self._context.proxy)
         life = self._context.incarnation
 
         def then(answer: Claimed | WaypostError) -> None:
@@ -123,11 +128,11 @@ class Claims:
                 self._keeper.renew(session)
                 self.serve(fresh, first.epoch, "create")
             elif isinstance(answer, Claimed) and answer.current is not None:
-                self._decide(session, answer.current, receiver)
+                self._decide(session, answer.current, receiver, create=True)
             else:
                 self._give_up(session, "the registry does not answer")
 
-        self._context.emit(CreateRow(session, first, then))
+        self._context.emit(ClaimRow(session, before, first, then) if before else CreateRow(session, first, then))
 
     # ------------------------------------------------------------ without a living owner
 
@@ -180,6 +185,7 @@ class Claims:
         else:
             session.describe(checkpoint.descriptor)
             session.renumber()
+            session.rebuilding = True
             session.close_gates(frontier, seen=checkpoint.acknowledged)
             self.lift_floors(session, checkpoint.acknowledged)
         self._keeper.renew(identity)
@@ -210,6 +216,7 @@ class Claims:
         context.dirty.add(session.id)
         if session.held_expressions():
             context.hold(session.id, session.held_expressions())
+        context.tally.served[reason] += 1
         context.attest("owned", session, reason=reason, frontier=context.frontier(session))
         self._keeper.checkpoint(session, nobody_waits)
         self._coverage.watch(session)
@@ -244,15 +251,24 @@ class Claims:
 
         self._context.emit(ClaimRow(session.id, mine, new, then))
 
+    def delete(self, session: Session, reason: str) -> None:
+        """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
+        self._reasons[session.id] = reason
+        mine = Ownership(self._context.proxy, session.epoch)
+        self._context.emit(ClaimRow(session.id, mine, mine.next(NO_PROXY), nobody_waits))
+
     def release(self, session: Session, to: Ownership | None, taken_by: Asker = NOBODY) -> None:
         """The registry names another owner: say where the session went, and delete it here.
 
         The receiver `taken_by` attached there itself; whoever else uses its name here is told to stop.
         """
-        self._context.attest("released", session, frontier=self._context.frontier(session))
+        frontier = self._context.frontier(session)
+        if to is not None and to.deleted:
+            self._say_deleted(session, frontier)
+        self._context.attest("released", session, frontier=frontier)
         row = self._context.proxies.get(to.proxy) if to else None
         for receiver in session.receivers.values():
-            if receiver.connection is None:
+            if receiver.connection is None or (to is not None and to.deleted):
                 continue
             if receiver.id == taken_by[0] and receiver.incarnation != taken_by[1]:
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
@@ -264,14 +280,30 @@ class Claims:
         self.drop(session)
         self._unavailable(session.id, "the session has moved")
 
+    def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
+        reason = self._reasons.pop(session.id, "deleted")
+        for subscription in session.active():
+            self._context.attest("unsubscribed", session, subscription=subscription.id, frontier=frontier)
+        self._context.attest("deleted", session, frontier=frontier, reason=reason)
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._context.emit(Send(receiver.connection, Deleted(session.id, reason)))
+
     def drop(self, session: Session) -> None:
         """Delete this copy, with what it holds at the site."""
-        context = self._context
-        if context.sessions.get(session.id) is session:
-            del context.sessions[session.id]
-            context.matcher.remove(session.id)
+        if self.withdraw(session):
             self._keeper.drop(session.id)
-            context.hold(session.id, ())
+
+    def withdraw(self, session: Session) -> bool:
+        """Take no part in the session any more; what the store has of it stays. Tell whether we took part."""
+        context = self._context
+        if context.sessions.get(session.id) is not session:
+            return False
+        del context.sessions[session.id]
+        context.matcher.remove(session.id)
+        context.dirty.discard(session.id)
+        context.hold(session.id, ())
+        return True
 
     # ------------------------------------------------------------ leases
 
@@ -335,13 +367,47 @@ class Claims:
             self._settle_orphan(session, current)
 
     def _settle_orphan(self, session: Session, current: Ownership | None) -> None:
-        """A staged copy whose transfer died with the process: ours if the row has its very epoch, else nothing."""
+        """A staged copy without its transfer: ours if the row has its very epoch; else it is nothing.
+
+        As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours
+        may still be applied: the copy commits after all, once it is certainly stored.
+        """
         if current == Ownership(self._context.proxy, session.epoch):
             session.become(Role.DORMANT)
             self.wake(session)
+        elif current is not None and current.epoch + 1 == session.epoch:
+            self._commit_orphan(session, current)
         elif current is not None:
             self.drop(session)
             self._unavailable(session.id, "the session was not handed over")
+
+    def _commit_orphan(self, session: Session, source: Ownership) -> None:
+        if not self._context.may_serve() or session.waking:
+            return
+        session.waking = True
+        life = self._context.incarnation
+
+        def still() -> bool:
+            here = self._context.sessions.get(session.id) is session and session.role is Role.ORPHAN
+            return here and self._still(life)
+
+        def stored(error: WaypostError | None) -> None:
+            if error is None and still():
+                self._context.emit(ClaimRow(session.id, source, source.next(self._context.proxy), answered))
+            else:
+                session.waking = False
+
+        def answered(answer: Claimed | WaypostError) -> None:
+            session.waking = False
+            if isinstance(answer, WaypostError) or not still():
+                return
+            if answer.won:
+                session.become(Role.DORMANT)
+                self.serve(session, session.epoch, "handover")
+            else:
+                self._settle_orphan(session, answer.current)
+
+        self._keeper.saved(stored)
 
 
 def taken(session: SessionId, receiver: str) -> Problem:

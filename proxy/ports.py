@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from proxy.retention import Mark, Matched, Window
 from proxy.session import Entry
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, SessionId
@@ -26,11 +27,41 @@ class SavedSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """What is new of a session. `fresh`: entries of an earlier copy of it are to go first."""
+    """What is new of a session. `fresh`: entries of an earlier copy of it are to go first.
+
+    `marks`: new ones, in Unix time; `removed`: what is to go by policy.
+    """
 
     saved: SavedSession
     entries: Sequence[Entry]
     fresh: bool = False
+    marks: Sequence[Mark] = ()
+    removed: Sequence[Window] = ()
+
+
+class Outdated(NamedTuple):
+    """One entry that nobody holds any more."""
+
+    number: int
+    matched: Matched
+    origin: Origin
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What lies in some windows: the first entries of them, and the lowest number that stays; None: nothing does."""
+
+    outdated: Sequence[Outdated]
+    lowest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policed:
+    """What the policies of a restored session work on: the marks, in Unix time, and what matched what, by number."""
+
+    marks: Sequence[Mark] = ()
+    matched: Sequence[tuple[int, Matched]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +86,8 @@ class Restored:
     acceptance: bytes
     site_state: bytes
     sessions: list[SavedSession] = field(default_factory=list)
+    policed: dict[SessionId, Policed] = field(default_factory=dict)
+    """Of the sessions that have a time to live or a maximum count."""
 
 
 class SessionStore(Protocol):
@@ -70,6 +103,10 @@ class SessionStore(Protocol):
 
     async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
         """Return up to `limit` stored entries with a number above `after`, in order."""
+        ...
+
+    async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        """Return up to `limit` entries that lie in the windows, in order, and what stays when all those are gone."""
         ...
 
     async def close(self) -> None: ...

@@ -56,6 +56,11 @@ class Publishing:
         self._lives: dict[int, set[Life]] = {}
         """Of each connection."""
 
+    @property
+    def waiting(self) -> int:
+        """How many notifications wait of the producer of whom the most do."""
+        return max((producer.queued for producer in self._producers.values()), default=0)
+
     def take(self, connection: int, message: Publish) -> None:
         """Take a publish; it is acknowledged when the log has it.
 
@@ -74,6 +79,7 @@ class Publishing:
         producer.failed = None
         producer.waiting.append(_Frame(connection, message, records))
         producer.queued += len(records)
+        self._context.tally.published += len(records)
         producer.connections.add(connection)
         self._lives.setdefault(connection, set()).add(life)
         if not producer.under_way:
@@ -126,12 +132,15 @@ class Publishing:
         producer.waiting.clear()
         producer.queued = 0
         producer.failed = frames[0].message.first
+        self._context.tally.failed += sum(len(frame.records) for frame in frames)
         for frame in frames:
             self._refuse(frame.connection, frame.message, error)
 
     def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
         origin = self._context.state.origin
         self._context.attest("acknowledged", origin=origin, offsets=offsets)
+        self._context.tally.appended += len(offsets)
+        self._context.tally.publish_sizes.note(len(offsets))
         done = 0
         for frame in frames:
             mine = offsets[done : done + len(frame.records)]

@@ -4,6 +4,8 @@ The near proxy passes what the client says of its session to the home, and what 
 home the receiver is one more connection, with a negative number. Both ways messages are numbered from 1. What comes
 out of order waits a moment; what does not come at all, or a silence, ends the relay, and the client attaches again:
 nothing is lost by it, because the receiver's cursor is the home's.
+
+What another proxy says wrong is refused by name and counted; what is late, of a relay that has ended, is not wrong.
 """
 
 from __future__ import annotations
@@ -18,12 +20,17 @@ from proxy.effects import Effect, Hangup, Send, SendPeer
 from waypost.clock import NEVER
 from waypost.errors import Refused
 from waypost.identity import ProxyId
-from waypost.limits import RELAY_OUT_OF_ORDER
+from waypost.limits import REFUSAL_DETAIL, RELAY_OUT_OF_ORDER, RELAYS_REMEMBERED
 from waypost.messages import (
     VERSION,
+    Acknowledge,
     Attach,
     ClientMessage,
+    Delete,
+    Detach,
     Hello,
+    Subscribe,
+    Unsubscribe,
     Wait,
     decode_client_message,
     encode_message,
@@ -63,6 +70,8 @@ class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
 
 
 RelayMessage = RelayUp | RelayDown | RelayEnd
+PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete
+"""What a client says of its session; the rest is the near proxy's own business."""
 
 
 @dataclass(slots=True)
@@ -154,9 +163,33 @@ class Relays:
         self._numbers: dict[tuple[ProxyId, int], int] = {}
         """(proxy, connection there) -> our own number of it."""
         self._last = 0
+        self._over: dict[tuple[ProxyId, int], None] = {}
+        """(the other proxy, its or our connection) of relays that ended lately: more may be under way."""
 
-    def __len__(self) -> int:
-        return len(self._near) + len(self._far)
+    @property
+    def near(self) -> int:
+        """How many clients here are relayed to their session's home."""
+        return len(self._near)
+
+    @property
+    def far(self) -> int:
+        """How many receivers at other proxies are served here."""
+        return len(self._far)
+
+    def _remember(self, proxy: ProxyId, connection: int) -> None:
+        self._over[proxy, connection] = None
+        if len(self._over) > RELAYS_REMEMBERED:
+            del self._over[next(iter(self._over))]
+
+    def _refuse(self, name: str, sender: ProxyId, message: RelayMessage) -> None:
+        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        if (sender, message.connection) not in self._over:
+            detail = f"{type(message).__name__} of connection {message.connection}"
+            self._context.refused.note(name, sender, detail[:REFUSAL_DETAIL])
+
+    def _not_ours(self, near: _Near | None, sender: ProxyId, message: RelayMessage) -> None:
+        """It is of no relay between the two of us."""
+        self._refuse("wrong sender" if near else "unknown relay", sender, message)
 
     def proxy_of(self, connection: int) -> ProxyId | None:
         """Return at which proxy a receiver's connection is, if it is relayed to here."""
@@ -189,12 +222,17 @@ class Relays:
         """The client is gone, or attaches anew."""
         near = self._near.pop(connection, None)
         if near is not None:
+            self._remember(near.home, connection)
             self._context.emit(SendPeer(near.home, RelayEnd(connection, home=False)))
 
     def _down(self, sender: ProxyId, message: RelayDown) -> None:
         near = self._near.get(message.connection)
         if near is None or near.home != sender:
+            self._not_ours(near, sender, message)
             self._context.emit(SendPeer(sender, RelayEnd(message.connection, home=False)))
+            return
+        if message.number < 1 or not 0 <= message.taken <= near.line.sent:
+            self._refuse("wrong number of a relay", sender, message)
             return
         now = self._context.clock.now_ms()
         near.line.confirm(message.taken, now)
@@ -215,6 +253,9 @@ class Relays:
     # ------------------------------------------------------------ where the session is
 
     def _up(self, sender: ProxyId, message: RelayUp) -> None:
+        if message.number < 1:
+            self._refuse("wrong number of a relay", sender, message)
+            return
         key = (sender, message.connection)
         if key not in self._numbers:
             self._last -= 1
@@ -228,9 +269,9 @@ class Relays:
             self._break_far(number)
             return
         for frame in frames:
-            try:
-                decoded = decode_client_message(frame)
-            except Refused:
+            decoded = _decoded(frame)
+            if decoded is None:
+                self._refuse("relay of what is not of a session", sender, message)
                 self._break_far(number)
                 return
             if isinstance(decoded, Attach):
@@ -245,6 +286,7 @@ class Relays:
 
     def _forget_far(self, number: int) -> None:
         far = self._far.pop(number)
+        self._remember(far.proxy, far.connection)
         del self._numbers[far.proxy, far.connection]
         self._disconnected(number)
 
@@ -280,10 +322,14 @@ class Relays:
                 near = self._near.get(message.connection)
                 if near is not None and near.home == sender:
                     self._break_near(message.connection)
+                else:
+                    self._not_ours(near, sender, message)
             case RelayEnd():
                 number = self._numbers.get((sender, message.connection))
                 if number is not None:
                     self._forget_far(number)
+                else:
+                    self._not_ours(None, sender, message)
 
     def proxy_gone(self, proxy: ProxyId) -> None:
         """That life of the proxy has ended, or another one has begun."""
@@ -313,3 +359,12 @@ class Relays:
         near = [each.line.due_ms() for each in self._near.values()]
         far = [each.line.said_ms + BEAT_MS for each in self._far.values()]
         return min([*near, *far])
+
+
+def _decoded(frame: bytes) -> PASSED_ON | None:
+    """Return what a client says of its session; None: it is nothing of that sort."""
+    try:
+        message = decode_client_message(frame)
+    except Refused:
+        return None
+    return message if isinstance(message, PASSED_ON) else None

@@ -4,11 +4,13 @@ Entries are numbered 1, 2, 3, ... in the order in which the session took them; t
 means nothing outside the session. A receiver's place is the number that it has acknowledged, and the frontier that
 follows from it. An entry goes when all receivers have it (non-destructive receipt).
 
-Entries that are stored durably leave memory past a bound, and are read back from the store when a receiver gets there.
+Numbers ascend, and may have holes: what nobody holds any more (proxy/retention.py) goes from the middle too. Entries
+that are stored durably leave memory past a bound, and are read back from the store when a receiver gets there.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +19,17 @@ from enum import Enum
 import msgspec
 
 from handover.gate import Gate
+from proxy.retention import Matched, Retention
 from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, QUEUE_IN_MEMORY, RECEIVER_WINDOW
-from waypost.messages import DeliverEncoded, Delivery
+from waypost.messages import DeliverEncoded, Delivery, SubscriptionSettings
 from waypost.notification import Value
 from waypost.records import Forwarded, Published
 from waypost.subscription import Expression, parse
 
-Matched = tuple[SubscriptionId, ...]
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -44,14 +46,15 @@ class Role(Enum):
     FROZEN = "frozen"
     """A source's, still at its cut; the registry decides what becomes of it."""
     ORPHAN = "orphan"
-    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch."""
+    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch, or if
+    the row has the epoch before and the copy commits after all."""
 
 
 CHANGES = {
     (Role.SHADOW, Role.STAGED): "merge",
     (Role.STAGED, Role.SERVING): "commit",
     (Role.STAGED, Role.ORPHAN): "the transfer is gone",
-    (Role.ORPHAN, Role.DORMANT): "the row has its epoch",
+    (Role.ORPHAN, Role.DORMANT): "the row has its epoch, or was given it",
     (Role.DORMANT, Role.SERVING): "a new epoch was taken",
     (Role.SERVING, Role.FROZEN): "freeze",
     (Role.SERVING, Role.DORMANT): "the lease has ended",
@@ -93,7 +96,8 @@ class Subscription:
     """One interest, an interval of every origin (handover rule 7).
 
     Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
-    `promised` (X0) is what the receivers were told, per origin, once each.
+    `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
+    far that has come, by number of entry: proxy/retention.py.
     """
 
     id: SubscriptionId
@@ -102,6 +106,23 @@ class Subscription:
     floor: dict[Origin, int]
     promised: dict[Origin, int] = field(default_factory=dict)
     end: dict[Origin, int] | None = None
+    owner: str = ""
+    ttl_s: int | None = None
+    max_count: int | None = None
+    expired_below: int = 0
+    displaced_below: int = 0
+
+    @property
+    def has_policy(self) -> bool:
+        return self.ttl_s is not None or self.max_count is not None
+
+    @property
+    def held_from(self) -> int:
+        """Of its entries numbered below this it holds none any more."""
+        return max(self.expired_below, self.displaced_below)
+
+    def settings(self) -> SubscriptionSettings:
+        return SubscriptionSettings(self.expression.text, self.ttl_s, self.max_count, self.owner)
 
     def wants(self, origin: Origin, offset: int) -> bool:
         if offset <= self.start.get(origin, NOTHING):
@@ -116,6 +137,11 @@ class Subscription:
             dict(self.floor),
             dict(self.promised),
             None if self.end is None else dict(self.end),
+            self.owner,
+            self.ttl_s,
+            self.max_count,
+            self.expired_below,
+            self.displaced_below,
         )
 
     @classmethod
@@ -127,6 +153,11 @@ class Subscription:
             dict(row.floor),
             dict(row.promised),
             None if row.end is None else dict(row.end),
+            row.owner,
+            row.ttl_s,
+            row.max_count,
+            row.expired_below,
+            row.displaced_below,
         )
 
 
@@ -137,6 +168,8 @@ class Flight:
     through: int
     number: int
     coordinates: dict[Origin, int]
+    count: int
+    """Notifications in it."""
 
 
 @dataclass(slots=True)
@@ -155,6 +188,8 @@ class Receiver:
     incarnation: Incarnation = Incarnation("")
     window: int = RECEIVER_WINDOW
     flights: deque[Flight] = field(default_factory=deque)
+    under_way: int = 0
+    """Notifications that were delivered and are not acknowledged."""
     fetching: bool = False
 
     def had(self, frontier: Mapping[Origin, int]) -> None:
@@ -166,24 +201,29 @@ class Receiver:
         self.incarnation = incarnation
         self.known = join(dict(known), self.frontier)
         self.window = window
-        self.sent = self.acknowledged
-        self.flights.clear()
-        self.fetching = False
+        self._begin_anew()
 
     def disconnect(self) -> None:
         self.connection = None
-        self.sent = self.acknowledged
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
         self.flights.clear()
-        self.fetching = False
 
     def room(self) -> int:
-        return self.window - (self.sent - self.acknowledged)
+        return self.window - self.under_way
 
-    def acknowledge(self, through: int) -> None:
+    def acknowledge(self, through: int) -> int:
+        """Move the cursor; return how many notifications were acknowledged."""
+        count = 0
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.popleft()
             self.acknowledged = flight.number
             join(self.frontier, flight.coordinates)
+            count += flight.count
+        self.under_way -= count
+        return count
 
 
 class Session:
@@ -204,15 +244,29 @@ class Session:
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.next_number = 1
         self.first_number = 1
+        self.copy = ""
+        """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
         self.saved_number = 0
         """Entries up to this one are in the store."""
         self.delivered: Counter[ProxyId] = Counter()
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.since_ms = 0
         """When it began to be served here."""
+        self.lasts_s: int | None = None
+        """It ends when nobody was attached for so many seconds; None: never."""
+        self.idle_ms = 0
+        """For how long nobody has been, while it was served and no transfer ran."""
+        self.idle = False
+        """Nobody was when we last looked."""
+        self.rebuilding = False
+        """It was raised from its last checkpoint, and is not level with every origin yet."""
         self.waking = False
         """The claim of a new epoch is under way."""
+        self.retention = Retention()
+        self.retention.copying = role is SHADOW
         self._entries: list[Entry] = []
+        self._evicted_number = 0
+        """Entries up to this one may be in the store only."""
 
     def become(self, role: Role) -> None:
         """Change the role, as :data:`CHANGES` allows. Raises Internal."""
@@ -225,19 +279,31 @@ class Session:
     def active(self) -> list[Subscription]:
         return list(self.subscriptions.values())
 
+    def subscriptions_changed(self) -> None:
+        """Tell whoever decides by them."""
+        self.retention.know([*self.active(), *self.ended])
+
+    def add_subscription(self, subscription: Subscription) -> None:
+        self.subscriptions[subscription.id] = subscription
+        self.subscriptions_changed()
+
     def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> None:
         """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
         self.ended.append(subscription)
+        self.subscriptions_changed()
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
         """Forget the ended subscriptions of which every receiver has all."""
-        self.ended = [
+        owed = [
             sub
             for sub in self.ended
             if any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
         ]
+        if len(owed) != len(self.ended):
+            self.ended = owed
+            self.subscriptions_changed()
 
     def held_expressions(self) -> tuple[str, ...]:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
@@ -283,6 +349,7 @@ class Session:
 
     def accept(self, stored: Stored, matched: Matched) -> None:
         self._entries.append((self.next_number, stored, matched))
+        self.retention.took(self.next_number, matched)
         self.next_number += 1
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
@@ -311,10 +378,11 @@ class Session:
         for origin in {**cut, **site}:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
-        gone = max(0, oldest - self.in_memory_from())
-        del self._entries[:gone]
-        self.first_number, self.next_number = oldest, following
+        self._begin_with(oldest)
+        self.next_number = following
         self.saved_number = max(self.saved_number, oldest - 1)
+        self.retention.copying = False
+        self.subscriptions_changed()
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
@@ -333,35 +401,66 @@ class Session:
     def in_memory_from(self) -> int:
         return self._entries[0][0] if self._entries else self.next_number
 
+    def _place(self, number: int) -> int:
+        """Return where in memory the entries above `number` begin."""
+        return bisect_left(self._entries, (number + 1,))
+
     def entries_after(self, number: int, limit: int) -> list[Entry] | None:
-        """Return up to `limit` entries after `number`; None: they are in the store only."""
+        """Return up to `limit` entries after `number`; None: some of them are in the store only."""
         number = max(number, self.first_number - 1)
-        index = number + 1 - self.in_memory_from()
-        return self._entries[index : index + limit] if index >= 0 else None
+        if number < self._evicted_number:
+            return None
+        place = self._place(number)
+        return self._entries[place : place + limit]
+
+    @property
+    def evicted_number(self) -> int:
+        """Entries up to this one are to be read from the store, those above it are in memory."""
+        return self._evicted_number
 
     def unsaved(self) -> list[Entry]:
-        index = max(0, self.saved_number + 1 - self.in_memory_from())
-        return self._entries[index:]
+        return self._entries[self._place(self.saved_number) :]
 
     def saved(self, number: int) -> None:
         """Entries up to `number` are in the store: what is past the bound leaves memory."""
         self.saved_number = max(self.saved_number, number)
-        surplus = len(self._entries) - QUEUE_IN_MEMORY
-        evictable = self.saved_number + 1 - self.in_memory_from()
-        if surplus > 0 and evictable > 0:
-            del self._entries[: min(surplus, evictable)]
+        surplus = min(len(self._entries) - QUEUE_IN_MEMORY, self._place(self.saved_number))
+        if surplus > 0:
+            self._evicted_number = self._entries[surplus - 1][0]
+            del self._entries[:surplus]
+
+    def restore_numbers(self, first: int, following: int) -> None:
+        """All entries from `first` up to, not including, `following` are in the store."""
+        self.first_number, self.next_number = first, following
+        self.saved_number = self._evicted_number = following - 1
 
     def remove_acknowledged(self) -> None:
         """Drop what all receivers have."""
         if not self.receivers:
             return
         through = min(receiver.acknowledged for receiver in self.receivers.values())
-        if through < self.first_number:
-            return
-        self.first_number = through + 1
-        gone = self.first_number - self.in_memory_from()
-        if gone > 0:
-            del self._entries[:gone]
+        if through >= self.first_number:
+            self._begin_with(through + 1)
+
+    def _begin_with(self, number: int) -> None:
+        self.first_number = number
+        del self._entries[: self._place(number - 1)]
+        self.retention.gone(number)
+
+    def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
+        """Nobody holds an entry below `lowest` any more: who is away has got past them.
+
+        Args:
+            gone: number, origin and offset of some of them, in order.
+        """
+        passed = list(gone)
+        for receiver in self.receivers.values():
+            if receiver.connection is None and receiver.acknowledged < lowest - 1:
+                for number, origin, offset in passed:
+                    if receiver.acknowledged < number < lowest:
+                        join(receiver.frontier, {origin: offset})
+                receiver.acknowledged = receiver.sent = lowest - 1
+        self.remove_acknowledged()
 
     # ------------------------------------------------------------ receivers
 
@@ -374,35 +473,51 @@ class Session:
         joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, dict(self.base))
         return joined
 
-    def next_delivery(self, receiver: Receiver, entries: Sequence[Entry]) -> DeliverEncoded | None:
-        """Make the next delivery of these entries, which follow `receiver.sent`; None: the receiver has them all."""
+    def next_delivery(
+        self, receiver: Receiver, entries: Sequence[Entry], passed: list[tuple[Stored, str]], upto: int = 0
+    ) -> DeliverEncoded | None:
+        """Make the next delivery of these entries, which follow `receiver.sent`; None: it is to have none of them.
+
+        Args:
+            passed: takes what nobody holds any more, and why.
+            upto: there are no others up to this number.
+        """
         raws: list[msgspec.Raw] = []
         which: list[int] = []
-        size, sent, known = 0, receiver.sent, receiver.known
+        size, sent, known, held = 0, receiver.sent, receiver.known, self.retention.held
         coordinates: dict[Origin, int] = {}
         kinds: dict[Matched, int] = {}
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
-                size += stored.size
-                if raws and size > DELIVERY_BATCH_BYTES:
-                    break
-                raws.append(stored.raw)
-                which.append(kinds.setdefault(matched, len(kinds)))
+                holding = held(number, matched)
+                if holding:
+                    size += stored.size
+                    if raws and size > DELIVERY_BATCH_BYTES:
+                        break
+                    raws.append(stored.raw)
+                    which.append(kinds.setdefault(holding, len(kinds)))
+                else:
+                    passed.append((stored, self.retention.why(number, matched)))
                 coordinates[stored.origin] = stored.offset
             sent = number
+        else:
+            sent = max(sent, upto)
         receiver.sent = sent
         if not raws:
-            self._skip(receiver)
+            self._skip(receiver, coordinates)
             return None
-        receiver.flights.append(Flight(sent, sent, coordinates))
+        receiver.flights.append(Flight(sent, sent, coordinates, len(raws)))
+        receiver.under_way += len(raws)
         return DeliverEncoded(self.epoch, sent, list(kinds), which, raws)
 
-    def _skip(self, receiver: Receiver) -> None:
-        """The receiver has reported all up to `sent`: that is as good as an acknowledgement."""
+    def _skip(self, receiver: Receiver, coordinates: Mapping[Origin, int]) -> None:
+        """The receiver has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
         if receiver.flights:
             receiver.flights[-1].number = receiver.sent
+            join(receiver.flights[-1].coordinates, coordinates)
         else:
             receiver.acknowledged = receiver.sent
+            receiver.had(coordinates)
             self.remove_acknowledged()
 
     def batch_limit(self, receiver: Receiver) -> int:
@@ -439,14 +554,18 @@ class Session:
             dict(self.base),
             [sub.row() for sub in [*self.active(), *self.ended]],
             {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
+            self.lasts_s,
+            self.idle_ms,
         )
 
     def describe(self, descriptor: Descriptor) -> None:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
+        self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]
+        self.subscriptions_changed()
         self.receivers = {
             identity: Receiver(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged)
             for identity, row in descriptor.receivers.items()
@@ -457,16 +576,17 @@ class Session:
         for receiver in self.receivers.values():
             receiver.acknowledged = receiver.sent = 0
             receiver.known = dict(receiver.frontier)
+        self.retention.begin_anew()
 
     def take_entries(self, entries: Iterable[Entry]) -> None:
-        """Take entries that were numbered elsewhere, in order. A repeat is dropped; a gap means that all before it
-        went to all receivers meanwhile."""
+        """Take entries that were numbered elsewhere, in order; a repeat is dropped."""
         for entry in entries:
-            if entry[0] < self.next_number and self.stored_count:
+            number, _, matched = entry
+            if number < self.next_number and self.stored_count:
                 continue
-            if entry[0] != self.next_number:
-                self._entries.clear()
-                self.first_number = entry[0]
-                self.saved_number = entry[0] - 1
+            if not self.stored_count:
+                self.first_number = number
+                self.saved_number = number - 1
             self._entries.append(entry)
-            self.next_number = entry[0] + 1
+            self.retention.took(number, matched)
+            self.next_number = number + 1

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from federation.ports import Claimed
 from handover import machine
-from handover.messages import Aborted, Refused, TransferMessage
+from handover.messages import TRIGGERS, StoredEntry, TransferMessage
 from proxy.context import Context
+from proxy.course import AHEAD, COMMITTED, NO_ENDING, TIMEOUT, Course, Ending, Shown, ending_of
 from proxy.effects import ClaimRow, ReadRow
+from proxy.tally import Handover
 from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
@@ -34,28 +36,10 @@ class _Transfer(Protocol):
 
 
 class _Running(Protocol):
-    began_ms: int
-    entries: int
-    bytes: int
+    course: Course
 
     @property
     def machine(self) -> _Transfer: ...
-
-
-class Shown(NamedTuple):
-    """One transfer, as operators see it: of how many entries and bytes, in which phase, for how long, why it ended."""
-
-    session: SessionId
-    transfer: str
-    role: str
-    peer: ProxyId
-    epoch: int
-    phase: str
-    why: str
-    began_ms: int
-    age_ms: int
-    entries: int
-    bytes: int
 
 
 Running = TypeVar("Running", bound=_Running)
@@ -78,6 +62,20 @@ class Side(ABC, Generic[Running]):
     @abstractmethod
     def act(self, one: Running, effect: object) -> None:
         """Perform an effect that only this role has."""
+
+    @abstractmethod
+    def outcome(self, one: Running, effects: list[object]) -> str:
+        """Return what has become of a transfer that ends with these effects."""
+
+    def course(self, trigger: str) -> Course:
+        """Return the course of a transfer that begins now."""
+        now = self._context.clock.now_ms()
+        return Course(trigger if trigger in TRIGGERS else "other", now, self._context.clock.unix_ms(), now)
+
+    def begin(self, one: Running) -> None:
+        """The transfer is under way."""
+        self.running[one.machine.session] = one
+        self._attest(one, one.machine.state.name.lower())
 
     def answered(self, one: Running, current: Ownership | None) -> None:
         """Take what the registry's row says."""
@@ -111,21 +109,21 @@ class Side(ABC, Generic[Running]):
             detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
             self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
             return
-        self.perform(one, before, effects, _why(given))
+        self.perform(one, before, effects, ending_of(given))
 
     def tick(self) -> None:
         for one in list(self.running.values()):
             before = one.machine.state
-            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), "patience was at an end")
+            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), TIMEOUT)
 
     def next_deadline(self) -> int:
         if not self.running:
             return NEVER
         return min([one.machine.next_deadline() for one in self.running.values()])
 
-    def perform(self, one: Running, before: object, effects: list[object], why: str = "") -> None:
+    def perform(self, one: Running, before: Any, effects: list[object], ending: Ending = NO_ENDING) -> None:
         if one.machine.state is not before:
-            self._attest(one, why)
+            self._turned(one, before, effects, ending)
         for effect in effects:
             if isinstance(effect, machine.Claim):
                 self._claim(one, effect)
@@ -134,38 +132,80 @@ class Side(ABC, Generic[Running]):
             else:
                 self.act(one, effect)
 
-    def _attest(self, one: Running, why: str) -> None:
-        transfer = one.machine
-        phase = transfer.state.name.lower()
+    def _turned(self, one: Running, before: Any, effects: list[object], ending: Ending) -> None:
+        """A phase is over, or the transfer is."""
+        now = self._context.clock.now_ms()
+        one.course.turn(before.name.lower(), now)
+        if one.machine.over:
+            self._ended(one, self.outcome(one, effects), one.course.ending if one.course.ending.cause else ending)
+            return
+        if machine.Claim in map(type, effects):
+            one.course.ending = ending
+        self._attest(one, one.machine.state.name.lower())
+
+    def carried(self, one: Running, part: str, entries: list[StoredEntry]) -> None:
+        """A chunk went over."""
+        size = sum(len(each.delivery) for each in entries)
+        one.course.entries[part] += len(entries)
+        one.course.bytes[part] += size
+        self._context.tally.copied[self.role, part] += len(entries)
+        self._context.tally.copied_bytes[self.role, part] += size
+
+    def cut_short(self, one: Running, outcome: str, ending: Ending) -> None:
+        """The transfer is over, and its machine was not asked."""
+        one.course.turn(one.machine.state.name.lower(), self._context.clock.now_ms())
+        self._ended(one, outcome, ending)
+
+    def _ended(self, one: Running, outcome: str, ending: Ending) -> None:
+        course, tally = one.course, self._context.tally
+        if outcome == COMMITTED:
+            ending = NO_ENDING
+        tally.handovers[Handover(self.role, course.trigger, outcome, ending.cause)] += 1
+        for phase, spent_ms in course.spent_ms.items():
+            tally.phases[self.role, phase].note(spent_ms)
+        if "frozen" in course.spent_ms:
+            tally.pauses[outcome].note(course.spent_ms["frozen"] + course.spent_ms.get("reclaiming", 0))
+        why = f": {ending.why}"[:REFUSAL_DETAIL] if ending.why else ""
+        self._attest(one, f"{outcome}{why}")
+        self.ended.append(self._shown(one, outcome, ending))
+
+    def _attest(self, one: Running, phase: str) -> None:
+        transfer, course = one.machine, one.course
         self._context.attest(
             "handover",
             transfer.session,
             reason=f"{self.role} {phase}",
             transfer=transfer.transfer,
             epoch=transfer.owned.epoch,
+            entries=sum(course.entries.values()),
+            bytes=sum(course.bytes.values()),
         )
-        if transfer.over:
-            self.ended.append(self._shown(one, why))
 
-    def _shown(self, one: Running, why: str = "") -> Shown:
-        transfer, now = one.machine, self._context.clock.now_ms()
+    def _shown(self, one: Running, outcome: str = "", ending: Ending = NO_ENDING) -> Shown:
+        transfer, course, now = one.machine, one.course, self._context.clock.now_ms()
         return Shown(
             transfer.session,
             transfer.transfer,
             self.role,
             self.peer(one),
             transfer.owned.epoch,
-            transfer.state.name.lower(),
-            why,
-            one.began_ms,
-            now - one.began_ms,
-            one.entries,
-            one.bytes,
+            course.trigger,
+            "ended" if outcome else transfer.state.name.lower(),
+            outcome,
+            ending.cause,
+            ending.why,
+            course.began_at_ms,
+            now - course.began_ms,
+            now - course.turned_ms,
+            dict(course.spent_ms),
+            sum(course.entries.values()),
+            sum(course.bytes.values()),
+            course.entries[AHEAD],
         )
 
     def shown(self) -> list[Shown]:
-        """Return the transfers that run and those that ended lately, for operators."""
-        return [*(self._shown(one) for one in self.running.values()), *self.ended]
+        """Return the transfers that run, and those that ended lately, the latest first; for operators."""
+        return [*(self._shown(one) for one in self.running.values()), *reversed(self.ended)]
 
     def _is_running(self, one: Running) -> bool:
         return self.running.get(one.machine.session) is one
@@ -187,21 +227,6 @@ class Side(ABC, Generic[Running]):
                 self.answered(one, answer)
 
         self._context.emit(ReadRow(one.machine.session, then))
-
-
-def _why(given: object) -> str:
-    """Return in words what may have ended a transfer."""
-    match given:
-        case Refused(reason=reason) | Aborted(reason=reason):
-            return reason
-        case machine.PeerGone():
-            return "the lease of the other proxy has ended"
-        case machine.OwnedByOther():
-            return "the registry names another owner"
-        case machine.OwnedByUs():
-            return "the registry names us"
-        case _:
-            return ""
 
 
 def older(current: Ownership | None, owned: Ownership) -> bool:

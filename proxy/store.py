@@ -1,35 +1,51 @@
 """The session store on the proxy's own disk: one SQLite file, used by one process.
 
 One copy of a notification, whatever number of sessions hold it; it goes with the last entry that refers to it.
+
+Every copy of a session that this proxy ever held has a number of its own. What goes - a copy, or the oldest entries of
+one - is noted in `gone` by the transaction that says so, and taken away in pieces, in between what else is to be
+written: a million entries that go at once hold up nobody. After a crash the rest goes likewise.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from federation.embedded.database import DatabaseThread, write
-from proxy.ports import Restored, SavedSession, SessionChange, StoreBatch
+from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.retention import Mark, Matched, Window
 from proxy.session import Entry, Stored
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+from waypost.limits import STORE_TRIM
 
+T = TypeVar("T")
+ALL = 1 << 62
+"""Above every number."""
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS place (
         one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER, acceptance BLOB, site_state BLOB)""",
     """CREATE TABLE IF NOT EXISTS session (
-        id TEXT PRIMARY KEY, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER, next INTEGER, gates TEXT)""",
+        id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER,
+        next INTEGER, gates TEXT)""",
     """CREATE TABLE IF NOT EXISTS notification (
         id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, UNIQUE (origin, offset))""",
     """CREATE TABLE IF NOT EXISTS entry (
-        session TEXT, number INTEGER, notification INTEGER, matched TEXT,
-        PRIMARY KEY (session, number)) WITHOUT ROWID""",
+        copy INTEGER, number INTEGER, notification INTEGER, matched TEXT,
+        PRIMARY KEY (copy, number)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS entry_notification ON entry (notification)",
+    "CREATE TABLE IF NOT EXISTS gone (copy INTEGER PRIMARY KEY, below INTEGER)",
+    """CREATE TABLE IF NOT EXISTS mark (
+        copy INTEGER, below INTEGER, at_ms INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",
 )
 
 
@@ -42,27 +58,47 @@ class SqliteSessionStore:
 
     def __init__(self, path: Path | str, *, durable: bool = False) -> None:
         self._thread = DatabaseThread(Path(path), SCHEMA, durable=durable)
+        # What receivers wait for is read beside what is being written: WAL shows it what was committed.
+        self._reader = DatabaseThread(Path(path), (), durable=durable)
+        self._trimming: asyncio.Task[None] | None = None
 
     async def apply(self, batch: StoreBatch) -> None:
-        try:
-            await self._thread.call(lambda connection: write(connection, lambda: _apply(connection, batch)))
-        except (sqlite3.Error, OSError) as error:
-            raise StoreFailed(f"{self._thread.path}: {error}") from None
+        await self._call(self._thread, lambda connection: write(connection, lambda: _apply(connection, batch)))
+        self._trim_on()
 
     async def load(self) -> Restored | None:
-        try:
-            return await self._thread.call(_load)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreFailed(f"{self._thread.path}: {error}") from None
+        restored = await self._call(self._thread, _load)
+        self._trim_on()
+        return restored
 
     async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
+        return await self._call(self._reader, lambda connection: _entries(connection, session, after, limit))
+
+    async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        return await self._call(self._reader, lambda connection: _outdated(connection, session, windows, limit))
+
+    async def close(self) -> None:
+        if self._trimming is not None:
+            self._trimming.cancel()
+            await asyncio.gather(self._trimming, return_exceptions=True)
+        await self._reader.close()
+        await self._thread.close()
+
+    async def _call(self, thread: DatabaseThread, job: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await self._thread.call(lambda connection: _entries(connection, session, after, limit))
+            return await thread.call(job)
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"{self._thread.path}: {error}") from None
 
-    async def close(self) -> None:
-        await self._thread.close()
+    def _trim_on(self) -> None:
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.create_task(self._trim())
+
+    async def _trim(self) -> None:
+        """Take away what is gone, piece by piece; what fails is tried again after the next batch."""
+        with contextlib.suppress(StoreFailed):
+            while await self._call(self._thread, _trim):
+                pass
 
 
 def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
@@ -72,19 +108,36 @@ def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
         (batch.position, batch.acceptance, batch.site_state),
     )
     for session in batch.dropped:
-        connection.execute("DELETE FROM session WHERE id = ?", (session,))
-        _remove_entries(connection, session, None)
+        _abandon(connection, session)
     for change in batch.changes:
         _apply_change(connection, change)
 
 
+def _abandon(connection: sqlite3.Connection, session: SessionId) -> None:
+    """Forget the copy that is held of a session, if any; its entries go."""
+    connection.execute(
+        "INSERT INTO gone SELECT copy, ? FROM session WHERE id = ? ON CONFLICT DO UPDATE SET below = ?",
+        (ALL, session, ALL),
+    )
+    connection.execute("DELETE FROM mark WHERE copy = (SELECT copy FROM session WHERE id = ?)", (session,))
+    connection.execute("DELETE FROM session WHERE id = ?", (session,))
+
+
 def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None:
     saved = change.saved
-    _remove_entries(connection, saved.id, None if change.fresh else saved.first_number)
+    if change.fresh:
+        _abandon(connection, saved.id)
+    copy, first = _copy_of(connection, saved.id)
+    if saved.first_number > first:
+        connection.execute(
+            "INSERT INTO gone VALUES (?, ?) ON CONFLICT DO UPDATE SET below = excluded.below",
+            (copy, saved.first_number),
+        )
     connection.execute(
-        "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             saved.id,
+            copy,
             saved.epoch,
             saved.role,
             msgspec.json.encode(saved.descriptor).decode(),
@@ -93,39 +146,118 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
             json.dumps(saved.gates),
         ),
     )
-    _add_entries(connection, saved.id, change.entries)
+    _add_entries(connection, copy, change.entries)
+    if change.removed:
+        _remove_windows(connection, copy, change.removed)
+    connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
+    connection.executemany(
+        "INSERT OR REPLACE INTO mark VALUES (?, ?, ?)", [(copy, below, at_ms) for below, at_ms in change.marks]
+    )
 
 
-def _add_entries(connection: sqlite3.Connection, session: SessionId, entries: Iterable[Entry]) -> None:
+def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+    """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
+    row = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone()
+    if row is not None:
+        return row[0], row[1]
+    (last,) = connection.execute(
+        "SELECT max(coalesce((SELECT max(copy) FROM session), 0), coalesce((SELECT max(copy) FROM gone), 0))"
+    ).fetchone()
+    return last + 1, 1
+
+
+def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[Entry]) -> None:
     listed = list(entries)
-    texts = {matched: json.dumps(matched) for matched in {matched for _, _, matched in listed}}
+    texts = {matched: _text(matched) for matched in {matched for _, _, matched in listed}}
     connection.executemany(
         "INSERT OR IGNORE INTO notification (origin, offset, delivery) VALUES (?, ?, ?)",
         [(stored.origin, stored.offset, stored.delivery) for _, stored, _ in listed],
     )
     connection.executemany(
         """INSERT OR REPLACE INTO entry SELECT ?, ?, id, ? FROM notification WHERE origin = ? AND offset = ?""",
-        [(session, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed],
+        [(copy, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed],
     )
 
 
-def _remove_entries(connection: sqlite3.Connection, session: SessionId, below: int | None) -> None:
-    """Remove the session's entries below a number, or all, and notifications that nobody holds any more."""
-    bound = below if below is not None else (1 << 62)
-    gone = connection.execute(
-        "SELECT notification FROM entry WHERE session = ? AND number < ?", (session, bound)
+def _trim(connection: sqlite3.Connection) -> bool:
+    """Take away a piece of what is gone; tell whether there is more."""
+    gone = connection.execute("SELECT copy, below FROM gone LIMIT ?", (STORE_TRIM,)).fetchall()
+    return bool(gone) and write(connection, lambda: _remove(connection, gone))
+
+
+def _remove(connection: sqlite3.Connection, gone: list[tuple[int, int]]) -> bool:
+    room = STORE_TRIM
+    for copy, below in gone:
+        room -= _remove_entries(connection, copy, below, room)
+        if room <= 0:
+            return True
+        connection.execute("DELETE FROM gone WHERE copy = ?", (copy,))
+    return len(gone) == STORE_TRIM
+
+
+def _remove_entries(connection: sqlite3.Connection, copy: int, below: int, limit: int) -> int:
+    """Remove the first of these entries, and notifications that nobody holds any more; return how many."""
+    rows = connection.execute(
+        "SELECT notification, number FROM entry WHERE copy = ? AND number < ? ORDER BY number LIMIT ?",
+        (copy, below, limit),
     ).fetchall()
-    if not gone:
-        return
-    connection.execute("DELETE FROM entry WHERE session = ? AND number < ?", (session, bound))
+    _remove_rows(connection, copy, rows)
+    return len(rows)
+
+
+def _remove_windows(connection: sqlite3.Connection, copy: int, windows: Sequence[Window]) -> None:
+    """Remove what policy ended; a sweep never removes more than a bounded number at a time."""
+    lying, *values = _within(windows)
+    rows = connection.execute(f"SELECT notification, number FROM entry WHERE copy = ? AND ({lying})", (copy, *values))
+    _remove_rows(connection, copy, rows.fetchall())
+
+
+def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple[int, int]]) -> None:
+    connection.executemany("DELETE FROM entry WHERE copy = ? AND number = ?", [(copy, number) for _, number in rows])
     connection.executemany(
         """DELETE FROM notification WHERE id = ?1
            AND NOT EXISTS (SELECT 1 FROM entry WHERE notification = ?1)""",
-        gone,
+        [(notification,) for notification, _ in rows],
     )
 
 
+def _within(windows: Sequence[Window]) -> tuple[Any, ...]:
+    """Return the condition that an entry lies in one of the windows, and its values."""
+    lying = " OR ".join("(matched = ? AND number >= ? AND number < ?)" for _ in windows)
+    return (lying, *(value for each in windows for value in (_text(each.matched), each.start, each.below)))
+
+
+def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+    lying, *values = _within(windows)
+    mine = "copy = ? AND number >= ?"
+    held = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone() or (0, 0)
+    rows = connection.execute(
+        f"""SELECT number, matched, origin, offset FROM entry JOIN notification ON notification.id = entry.notification
+            WHERE {mine} AND ({lying}) ORDER BY number LIMIT ?""",
+        (*held, *values, limit),
+    ).fetchall()
+    found = [Outdated(number, _matched(text), Origin(origin), offset) for number, text, origin, offset in rows]
+    last = found[-1].number if len(found) == limit else ALL
+    (lowest,) = connection.execute(
+        f"SELECT min(number) FROM entry WHERE {mine} AND NOT (({lying}) AND number <= ?)", (*held, *values, last)
+    ).fetchone()
+    return Swept(found, lowest)
+
+
+def _text(matched: Matched) -> str:
+    return json.dumps(matched)
+
+
+def _matched(text: str) -> Matched:
+    return tuple(SubscriptionId(each) for each in json.loads(text))
+
+
 def _load(connection: sqlite3.Connection) -> Restored | None:
+    if "copy" not in (column for _, column, *_ in connection.execute("PRAGMA table_info(session)")):
+        raise StoreFailed(
+            "store.db is of an earlier build and cannot be read",
+            hint="remove it: what it held is rebuilt from changelog and logs",
+        )
     place = connection.execute("SELECT position, acceptance, site_state FROM place").fetchone()
     if place is None:
         return None
@@ -143,7 +275,21 @@ def _load(connection: sqlite3.Connection) -> Restored | None:
         for identity, epoch, role, descriptor, first, following, gates in rows
     ]
     position, acceptance, site_state = place
-    return Restored(position, acceptance, site_state, sessions)
+    policed = dict(_policed(connection, sessions))
+    return Restored(position, acceptance, site_state, sessions, policed)
+
+
+def _policed(connection: sqlite3.Connection, sessions: Iterable[SavedSession]) -> Iterator[tuple[SessionId, Policed]]:
+    for session in sessions:
+        if any(row.ttl_s or row.max_count for row in session.descriptor.subscriptions):
+            (copy,) = connection.execute("SELECT copy FROM session WHERE id = ?", (session.id,)).fetchone()
+            marks = connection.execute("SELECT below, at_ms FROM mark WHERE copy = ? ORDER BY below", (copy,))
+            rows = connection.execute(
+                "SELECT number, matched FROM entry WHERE copy = ? AND number >= ? ORDER BY number",
+                (copy, session.first_number),
+            ).fetchall()
+            kinds = {text: _matched(text) for text in {text for _, text in rows}}
+            yield session.id, Policed([Mark(*mark) for mark in marks], [(number, kinds[text]) for number, text in rows])
 
 
 def _descriptor(session: str, text: str) -> Descriptor:
@@ -157,14 +303,15 @@ def _entries(connection: sqlite3.Connection, session: SessionId, after: int, lim
     rows = connection.execute(
         """SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
            FROM entry JOIN notification ON notification.id = entry.notification
-           WHERE entry.session = ? AND entry.number > ? ORDER BY entry.number LIMIT ?""",
+           WHERE entry.copy = (SELECT copy FROM session WHERE id = ?) AND entry.number > ?
+           ORDER BY entry.number LIMIT ?""",
         (session, after, limit),
     )
     return [
         (
             number,
             Stored(Origin(origin), offset, delivery),
-            tuple(SubscriptionId(each) for each in json.loads(matched)),
+            _matched(matched),
         )
         for number, matched, origin, offset, delivery in rows
     ]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from handover.messages import Aborted, ChunkStored, Offer, Prepare, Ready, ToSource, ToTarget
 from proxy.context import Context
+from proxy.course import Shown
 from proxy.coverage import Coverage
 from proxy.incoming import Targets
 from proxy.keeper import Keeper
 from proxy.outgoing import Sources
 from proxy.ownership import NOBODY, Asker, Claims
 from proxy.session import Session
-from proxy.side import Shown
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL
 
@@ -22,6 +22,7 @@ class Transfers:
 
     Args:
         kept: called when a transfer from here came to nothing and the session is served on.
+        follow: called when a session is to be moved to a proxy while it is served here.
         unavailable: called when a session cannot be had now.
         relay: called when a session stays at its home, and who waits for it here is to be relayed.
     """
@@ -34,11 +35,12 @@ class Transfers:
         claims: Callable[[], Claims],
         *,
         kept: Callable[[Session], None],
+        follow: Callable[[SessionId, ProxyId], None],
         unavailable: Callable[[SessionId, str], None],
         relay: Callable[[SessionId, ProxyId], None],
     ) -> None:
         self._context = context
-        self.sources = Sources(context, claims, kept)
+        self.sources = Sources(context, claims, kept, follow)
         self.targets = Targets(context, keeper, coverage, claims, unavailable, relay)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
@@ -64,6 +66,10 @@ class Transfers:
     def shown(self) -> list[Shown]:
         """Return the transfers that run and those that ended lately."""
         return [*self.sources.shown(), *self.targets.shown()]
+
+    def moves(self, session: SessionId) -> bool:
+        """Tell whether a transfer of the session runs here."""
+        return session in self.sources.running or session in self.targets.running
 
     def cancel(self, session: SessionId) -> None:
         """A receiver is back here: the session stays, if it is not frozen yet."""

@@ -78,12 +78,21 @@ def _with_excuses(missed: DataFrame, journal: DataFrame) -> DataFrame:
     joined = missed.alias("m").join(
         removals.alias("x"), on=_concerns(F.col("m.offset") == F.col("x.offset")), how="left"
     )
-    reason = F.coalesce(F.min("x.reason"), F.when(F.col("m.has_left"), F.lit("the receiver left for good")))
-    excused = joined.groupBy(*(f"m.{name}" for name in missed.columns)).agg(reason.alias("excuse"))
+    left = F.when(F.col("m.has_left"), F.lit("the receiver left for good"))
+    deleted = _with_deletions(joined.select("m.*", F.col("x.reason").alias("removal")), journal)
+    reason = F.coalesce(F.min("m.removal"), F.min("x.reason"), left)
+    excused = deleted.groupBy(*(f"m.{name}" for name in missed.columns)).agg(reason.alias("excuse"))
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))
     told = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
     return told.select("m.*", F.col("x.is_gap").isNotNull().alias("is_gap")).distinct()
+
+
+def _with_deletions(missed: DataFrame, journal: DataFrame) -> DataFrame:
+    """Join what was missed with the deletions of its session that took it along: all up to a frontier."""
+    taken = of_kind(journal, "deleted").select("session", "reason", F.explode("frontier").alias("origin", "upto"))
+    place = (F.col("m.session") == F.col("x.session")) & (F.col("m.origin") == F.col("x.origin"))
+    return missed.alias("m").join(taken.alias("x"), on=place & (F.col("m.offset") <= F.col("x.upto")), how="left")
 
 
 def _concerns(place: Column) -> Column:

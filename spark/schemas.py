@@ -70,6 +70,8 @@ FACT: Final = T.StructType(
         frontier=_OFFSETS,
         reason=_STRING,
         transfer=_STRING,
+        entries=_LONG,
+        bytes=_LONG,
     )
 )
 

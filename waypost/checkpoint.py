@@ -12,7 +12,11 @@ from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionI
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True):
-    """A subscription, an interval of every origin; `end`, if it has ended (handover rule 7)."""
+    """A subscription, an interval of every origin; `end`, if it has ended (handover rule 7).
+
+    `owner`: the receiver that made it. Of its entries numbered below `expired_below` the time to live (`ttl_s`,
+    seconds) has ended; below `displaced_below` newer ones took their place (`max_count`).
+    """
 
     id: SubscriptionId
     expression: str
@@ -20,6 +24,11 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
     floor: dict[Origin, int]
     promised: dict[Origin, int]
     end: dict[Origin, int] | None = None
+    owner: str = ""
+    ttl_s: int | None = None
+    max_count: int | None = None
+    expired_below: int = 0
+    displaced_below: int = 0
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):
@@ -32,12 +41,15 @@ class ReceiverRow(msgspec.Struct, frozen=True):
 class Descriptor(msgspec.Struct, frozen=True):
     """All of a session that is not a stored notification.
 
-    `base`: the frontier at which it was made, which is what a receiver has that never acknowledged.
+    `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
+    when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
     """
 
     base: dict[Origin, int] = {}
     subscriptions: list[SubscriptionRow] = []
     receivers: dict[ReceiverId, ReceiverRow] = {}
+    lasts_s: int | None = None
+    idle_ms: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -70,6 +70,12 @@ class NotServed(Refused):
     code = "NOT_SERVED"
 
 
+class SessionDeleted(Refused):
+    """The session was deleted, by somebody who may, or because nobody was attached to it for as long as it lasts."""
+
+    code = "SESSION_DELETED"
+
+
 class ReceiverTaken(Refused):
     """Another client attached under this receiver's name."""
 

@@ -17,6 +17,8 @@ Epoch = NewType("Epoch", int)
 Origin = NewType("Origin", str)
 """Where notifications are first appended: one partition of a site's log, written ``site/partition``."""
 
+NO_PROXY = ProxyId("")
+"""Owns the sessions that were deleted."""
 NOTHING = -1
 """The offset before the first: the frontier of an origin of which nothing has been seen."""
 
@@ -44,6 +46,11 @@ class Ownership(NamedTuple):
 
     def next(self, proxy: ProxyId) -> Ownership:
         return Ownership(proxy, Epoch(self.epoch + 1))
+
+    @property
+    def deleted(self) -> bool:
+        """The session was deleted at this epoch. The row stays: who creates it anew takes the next epoch after it."""
+        return self.proxy == NO_PROXY
 
 
 def origin_of(site: SiteId, partition: int = 0) -> Origin:

@@ -12,6 +12,10 @@ MAX_EXPRESSION_DEPTH = 100
 MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
+MAX_TTL_S = 10 * 365 * 86_400
+"""The longest time to live of what is stored, in seconds."""
+MAX_COUNT = 100_000
+"""The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
 
 # --- frames: a larger one is refused by name and the connection goes on; one past the hard limit is not read at all,
@@ -24,6 +28,8 @@ MOVES_AT_ONCE = 32
 """Sessions that one proxy hands over at one time for a drain or a rebalance; the others wait."""
 RELAY_OUT_OF_ORDER = 256
 """Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
+RELAYS_REMEMBERED = 10_000
+"""Relays of which a proxy remembers that they ended; the oldest go first. What is late of one counts as wrong then."""
 TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 
@@ -53,8 +59,12 @@ APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
 FACTS_WAITING = 50_000
 """Facts on their way to the journal; past it a proxy reads no more from its clients."""
+SWEEP_BATCH = 10_000
+"""Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
+STORE_TRIM = 1_000
+"""Entries that are taken away from the store in one go; the rest follows after what else is to be written."""
 
 # --- the site log
 LOG_BATCH = 1000
@@ -65,8 +75,14 @@ TRANSFERS_REMEMBERED = 10_000
 """Ids of transfers that a source remembers after their end; the oldest go first."""
 CHUNK_ENTRIES = 500
 CHUNK_BYTES = 1024 * 1024
-COPY_UNSAVED = 10_000
+COPY_AT_ATTACH = 2_000
+"""Stored entries of a session whose receiver attached elsewhere; with more it is relayed while they are copied."""
+COPY_UNSAVED = 2_000
 """Entries of a copy that may wait for the target's disk; past it chunks are acknowledged when they are stored."""
+COPY_KEPT_MS = 5 * 60_000
+"""So long a target keeps what came of a copy that was broken off; after it the copy begins anew."""
+COPIES_KEPT = 32
+"""Parts of copies that a target keeps so; the oldest go first. They are on its disk, but for the end of each queue."""
 CHUNK_WINDOW = 4
 """Chunks sent ahead of their acknowledgement."""
 

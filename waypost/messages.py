@@ -19,10 +19,12 @@ from msgspec import Meta
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import (
+    MAX_COUNT,
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,
     MAX_ID_LENGTH,
     MAX_PUBLISH_BATCH,
+    MAX_TTL_S,
     RECEIVER_WINDOW,
 )
 
@@ -46,7 +48,11 @@ class Hello(_Message, tag="hello", frozen=True):
 
 
 class Attach(_Message, tag="attach", frozen=True):
-    """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent."""
+    """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent.
+
+    `lasts_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was before,
+    which is for ever, if nobody ever said.
+    """
 
     session: Name
     receiver: Name
@@ -54,13 +60,28 @@ class Attach(_Message, tag="attach", frozen=True):
     frontier: dict[Origin, int]
     window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
     create: bool = True
+    lasts_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+
+
+class SubscriptionSettings(_Message, frozen=True):
+    """A subscription as the session's receivers see it. `owner`: the receiver that made it."""
+
+    expression: str
+    ttl_s: int | None = None
+    max_count: int | None = None
+    owner: str = ""
 
 
 class Subscribe(_Message, tag="subscribe", frozen=True):
-    """Idempotent by `subscription`, which the client chooses."""
+    """Idempotent by `subscription`, which the client chooses. Said again, it changes what is stored for how long.
+
+    `ttl_s`: what matches is kept for so many seconds; `max_count`: only so many, the newest. None: until all have it.
+    """
 
     subscription: Name
     expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_BYTES)]
+    ttl_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    max_count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
@@ -108,7 +129,11 @@ class Detach(_Message, tag="detach", frozen=True):
     frontier: dict[Origin, int] = {}
 
 
-ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach
+class Delete(_Message, tag="delete", frozen=True):
+    """Delete the session that this connection is attached to, with all that is stored for any of its receivers."""
+
+
+ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach | Delete
 
 # ---------------------------------------------------------------- to a client
 
@@ -124,7 +149,7 @@ class Attached(_Message, tag="attached", frozen=True):
     epoch: Epoch
     proxy: ProxyId
     site: SiteId
-    subscriptions: dict[SubscriptionId, str]
+    subscriptions: dict[SubscriptionId, SubscriptionSettings]
     stored: int
 
 
@@ -143,15 +168,22 @@ class Moved(_Message, tag="moved", frozen=True):
     url: str
 
 
+class Deleted(_Message, tag="deleted", frozen=True):
+    """The session is no more; `reason` says by what."""
+
+    session: SessionId
+    reason: str
+
+
 class Subscribed(_Message, tag="subscribed", frozen=True):
     subscription: SubscriptionId
 
 
 class SubscriptionChanged(_Message, tag="subscription-changed", frozen=True):
-    """Another receiver changed the session's subscriptions; no expression: it is gone."""
+    """Another receiver changed the session's subscriptions; no settings: it is gone."""
 
     subscription: SubscriptionId
-    expression: str | None
+    settings: SubscriptionSettings | None
 
 
 class BecameEffective(_Message, tag="effective", frozen=True):
@@ -246,6 +278,7 @@ ProxyMessage = (
     | Attached
     | Wait
     | Moved
+    | Deleted
     | Subscribed
     | SubscriptionChanged
     | BecameEffective

@@ -143,9 +143,11 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
     owned             `proxy` serves `session` at `epoch` from now on; `reason` says how it came to it
     released          `proxy` serves `session` at `epoch` no more; `frontier` is its cut
+    deleted           `session` is no more, and what was stored of it up to `frontier` went with it; `reason`
     removed           `offsets` of `origin` were removed from the session by a stated policy, `reason`
     gap               `offsets` = [first, last] of `origin` could not be had any more, `reason`
-    handover          a transfer reached the phase that `reason` names, `transfer` is its id
+    handover          a transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names
+                      after the role, or ended so; `entries` notifications of `bytes` were copied until then
     ================  ==================================================================================
     """
 
@@ -166,6 +168,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     frontier: dict[str, int] = {}
     reason: str = ""
     transfer: str = ""
+    entries: int = 0
+    bytes: int = 0
 
 
 _fact_encoder = msgspec.json.Encoder()

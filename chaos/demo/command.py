@@ -79,6 +79,7 @@ def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
         ("lost", f"{len(tally.lost):,}", f"{verdict.lost:,}"),
         ("duplicated", f"{len(tally.duplicated):,}", f"{verdict.duplicated:,}"),
         ("phantom", f"{len(tally.phantom):,}", ""),
+        ("reordered", f"{len(tally.reordered):,}", ""),
         ("repeats dropped by the library", f"{outcome.repeats_dropped:,}", ""),
         ("handovers to another proxy", f"{len(outcome.moves_ms):,}", ""),
         ("  p50 / p99", f"{outcome.p50_ms:.0f} / {outcome.p99_ms:.0f} ms", ""),
@@ -104,8 +105,9 @@ def _print(outcome: Outcome, verdict: Any, *, as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
-    for receiver, identity in [*outcome.tally.lost[:10], *outcome.tally.duplicated[:10]]:
-        print(f"  {receiver}: {identity}", file=sys.stderr)
+    for name, cases in outcome.tally.worst.items():
+        for receiver, identity in cases:
+            print(f"  {name}: {receiver}: {identity}", file=sys.stderr)
 
 
 class Screen:

@@ -240,11 +240,11 @@ class Demo:
             self._say(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
 
     def _delivered(self) -> int:
-        return sum(len(person.got) for person in self._people)
+        return sum(len({each.id for each in person.got}) for person in self._people)
 
     async def _tick(self) -> None:
         while True:
-            self._progress.delivered = sum(person.got.total() for person in self._people)
+            self._progress.delivered = sum(len(person.got) for person in self._people)
             self._progress.moves = sum(len(person.moves_ms) for person in self._people)
             self._progress.online = sum(person.session is not None for person in self._people)
             self._show(self._progress)

@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 import random
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import waypost
+from chaos.checker import Given
 from waypost.client.machine import Redirected
 from waypost.client.session import Received
 from waypost.errors import WaypostError
-from waypost.identity import NotificationId
 
 EXPRESSIONS = (
     'origin == "JFK" && dep_delay > 30',
@@ -68,7 +67,7 @@ class Traveller:
 
     name: str
     subscriptions: tuple[str, ...]
-    got: Counter[NotificationId] = field(default_factory=Counter)
+    got: list[Given] = field(default_factory=list)
     moves_ms: list[float] = field(default_factory=list)
     """Of each attach at another proxy: until the session was served there."""
     absences: int = 0
@@ -85,7 +84,7 @@ class Traveller:
         return f"travellers/{self.name}"
 
     def tally(self, received: Sequence[Received]) -> None:
-        self.got.update(each.id for each in received)
+        self.got += [Given(each.id, each.coordinate.origin) for each in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:
         """Come online at a proxy; where that one does not answer, at another."""

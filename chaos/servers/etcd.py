@@ -1,10 +1,14 @@
-"""An etcd server, a cluster of one."""
+"""etcd: a server that is a cluster of one, and a cluster of three."""
 
 from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from chaos.servers import parts
 from chaos.servers.process import LOOPBACK, free_port
@@ -12,16 +16,30 @@ from chaos.servers.server import Server
 
 
 class EtcdServer(Server):
-    """One etcd member. `binary` chooses another than the best one present (see `parts.etcd`)."""
+    """One etcd member, by default the only one.
+
+    Args:
+        binary: another than the best one present (see `parts.etcd`).
+        member: its name; `peers` has the port of each member, by name.
+    """
 
     name = "etcd"
     start_timeout_s = 30
 
-    def __init__(self, data: Path | None = None, *, port: int | None = None, binary: Path | None = None) -> None:
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        port: int | None = None,
+        binary: Path | None = None,
+        member: str = "one",
+        peers: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(data)
         self.host = LOOPBACK
         self.port = port or free_port()
-        self._peer_port = free_port()
+        self._member = member
+        self._peers = dict(peers or {member: free_port()})
         self._binary = binary
 
     @property
@@ -31,13 +49,14 @@ class EtcdServer(Server):
 
     def command(self) -> list[str]:
         clients = f"http://{self.endpoint}"
-        peers = f"http://{LOOPBACK}:{self._peer_port}"
+        members = {name: f"http://{LOOPBACK}:{port}" for name, port in self._peers.items()}
+        peers = members[self._member]
         return [
             str(self._binary or parts.etcd()),
-            *("--name", "one", "--data-dir", str(self.data / "store"), "--log-level", "warn"),
+            *("--name", self._member, "--data-dir", str(self.data / "store"), "--log-level", "warn"),
             *("--listen-client-urls", clients, "--advertise-client-urls", clients),
             *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
-            *("--initial-cluster", f"one={peers}"),
+            *("--initial-cluster", ",".join(f"{name}={url}" for name, url in members.items())),
         ]
 
     def ready(self) -> bool:
@@ -46,3 +65,36 @@ class EtcdServer(Server):
                 return bool(json.load(answer)["health"] == "true")
         except OSError:
             return False
+
+
+class EtcdTrio:
+    """Three members: any two of them are a quorum. `members` can be killed, paused and started one by one."""
+
+    def __init__(self, data: Path) -> None:
+        peers = {name: free_port() for name in ("one", "two", "three")}
+        self.members = [EtcdServer(data / name, member=name, peers=peers) for name in peers]
+
+    @property
+    def endpoints(self) -> str:
+        """host:port of all three, with commas between."""
+        return ",".join(member.endpoint for member in self.members)
+
+    def __enter__(self) -> Self:
+        try:
+            # Together: none of them is well before two are.
+            with ThreadPoolExecutor(len(self.members)) as pool:
+                list(pool.map(EtcdServer.start, self.members))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        for member in self.members:
+            # Without a quorum a member does not end by itself in good time.
+            member.kill()

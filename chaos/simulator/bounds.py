@@ -34,7 +34,7 @@ Queue = tuple[str, int, int]
 
 def of_windows(session: Session) -> Iterator[Queue]:
     for receiver in session.receivers.values():
-        yield "delivered and not acknowledged", receiver.sent - receiver.acknowledged, receiver.window
+        yield "delivered and not acknowledged", receiver.under_way, receiver.window
 
 
 def of_session(session: Session) -> Iterator[Queue]:
@@ -64,7 +64,7 @@ def of_engine(engine: Engine) -> Iterator[Queue]:
     yield "sessions on offer", len(engine.moving._offered), MOVES_AT_ONCE
     for deferred in door._deferred.values():
         yield "changes that wait for a frozen session", len(deferred), MAX_SUBSCRIPTIONS_PER_SESSION
-    for producer in door._publishing._producers.values():
+    for producer in door.publishing._producers.values():
         yield "publishes that wait for the append before them", producer.queued, 2 * PUBLISH_WINDOW
     lines = [near.line for near in door.relays._near.values()] + [far.line for far in door.relays._far.values()]
     for line in lines:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from chaos.simulator.policies import Policy
 from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
+from waypost.errors import SessionDeleted
 from waypost.identity import Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
 from waypost.messages import (
     Attached,
     BecameEffective,
+    Deleted,
     decode_client_message,
     decode_proxy_message,
     encode_message,
@@ -59,7 +62,7 @@ class Wire:
 class Client:
     """A receiver of a session, or with no session a producer. It follows its session by itself."""
 
-    def __init__(self, world: World, name: str, session: str | None, window: int) -> None:
+    def __init__(self, world: World, name: str, session: str | None, window: int, lasts_s: int | None) -> None:
         self.world = world
         self.name = name
         self.session = SessionId(session) if session else None
@@ -69,7 +72,12 @@ class Client:
         self.paused = False
         """It is connected, and does not look at what comes."""
         self.machine = ClientMachine(
-            name, self.session, name, state=ReceiverState(incarnation=Incarnation(f"{name}#1")), window=window
+            name,
+            self.session,
+            name,
+            state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
+            window=window,
+            lasts_s=lasts_s,
         )
         self.wire: Wire | None = None
         self.given: list[tuple[NotificationId, Coordinate, int]] = []
@@ -78,6 +86,7 @@ class Client:
         self.numbers: dict[int, int] = {}
         self.asked = world.asked.setdefault(session or name, {})
         """Subscription -> expression, of all that were ever asked for in this session."""
+        self.policies: dict[str, Policy] = {}
         self.ended = world.ended.setdefault(session or name, set())
         self.joined: dict[Origin, int] | None = None
         """Where the logs ended when it was first let in: a receiver is owed nothing of what was before."""
@@ -162,10 +171,15 @@ class Client:
                         promised[origin] = min(above, promised.get(origin, above))
                 case Outcome() if told.error is not None and told.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
                     self._ask_again(told.subscription)
+                case Outcome(error=SessionDeleted()):
+                    self.open.discard(told.subscription)
+                    self.ended.add(told.subscription)
                 case Outcome():
                     self.open.discard(told.subscription)
                     if told.error is not None:
                         self.problems.append(str(told.error))
+                case Deleted() | Refusal(error=SessionDeleted()):
+                    self.world.later(self.world.delay(100), lambda: self._attach(wire))
                 case Refusal():
                     self.problems.append(str(told.error))
 
@@ -189,11 +203,26 @@ class Client:
 
     # ------------------------------------------------------------ what it wants
 
-    def subscribe(self, subscription: str, expression: str) -> None:
+    def subscribe(
+        self, subscription: str, expression: str, ttl_s: int | None = None, max_count: int | None = None
+    ) -> None:
+        policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
+        self.world.policies.setdefault(self.session or self.name, []).append(policy)
         self.asked[subscription] = expression
         self.open.add(subscription)
-        self.machine.subscribe(SubscriptionId(subscription), expression)
+        self.machine.subscribe(SubscriptionId(subscription), *policy)
         self._speak()
+
+    def delete(self) -> None:
+        self.machine.delete()
+        self._speak()
+
+    def begin_anew(self) -> None:
+        """The session was deleted: what was asked for, nobody is owed any more."""
+        self.ended.update(self.asked)
+        self.promised.clear()
+        self.open.clear()
+        self.joined = None
 
     def unsubscribe(self, subscription: str) -> None:
         self.ended.add(subscription)
@@ -208,7 +237,7 @@ class Client:
 
     def _subscribe(self, subscription: str) -> None:
         if subscription not in self.ended:
-            self.subscribe(subscription, self.asked[subscription])
+            self.subscribe(subscription, *self.policies[subscription])
 
     def publish(self, number: int) -> None:
         sequence = self.machine.publish(Notification({"n": number}).body)

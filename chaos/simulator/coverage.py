@@ -16,6 +16,8 @@ KINDS = (
     "catch-ups",
     "relays",
     "offers",
+    "removals",
+    "deletions",
 )
 _BY_REASON = {"handover": "handovers", "thaw": "thaws", "failover": "failovers", "restart": "restarts"}
 
@@ -23,14 +25,15 @@ _BY_REASON = {"handover": "handovers", "thaw": "thaws", "failover": "failovers",
 def coverage(world: World) -> Counter[str]:
     """Count, for one run, what :data:`KINDS` names."""
     counts: Counter[str] = Counter()
-    committed = set()
     for fact in world.facts:
         if fact.kind == "owned" and fact.reason in _BY_REASON:
             counts[_BY_REASON[fact.reason]] += 1
-        elif fact.kind == "handover" and fact.reason == "target committing":
-            committed.add(fact.transfer)
-    ended = {fact.transfer for fact in world.facts if fact.kind == "handover" and fact.reason == "target ended"}
-    counts["aborts"] += max(0, len(ended - committed) - world.relays)
+        elif fact.kind == "removed":
+            counts["removals"] += len(fact.offsets)
+        elif fact.kind == "deleted":
+            counts["deletions"] += 1
+        elif fact.kind == "handover" and fact.reason.startswith("target aborted"):
+            counts["aborts"] += 1
     counts["retries by both sides"] += len(world.retried_by_source & world.retried_by_target)
     counts["catch-ups"] += world.catch_ups
     counts["relays"] += world.relays

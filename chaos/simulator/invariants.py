@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from chaos.simulator import bounds
+from chaos.simulator.policies import removed
 from federation.ports import OwnerChanged
 from handover.messages import Frozen
 from handover.target import TargetState
@@ -35,6 +36,8 @@ class Invariants:
         if epoch <= self._epochs.get(event.session, Epoch(0)):
             self._world.wrong(f"EPOCH the row of {event.session} falls to {event.ownership}")
         self._epochs[event.session] = epoch
+        if event.ownership is not None and event.ownership.deleted:
+            self._world.deleted(event.session)
 
     def delivers(self, node: Node, session: SessionId, epoch: int) -> None:
         """One life of one proxy delivers at an epoch, and only under a lease."""
@@ -66,7 +69,10 @@ class Invariants:
                 self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
-        """Who lets go of a session is not, by the registry, its owner at that very epoch."""
+        """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""
+        if fact.kind == "removed":
+            for each in removed(self._world, fact):
+                self._world.wrong(each)
         if fact.kind != "released":
             return
         row = self._world.registry.owners.get(SessionId(fact.session))

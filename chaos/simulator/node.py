@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
+EXPIRY_MS = 1_500
 _Between = ToSource | ToTarget | Offer | Give | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
@@ -43,13 +44,13 @@ class SkewedClock:
 
     def __init__(self, clock: ManualClock, skew_ms: int) -> None:
         self._clock = clock
-        self._skew_ms = skew_ms
+        self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
         return self._clock.time_ms
 
     def unix_ms(self) -> int:
-        return self._clock.time_ms + self._skew_ms
+        return self._clock.time_ms + self.skew_ms
 
 
 class Node:
@@ -62,7 +63,7 @@ class Node:
         self.world = world
         self.proxy = proxy
         self.site = site
-        self.settings = Settings(proxy, site, neighbours)
+        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS)
         self.store = PlainStore()
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}
@@ -323,8 +324,8 @@ class Node:
             return registry.owners.get(effect.session)
         new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
         answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
-        word = "takes" if answer.won else "does not get"
-        self.world.note(f"{new.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
+        word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
+        self.world.note(f"{self.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
         return answer
 
     def _append(self, effect: effects.Append) -> None:
@@ -344,7 +345,7 @@ class Node:
 
         world.later(self._append_at - now, act)
 
-    def _use_store(self, effect: effects.Save | effects.LoadEntries) -> None:
+    def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
         saving = isinstance(effect, effects.Save)
         if isinstance(effect, effects.Save):
             self.world.invariants.saves(self, effect)
@@ -356,6 +357,8 @@ class Node:
             elif isinstance(effect, effects.Save):
                 self.store.apply(effect.batch)
                 effect.then(None)
+            elif isinstance(effect, effects.FindOutdated):
+                effect.then(self.store.outdated(effect.session, effect.windows, effect.limit))
             else:
                 effect.then(self.store.entries(effect.session, effect.after, effect.limit))
 
@@ -404,6 +407,7 @@ class Node:
         effects.Append: _append,
         effects.Save: _use_store,
         effects.LoadEntries: _use_store,
+        effects.FindOutdated: _use_store,
         effects.PutCheckpoint: _put,
         effects.FindCheckpoint: _look_up,
         effects.FetchHistory: _look_up,

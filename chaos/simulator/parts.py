@@ -5,6 +5,7 @@ The world (chaos/simulator/world.py) decides when each action happens and whethe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -18,7 +19,8 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from proxy.ports import Restored, SavedSession, StoreBatch
+from proxy.ports import Outdated, Policed, Restored, SavedSession, StoreBatch, Swept
+from proxy.retention import Mark, Window
 from proxy.session import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
@@ -120,6 +122,7 @@ class PlainStore:
     sessions: dict[SessionId, SavedSession] = field(default_factory=dict)
     descriptors: dict[SessionId, bytes] = field(default_factory=dict)
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
+    marks: dict[SessionId, dict[int, Mark]] = field(default_factory=dict)
 
     def apply(self, batch: StoreBatch) -> None:
         whole = batch.site_state if batch.site_state is not None else self.place[2] if self.place else b""
@@ -127,13 +130,20 @@ class PlainStore:
         for session in batch.dropped:
             self.sessions.pop(session, None)
             self.rows.pop(session, None)
+            self.marks.pop(session, None)
         for change in batch.changes:
             saved = change.saved
             self.sessions[saved.id] = saved
             self.descriptors[saved.id] = msgspec.json.encode(saved.descriptor)
             rows = {} if change.fresh else self.rows.get(saved.id, {})
-            rows = {number: row for number, row in rows.items() if number >= saved.first_number}
-            self.rows[saved.id] = rows | {entry[0]: entry for entry in change.entries}
+            kept = {
+                number: row
+                for number, row in rows.items()
+                if number >= saved.first_number and not _lies_in(change.removed, row)
+            }
+            self.rows[saved.id] = kept | {entry[0]: entry for entry in change.entries}
+            marks = {} if change.fresh else self.marks.get(saved.id, {})
+            self.marks[saved.id] = marks | {mark.below: mark for mark in change.marks}
 
     def load(self) -> Restored | None:
         if self.place is None:
@@ -142,8 +152,25 @@ class PlainStore:
             replace(saved, descriptor=msgspec.json.decode(self.descriptors[identity], type=Descriptor))
             for identity, saved in sorted(self.sessions.items())
         ]
-        return Restored(*self.place, sessions)
+        policed = {
+            identity: Policed(
+                [mark for _, mark in sorted(self.marks.get(identity, {}).items())],
+                [(number, row[2]) for number, row in sorted(self.rows[identity].items())],
+            )
+            for identity in self.sessions
+        }
+        return Restored(*self.place, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
         rows = self.rows.get(session, {})
         return [rows[number] for number in sorted(rows) if number > after][:limit]
+
+    def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        rows = [row for _, row in sorted(self.rows.get(session, {}).items())]
+        gone = [row for row in rows if _lies_in(windows, row)][:limit]
+        lowest = min((row[0] for row in rows if row not in gone), default=None)
+        return Swept([Outdated(number, matched, each.origin, each.offset) for number, each, matched in gone], lowest)
+
+
+def _lies_in(windows: Sequence[Window], row: Entry) -> bool:
+    return any(row[2] == each.matched and each.start <= row[0] < each.below for each in windows)

@@ -7,9 +7,11 @@ out is written into the file; read the difference before you keep it.
 ================================  ==================================================================================
 sites A: a1 a2 / B: b1            make the world; a line of its own before everything else; every site has a link to
                                   every other one, or, as ``sites in a line ...``, to the one before and behind it
-client NAME SESSION at P          a client attaches; ``window=1`` for a small one
-subscribe NAME ID EXPRESSION      ask for a subscription
-unsubscribe NAME ID
+client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
+                                  nobody was attached for three seconds
+subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what
+                                  matches for 2 seconds, and not more than 3
+unsubscribe NAME ID, delete NAME  end a subscription; delete the session
 publish N N ... at P              a producer at P publishes these numbers
 move NAME P, leave NAME           the client goes to P; goes away
 give SESSION P                    an operator wants the session at P
@@ -20,6 +22,7 @@ stall P MS                        so long every claim of P is under way
 again WHAT                        what was last sent of this kind of handover message comes once more
 crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
 deaf P MS                         so long nothing passes between P and the registry
+skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
 fill P, empty P                   the store of P takes nothing; takes again
 run MS                            let time pass
@@ -40,6 +43,7 @@ from chaos.simulator.world import World
 from handover.messages import Give
 from waypost.identity import ProxyId, SessionId
 
+POLICY = ("ttl", "max")
 IN_A_LINE = "in a line "
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
@@ -124,15 +128,21 @@ class Scenario:
 
     def do_client(self, rest: str, words: list[str]) -> None:
         name, session, _, proxy, *more = words
-        window = int(more[0].removeprefix("window=")) if more else 4000
-        self.world.client(name, session, proxy, window)
+        options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
+        self.world.client(name, session, proxy, options.get("window", 4000), options.get("lasts"))
         self.world.run(100)
 
     def do_subscribe(self, rest: str, words: list[str]) -> None:
-        self.world.clients[words[0]].subscribe(words[1], rest.split(maxsplit=2)[2])
+        policy = {name: int(value) for name, _, value in (word.partition("=") for word in words[2:]) if name in POLICY}
+        expression = rest.split(maxsplit=2 + len(policy))[2 + len(policy)]
+        ttl_s, max_count = (policy.get(name) for name in POLICY)
+        self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count)
 
     def do_unsubscribe(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].unsubscribe(words[1])
+
+    def do_delete(self, rest: str, words: list[str]) -> None:
+        self.world.clients[rest].delete()
 
     def do_publish(self, rest: str, words: list[str]) -> None:
         for number in words[:-2]:
@@ -181,6 +191,9 @@ class Scenario:
 
     def do_deaf(self, rest: str, words: list[str]) -> None:
         self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
+
+    def do_skew(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[words[0]].clock.skew_ms = int(words[1])
 
     def do_cut(self, rest: str, words: list[str]) -> None:
         for link in self.world.links:

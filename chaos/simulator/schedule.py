@@ -19,13 +19,17 @@ from waypost.identity import SessionId
 
 Step = tuple[int, str, int]
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
+KEEP = (None, None)
+POLICIES = ((1, None), (None, 2), (2, 1), (None, 5))
 WEIGHTS = {
     "publish": 10,
     "move": 4,
     "move the other": 3,
     "give": 1,
     "subscribe": 2,
+    "subscribe for a while": 1,
     "unsubscribe": 1,
+    "delete": 1,
     "leave": 1,
     "pause": 1,
     "crash": 1,
@@ -51,6 +55,8 @@ class Schedule:
     faults: Faults
     window: int
     receivers: int
+    policy: tuple[int | None, int | None]
+    """For how many seconds, and how much of it, the first subscription stores; None: without an end."""
     script: list[Step]
 
     @classmethod
@@ -72,7 +78,8 @@ class Schedule:
             (chance.randint(0, gaps), name, chance.getrandbits(16))
             for name in chance.choices(actions, weights, k=chance.randint(10, 60))
         ]
-        return cls(seed, sites, faults, chance.choice([1, 3, 4000]), chance.choice([1, 1, 2]), script)
+        window, receivers = chance.choice([1, 3, 4000]), chance.choice([1, 1, 2])
+        return cls(seed, sites, faults, window, receivers, chance.choice([KEEP, KEEP, *POLICIES]), script)
 
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
         """Return the world at its end, and what is wrong with it."""
@@ -83,7 +90,7 @@ class Schedule:
             world.client("d", "s", list(world.nodes)[-1], self.window)
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
-        client.subscribe("x0", EXPRESSIONS[0])
+        client.subscribe("x0", EXPRESSIONS[0], *self.policy)
         world.run(300)
         world.faults = self.faults
         number = 0
@@ -132,7 +139,7 @@ def _move_other(world: World, client: Client, pick: int, number: int) -> None:
 def _give(world: World, client: Client, pick: int, number: int) -> None:
     """An operator wants the session somewhere."""
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
-    if row is not None:
+    if row is not None and not row.deleted:
         give = Give(session, row.epoch, _node(world, pick).proxy)
         world.nodes[row.proxy]._in(lambda engine: engine.peer_message(row.proxy, give))
 
@@ -141,10 +148,18 @@ def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
     client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3])
 
 
+def _subscribe_for_a_while(world: World, client: Client, pick: int, number: int) -> None:
+    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
+
+
 def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
     here = sorted(set(client.asked) - client.ended)
     if here:
         client.unsubscribe(here[pick % len(here)])
+
+
+def _delete(world: World, client: Client, pick: int, number: int) -> None:
+    client.delete()
 
 
 def _leave(world: World, client: Client, pick: int, number: int) -> None:
@@ -213,7 +228,9 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "move the other": _move_other,
     "give": _give,
     "subscribe": _subscribe,
+    "subscribe for a while": _subscribe_for_a_while,
     "unsubscribe": _unsubscribe,
+    "delete": _delete,
     "leave": _leave,
     "pause": _pause,
     "crash": lambda world, client, pick, number: _crash(world, pick, disk_lost=False),

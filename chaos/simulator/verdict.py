@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from chaos.simulator.policies import excused
 from proxy.session import Role
 from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
 from waypost.limits import PUBLISH_WINDOW
@@ -167,7 +168,8 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             number = producer.safe[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
     given = {identity for identity, _, _ in client.given}
-    missing = [each for each in safe if each in published and published[each] not in given]
+    gone = excused(world, client.session or "")
+    missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
         expression = parse(client.asked[subscription])
         ends = _ends(world, client, subscription)

@@ -20,14 +20,15 @@ from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Link
 from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
+from chaos.simulator.policies import Policy
 from chaos.simulator.telling import brief
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged
 from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
 from waypost.clock import ManualClock
-from waypost.identity import ProxyId, SiteId, origin_of
-from waypost.records import Fact
+from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.records import Fact, Published
 
 SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
@@ -67,6 +68,11 @@ class World:
         self.wrongs: list[str] = []
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
+        self.policies: dict[str, list[Policy]] = {}
+        """Of every session, what was ever said of how long something is stored."""
+        self.deletions: dict[str, dict[Origin, int]] = {}
+        """Up to where nobody is owed anything of sessions that were deleted."""
+        self.published_at: dict[Coordinate, int] = {}
         self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
@@ -168,6 +174,8 @@ class World:
     def appended(self, site: SiteId, records: list[Any]) -> list[int]:
         offsets = self.logs[site].append(records)
         for offset, record in zip(offsets, records, strict=True):
+            if isinstance(record, Published):
+                self.published_at[Coordinate(origin_of(site), offset)] = self.clock.time_ms
             self.note(f"log {site}@{offset} {type(record).__name__} {brief(record)}")
         for node in self.nodes.values():
             if node.site == site:
@@ -207,6 +215,14 @@ class World:
         self.note(f"{one} does not reach {other}", tell=True)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
+    def deleted(self, session: SessionId) -> None:
+        """The registry says that the session is no more."""
+        self.note(f"{session} is deleted", tell=True)
+        self.deletions[session] = {origin: len(log) - 1 for origin, log in self.logs_by_origin.items()}
+        for client in self.clients.values():
+            if client.session == session:
+                client.begin_anew()
+
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []
         for event in events:
@@ -225,8 +241,8 @@ class World:
         node.engine.client_connected(wire.number)
         return wire
 
-    def client(self, name: str, session: str | None, at: str, window: int = 4000) -> Client:
-        client = self.clients[name] = Client(self, name, session, window)
+    def client(self, name: str, session: str | None, at: str, window: int = 4000, lasts_s: int | None = None) -> Client:
+        client = self.clients[name] = Client(self, name, session, window, lasts_s)
         client.go(at)
         return client
 

@@ -37,7 +37,13 @@ def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False
         with refusal:
             raise _refusal(refusal.read(), url, refusal.code) from None
     except (OSError, ValueError) as error:
-        raise Unreachable(f"{url}: {error}", hint="is a proxy running there?") from None
+        raise Unreachable(f"{url}: {_why(error)}", hint="is a proxy running there?") from None
+
+
+def _why(error: Exception) -> str:
+    """Return what the system says, without the layers around it."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason)
 
 
 def _refusal(body: bytes, url: str, status: int) -> Exception:

@@ -11,6 +11,7 @@ from typing import Any
 from node.commands.asking import address, ask
 
 LOOK_S = 0.5
+WIDE = 1_000
 
 
 def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
@@ -63,16 +64,53 @@ def handovers(proxy: str | None, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(answer))
         return
-    _table(("session", "role", "peer", "epoch", "phase", "age_ms", "entries", "bytes", "why"), answer["handovers"])
+    if not answer["handovers"]:
+        print(f"no handover runs at proxy {answer['proxy']}, and none has ended there since it started")
+        return
+    _table(_HANDOVER, [_handover(each) for each in answer["handovers"]])
+
+
+_HANDOVER = ("began", "session", "role", "peer", "epoch", "for", "phase", "time", "copied", "size", "why")
+_NUMBERS = ("epoch", "time", "copied", "size")
+
+
+def _handover(row: dict[str, Any]) -> dict[str, str]:
+    """Return a transfer in words: one that runs with its phase and how long it is in it, else what became of it."""
+    phase = row["outcome"] or f"{row['phase']} for {_time(row['phase_ms'])}"
+    began = time.strftime("%H:%M:%S", time.localtime(row["began_at_ms"] / 1000))
+    return row | {
+        "began": began,
+        "for": row["trigger"],
+        "phase": phase,
+        "time": _time(row["age_ms"]),
+        "copied": row["entries"],
+        "size": _size(row["bytes"]),
+    }
+
+
+def _time(milliseconds: int) -> str:
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    return f"{milliseconds / 1000:.1f} s" if milliseconds < 100_000 else f"{milliseconds // 60_000} min"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
 
 
 def _table(headings: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=None, header_style="")
+    table = Table(box=None, header_style="", pad_edge=False)
     for heading in headings:
-        table.add_column(heading)
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(str(row[each]) for each in headings))
-    Console(soft_wrap=True).print(table)
+        table.add_row(*(escape(str(row[each])) for each in headings))
+    # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
+    Console(width=WIDE, highlight=False).print(table)

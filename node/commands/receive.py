@@ -7,14 +7,15 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import waypost
 from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
 from waypost.errors import NoProxy, WaypostError
-from waypost.identity import Origin, SiteId, new_incarnation, origin_of
+from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
 from waypost.subscription import parse
@@ -43,6 +44,8 @@ async def receive(
     form: str | None,
     proxy: str | None,
     as_json: bool,
+    ttl_s: int | None = None,
+    max_count: int | None = None,
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
@@ -55,21 +58,27 @@ async def receive(
         async with attached as place:
             try:
                 async with asyncio.timeout_at(until):
-                    await _receive(place, name, expression, count, form, as_json)
+                    subscribe = partial(place.subscribe, expression, ttl_s=ttl_s, max_count=max_count)
+                    await _receive(place, name, subscribe, count, form, as_json)
             except TimeoutError:
                 raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
             finally:
                 if session is None:
-                    await _forget(place, expression)
+                    await _forget(place)
     except NoProxy as error:
         raise NoProxy(f"{error.message}{news.trouble}", hint=error.hint) from None
 
 
 async def _receive(
-    place: waypost.Session, name: str, expression: str, count: int, form: str | None, as_json: bool
+    place: waypost.Session,
+    name: str,
+    subscribe: Callable[[], Awaitable[SubscriptionId]],
+    count: int,
+    form: str | None,
+    as_json: bool,
 ) -> None:
     said = await place.until_attached()
-    subscription = await place.subscribe(expression)
+    subscription = await subscribe()
     with contextlib.suppress(TimeoutError, WaypostError):
         async with asyncio.timeout(EFFECTIVE_S):
             await place.until_effective(subscription, [origin_of(SiteId(said.site))])
@@ -93,11 +102,11 @@ def _welcome(said: Attached, name: str, above: Mapping[Origin, int], as_json: bo
     return f"attached to {said.proxy}@{said.site}, session {name}, {said.stored} stored, {effective}"
 
 
-async def _forget(place: waypost.Session, expression: str) -> None:
-    """Leave a session that nobody will come back to: it would store what matches for ever."""
+async def _forget(place: waypost.Session) -> None:
+    """Delete a session that nobody will come back to: it would store what matches for ever."""
     with contextlib.suppress(WaypostError, TimeoutError):
         async with asyncio.timeout(FORGET_S):
-            await place.unsubscribe(expression)
+            await place.delete()
     await place.close(forget=True)
 
 

@@ -1,40 +1,85 @@
-"""The checker finds a planted loss and a planted repeat, in tallies and end to end."""
+"""The checker finds a planted loss, repeat and change of order, in tallies and end to end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from chaos.checker import check
+from chaos.checker import Given, check
 from chaos.cluster import Cluster, Place
-from chaos.workloads.roaming import Give, Roamer, Roaming
+from chaos.workloads.audience import Give, Guest
+from chaos.workloads.roaming import Roaming
 from tests.helpers.waiting import until
 from waypost.client.session import Received
-from waypost.identity import Incarnation, NotificationId
+from waypost.identity import Incarnation, NotificationId, Origin
 
 SEED = 11
 ONE, TWO = (NotificationId("p", Incarnation("i"), each) for each in (1, 2))
 PUBLISHED = {ONE: {"n": 1}, TWO: {"n": 2}}
+A, B = Origin("A/0"), Origin("B/0")
+
+
+def at(origin: Origin, *ids: NotificationId) -> list[Given]:
+    return [Given(each, origin) for each in ids]
 
 
 def test_a_clean_run_is_clean() -> None:
-    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": Counter([ONE, TWO])}).clean
+    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, ONE, TWO)}).clean
 
 
 def test_a_loss_is_named() -> None:
-    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": Counter([ONE])}).lost == [("r", TWO)]
+    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, ONE)}).lost == [("r", TWO)]
 
 
 def test_a_repeat_is_named() -> None:
-    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": Counter([ONE, TWO, TWO])}).duplicated == [("r", TWO)]
+    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, ONE, TWO, TWO)}).duplicated == [("r", TWO)]
 
 
 def test_what_nobody_asked_for_is_named() -> None:
-    assert check(PUBLISHED, {"r": ["n == 1"]}, {"r": Counter([ONE, TWO])}).phantom == [("r", TWO)]
+    assert check(PUBLISHED, {"r": ["n == 1"]}, {"r": at(A, ONE, TWO)}).phantom == [("r", TWO)]
+
+
+def test_what_came_after_a_later_one_of_its_producer_is_named() -> None:
+    tally = check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, TWO, ONE)})
+    assert tally.reordered == [("r", ONE)]
+    assert not tally.clean
+
+
+def test_a_repeat_is_not_called_reordered_too() -> None:
+    assert check(PUBLISHED, {"r": ["n > 0"]}, {"r": at(A, ONE, TWO, ONE)}).reordered == []
+
+
+def test_no_order_is_asked_between_origins_or_between_lives_of_a_producer() -> None:
+    other_life = NotificationId("p", Incarnation("j"), 1)
+    published = PUBLISHED | {other_life: {"n": 3}}
+    assert check(published, {"r": ["n > 0"]}, {"r": [*at(A, TWO, other_life), *at(B, ONE)]}).clean
+
+
+def _swapping() -> tuple[Give, list[NotificationId]]:
+    """Keep the tenth notification back, and give it after the next one of the same producer."""
+    seen = 0
+    kept: list[Received] = []
+    planted: list[NotificationId] = []
+
+    def give(batch: Sequence[Received]) -> list[Received]:
+        nonlocal seen
+        given: list[Received] = []
+        for each in batch:
+            seen += 1
+            if seen == 10:
+                kept.append(each)
+                continue
+            given.append(each)
+            if kept and each.id.producer == kept[0].id.producer:
+                planted.append(kept[0].id)
+                given.append(kept.pop())
+        return given
+
+    return give, planted
 
 
 def _planting(copies: int) -> tuple[Give, list[NotificationId]]:
@@ -54,17 +99,24 @@ def _planting(copies: int) -> tuple[Give, list[NotificationId]]:
     return give, planted
 
 
-@pytest.mark.parametrize("copies", [0, 2])
-async def test_what_a_client_swallows_or_repeats_is_found(
-    copies: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("planting", "called"),
+    [(partial(_planting, 0), "lost"), (partial(_planting, 2), "duplicated"), (_swapping, "reordered")],
+    ids=["swallows", "repeats", "swaps"],
+)
+async def test_what_a_client_swallows_repeats_or_swaps_is_found(
+    planting: Callable[[], tuple[Give, list[NotificationId]]],
+    called: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("chaos.workloads.roaming.PATIENCE_S", 10)
+    monkeypatch.setattr("chaos.workloads.audience.PATIENCE_S", 10)
     cluster = Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path)
     await asyncio.to_thread(cluster.__enter__)
     try:
-        give, planted = _planting(copies)
-        monkeypatch.setattr(Roamer, "give", staticmethod(give))
-        work = Roaming({"A": [cluster.proxies["a1"].url]}, SEED, clients=2)
+        give, planted = planting()
+        monkeypatch.setattr(Guest, "give", staticmethod(give))
+        work = Roaming({"A": [cluster.proxies["a1"].url]}, SEED, clients=1)
         await work.setup()
         work.start()
         await until(lambda: bool(planted), "a client is given its tenth notification")
@@ -72,6 +124,4 @@ async def test_what_a_client_swallows_or_repeats_is_found(
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
     assert len(planted) == 1
-    found = tally.duplicated if copies else tally.lost
-    assert [identity for _, identity in found] == planted
-    assert len(tally.lost) + len(tally.duplicated) + len(tally.phantom) == 1
+    assert {name: [identity for _, identity in cases] for name, cases in tally.worst.items()} == {called: planted}

@@ -15,7 +15,7 @@ from proxy.ports import Restored
 from waypost.clock import ManualClock
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.messages import Attach, ClientMessage, Hello
-from waypost.records import Record
+from waypost.records import Fact, Record
 
 Kind = TypeVar("Kind")
 ME, SESSION = ProxyId("me"), SessionId("s")
@@ -41,6 +41,7 @@ class Alone:
         self.waiting: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []
+        self.facts: list[Fact] = []
         if watch:
             self.reload()
         if lease:
@@ -68,6 +69,7 @@ class Alone:
                         self.log += effect.records
                         effect.then(offsets)
                     case effects.Attest():
+                        self.facts += effect.facts
                         effect.then(None)
                     case _:
                         self.waiting.append(effect)
@@ -122,9 +124,9 @@ class Alone:
         if SESSION in self.engine.context.sessions:
             self.keep()
 
-    def serve(self) -> None:
+    def serve(self, lasts_s: int | None = None) -> None:
         """Create the session and let receiver r of connection 1 in."""
-        self.attach()
+        self.says(1, Attach(SESSION, "r", "i1", {}, lasts_s=lasts_s))
         self.answer(effects.ReadRow, None)
         self.answer(effects.CreateRow, Claimed(True, owner("me", 1)))
         self.keep()

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from waypost.errors import Unreachable
+
 PATIENCE_S = 60.0
 POLL_S = 0.02
 
@@ -23,3 +25,18 @@ async def stands_still(task: asyncio.Task[object], for_s: float) -> bool:
     """Tell whether the task neither ends nor fails for so long; return at once if it does."""
     done, _ = await asyncio.wait((task,), timeout=for_s)
     return not done
+
+
+async def until_seen(look: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
+    """Return when `look`, which asks a process, has come true. Who does not answer has not been seen."""
+    deadline = time.monotonic() + within_s
+    while not await asyncio.to_thread(_seen, look):
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        await asyncio.sleep(POLL_S)
+
+
+def _seen(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except Unreachable:
+        return False

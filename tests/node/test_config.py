@@ -39,6 +39,9 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"prefix": "no blanks please"}, "prefix", "flag"),
         ({"site": "C", "neighbours": "B,C"}, "neighbours", "C is the site of this proxy itself"),
         ({"advertise": "ws://host:many"}, "advertise", "flag"),
+        ({"host": "0.0.0.0"}, "advertise", "0.0.0.0 is no address that others can reach; say with --advertise"),
+        ({"host": ""}, "advertise", "every address is no address that others can reach; say with --advertise"),
+        ({"advertise": "ws://0.0.0.0:7301"}, "advertise", "ws://0.0.0.0:7301 is no address that others can reach"),
     ],
 )
 def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, source: str) -> None:
@@ -46,6 +49,11 @@ def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, sou
         load_config(flags, None)
     assert refusal.value.field == field
     assert source in refusal.value.message
+
+
+def test_a_proxy_may_listen_everywhere_when_it_is_told_where_others_reach_it() -> None:
+    config = load_config({"host": "0.0.0.0", "advertise": "ws://10.0.0.7:7301"}, None)
+    assert (config.host, config.advertise) == ("0.0.0.0", "ws://10.0.0.7:7301")
 
 
 def test_a_bad_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 import waypost
 from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.faults.damage import Damage
 from chaos.servers.process import LOOPBACK, free_port
 from federation.embedded import EmbeddedRegistry
 from federation.ports import ProxyRow, Reloaded
@@ -167,65 +168,17 @@ async def test_a_proxy_is_let_in_and_hears_the_proof_of_the_other_side(cluster: 
 # ---------------------------------------------------------------- somebody on the way
 
 
-class Front:
-    """Stands before the port of a proxy, and changes a byte of what another proxy says to it, `due` times."""
-
-    SMALLEST = 60
-    """Bytes; control frames of a WebSocket are smaller, and pass."""
-
-    def __init__(self, port: int) -> None:
-        self.port = free_port()
-        self._behind = port
-        self.due = 0
-        self.changed = 0
-        self.connections = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection(LOOPBACK, self._behind)
-        inward = asyncio.create_task(self._pump(reader, up_writer, changing=True))
-        await asyncio.gather(inward, self._pump(up_reader, writer, changing=False))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, changing: bool) -> None:
-        told = 0
-        try:
-            while data := await reader.read(65536):
-                if told == 0 and changing:
-                    changing = data.startswith(b"GET /v1/peer")
-                    self.connections += changing
-                # After the request and the hello: what is sealed.
-                if changing and told >= 2 and self.due and len(data) > self.SMALLEST:
-                    self.due -= 1
-                    self.changed += 1
-                    data = data[:-1] + bytes([data[-1] ^ 1])
-                told += 1
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-
 @asynccontextmanager
-async def fronted(root: Path) -> AsyncIterator[tuple[Cluster, dict[ProxyId, Front]]]:
-    """Two proxies of a site that reach each other through fronts."""
+async def damageable(root: Path) -> AsyncIterator[tuple[Cluster, dict[ProxyId, Damage]]]:
+    """Two proxies of a site that reach each other through somebody who can change what passes."""
     ports = {name: free_port() for name in (A1, A2)}
-    fronts = {name: Front(port) for name, port in ports.items()}
-    listeners = [await asyncio.start_server(front.serve, LOOPBACK, front.port) for front in fronts.values()]
-    places = [
-        Place(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{LOOPBACK}:{front.port}"})
-        for name, front in fronts.items()
-    ]
-    cluster = Cluster(places, [], root)
-    try:
-        await asyncio.to_thread(cluster.__enter__)
-        try:
-            yield cluster, fronts
-        finally:
-            await asyncio.to_thread(cluster.__exit__, None, None, None)
-    finally:
-        for listener in listeners:
-            listener.close()
+    async with AsyncExitStack() as stack:
+        ways = {name: await stack.enter_async_context(Damage(f"{LOOPBACK}:{port}")) for name, port in ports.items()}
+        places = [
+            Place(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{way.address}"})
+            for name, way in ways.items()
+        ]
+        yield await stack.enter_async_context(Cluster(places, [], root)), ways
 
 
 async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connection_and_nothing_else(
@@ -233,7 +186,7 @@ async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connecti
 ) -> None:
     place = waypost.ReceiverState()
     got: list[object] = []
-    async with fronted(tmp_path) as (cluster, fronts):
+    async with damageable(tmp_path) as (cluster, ways):
         proxies = [cluster.proxies[A1], cluster.proxies[A2]]
         async with waypost.attach(SESSION, proxy=proxies[0].url, state=place) as session:
             await session.until_effective(await session.subscribe("n > 0"), ["A/0"])
@@ -241,19 +194,19 @@ async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connecti
             for move in range(MOVES):
                 for number in range(OWED):
                     await producer.publish({"n": move * OWED + number + 1})
-                for front in fronts.values():
-                    front.due = 1 if move % 3 else 0
+                for way in ways.values():
+                    way.due = 1 if move % 3 else 0
                 async with waypost.attach(SESSION, proxy=proxies[(move + 1) % 2].url, state=place) as session:
                     async with asyncio.timeout(WAIT_S):
                         while len(got) < (move + 1) * OWED:
                             got.append((await anext(session))["n"])
-        told = {name: refusals(cluster.proxies[name]) for name in fronts}
+        told = {name: refusals(cluster.proxies[name]) for name in ways}
         ended_at = owner(proxies[0])[0]
     assert got == [*range(1, MOVES * OWED + 1)]
     assert ended_at == (A1, A2)[MOVES % 2]
-    for name, front in fronts.items():
-        assert front.changed > 1
-        assert told[name].get("wrong tag", 0) == front.changed
-        assert front.connections > front.changed
+    for name, way in ways.items():
+        assert way.changed > 1
+        assert told[name].get("wrong tag", 0) == way.changed
+        assert way.connections > way.changed
         lines = [line for line in (tmp_path / f"{name}.log").read_text().splitlines() if "wrong tag" in line]
         assert len(lines) == 1

@@ -78,7 +78,7 @@ FROM_CLIENT = [
 ]
 FROM_PROXY = [
     messages.Welcome(1, PROXY, SITE),
-    messages.Attached(SESSION, Epoch(1), PROXY, SITE, {X: "n > 0"}, 2),
+    messages.Attached(SESSION, Epoch(1), PROXY, SITE, {X: messages.SubscriptionSettings("n > 0", 60, None, "main")}, 2),
     messages.Wait("later", 500),
     messages.Moved(SESSION, PROXY, "ws://h:1"),
     messages.Subscribed(X),

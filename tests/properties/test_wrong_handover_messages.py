@@ -111,15 +111,15 @@ def preparing() -> Place:
     return Place(alone, asked.transfer, asked.epoch)
 
 
-def shadowing() -> Place:
+def shadowing(stored: int = 3) -> Place:
     place = preparing()
-    right(place, Prepared(SESSION, place.transfer, place.epoch, NOBODYS, 3))
+    right(place, Prepared(SESSION, place.transfer, place.epoch, NOBODYS, stored))
     right(place, chunk(place))
     return place
 
 
 def ready() -> Place:
-    place = shadowing()
+    place = shadowing(stored=1)
     place.alone.pass_time(Timing().coverage_ms)
     return place
 
@@ -259,7 +259,7 @@ def picture(value: Any, above: tuple[int, ...] = ()) -> Any:
         case Expression():
             return value.text
         case dict():
-            return {picture(key): picture(each, below) for key, each in value.items()}
+            return {str(picture(key)): picture(each, below) for key, each in value.items()}
         case set() | frozenset():
             return sorted(map(repr, value))
         case list() | tuple() | deque():

@@ -29,6 +29,7 @@ from waypost.messages import (
     Subscribe,
     Subscribed,
     SubscriptionChanged,
+    SubscriptionSettings,
     Unsubscribe,
     Unsubscribed,
     Wait,
@@ -217,7 +218,7 @@ def test_the_other_receivers_are_told_of_a_change() -> None:
     alone.heard(2)
     alone.says(1, Subscribe("x", "n > 0"))
     alone.keep()
-    assert alone.heard(2) == [SubscriptionChanged("x", "n > 0")]  # type: ignore[arg-type]
+    assert alone.heard(2) == [SubscriptionChanged("x", SubscriptionSettings("n > 0", owner="r"))]  # type: ignore[arg-type]
 
 
 def test_what_is_published_is_delivered_to_every_receiver_until_acknowledged() -> None:

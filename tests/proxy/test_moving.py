@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from federation.ports import DrainChanged, DrainRow
+from federation.ports import DrainChanged, DrainRow, OwnerChanged
 from handover.messages import Give, Offer
 from proxy import effects
 from proxy.moving import GRACE_MS, OFFER_MS
+from proxy.session import Role, Session
 from tests.helpers.alone import ME, SESSION, Alone, owner, row
-from waypost.identity import ProxyId
+from waypost.identity import Epoch, ProxyId, SessionId
+from waypost.limits import MOVES_AT_ONCE
 from waypost.messages import Attach, Attached, Hello, Moved
 
 YOU = ProxyId("you")
@@ -102,3 +104,17 @@ def test_what_is_offered_is_asked_for() -> None:
     (prepare,) = [each for each in alone.waiting if isinstance(each, effects.SendPeer)]
     assert (prepare.proxy, getattr(prepare.message, "reason", "")) == (YOU, "drain")
     assert not [each for each in alone.sent if isinstance(each[1], Attached)]
+
+
+def test_what_has_left_makes_room_for_the_next_one_at_once() -> None:
+    alone = drained(rate=2_000)
+    others = [SessionId(f"t{number}") for number in range(MOVES_AT_ONCE)]
+    for identity in others:
+        alone.engine.claims.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), "create")
+    alone.pass_time(GRACE_MS)
+    assert len(offers(alone)) == MOVES_AT_ONCE
+    assert alone.engine.moving.next_deadline() == alone.clock.now_ms() + OFFER_MS
+    alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
+    assert alone.engine.moving.next_deadline() == alone.clock.now_ms() + 1
+    alone.pass_time(1)
+    assert len(offers(alone)) == 1

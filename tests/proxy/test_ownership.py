@@ -6,16 +6,19 @@ import pytest
 
 from federation.ports import Claimed, OwnerChanged
 from federation.site_state import SiteState
-from handover.messages import Prepare
+from handover.machine import Timing
+from handover.messages import Prepare, Ready
 from proxy import effects
 from proxy.ports import Restored, SavedSession
 from proxy.session import Role, Session, Subscription
 from tests.helpers.alone import SESSION, Alone, owner
 from waypost.checkpoint import Checkpoint, Descriptor
-from waypost.errors import RegistryUnavailable
+from waypost.errors import RegistryUnavailable, StoreFailed
 from waypost.identity import Epoch, Incarnation, ProxyId, ReceiverId, SiteId, SubscriptionId
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Wait
 from waypost.subscription import parse
+
+YOU = ProxyId("you")
 
 
 def described() -> Descriptor:
@@ -95,9 +98,54 @@ def test_a_staged_copy_of_the_very_epoch_is_ours() -> None:
 
 
 def test_a_staged_copy_of_another_epoch_is_nothing() -> None:
+    for current in (owner("you", 2), owner("you", 4), owner("you", 7)):
+        alone = Alone(disk(Role.STAGED, 4))
+        alone.reload({SESSION: current}, "you")
+        assert role(alone) is None
+
+
+def orphaned() -> Alone:
+    """A staged copy at epoch 4, and the row still names its source at 3."""
     alone = Alone(disk(Role.STAGED, 4))
     alone.reload({SESSION: owner("you", 3)}, "you")
-    assert role(alone) is None
+    assert role(alone) is Role.ORPHAN
+    return alone
+
+
+def test_a_staged_copy_without_its_transfer_commits_once_it_is_stored() -> None:
+    alone = orphaned()
+    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+    alone.answer_all(effects.Save, None)
+    claim = alone.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 4))
+    claim.then(Claimed(True, claim.new))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 4)
+
+
+def test_a_staged_copy_that_the_disk_does_not_take_claims_nothing() -> None:
+    alone = orphaned()
+    alone.answer_all(effects.Save, StoreFailed("disk full"))
+    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+    assert role(alone) is Role.ORPHAN
+
+
+def test_a_staged_copy_whose_earlier_claim_was_applied_after_all_takes_the_next_epoch() -> None:
+    alone = orphaned()
+    alone.answer_all(effects.Save, None)
+    alone.answer(effects.ClaimRow, Claimed(False, owner("me", 4)))
+    assert role(alone) is Role.DORMANT
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 5)
+
+
+def test_a_staged_copy_whose_commit_has_no_answer_is_tried_again() -> None:
+    alone = orphaned()
+    alone.answer_all(effects.Save, None)
+    alone.answer(effects.ClaimRow, RegistryUnavailable("gone"))
+    assert role(alone) is Role.ORPHAN
+    alone.pass_time(5_000)
+    alone.answer_all(effects.Save, None)
+    assert alone.next(effects.ClaimRow).new == owner("me", 4)
 
 
 def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
@@ -105,10 +153,23 @@ def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
     alone.attach()
     alone.answer(effects.ReadRow, owner("you", 3))
     alone.heard()
-    alone.reload({SESSION: owner("you", 3)}, "you")
-    alone.pass_time(5_000)
+    alone.answer_all(effects.Save, None)
+    alone.answer(effects.ClaimRow, Claimed(False, owner("you", 4)))
     assert role(alone) is None
     assert [type(each) for each in alone.heard()] == [Wait]
+
+
+def test_whoever_waits_for_a_staged_copy_is_let_in_when_it_has_committed() -> None:
+    alone = Alone(disk(Role.STAGED, 4))
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    alone.heard()
+    alone.answer_all(effects.Save, None)
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    assert role(alone) is Role.SERVING
+    alone.answer_all(effects.Save, None)
+    alone.answer_all(effects.PutCheckpoint, None)
+    assert Attached in [type(each) for each in alone.heard()]
 
 
 def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> None:
@@ -193,6 +254,27 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     assert BecameEffective not in settled(alone)
     alone.attach()
     assert BecameEffective in settled(alone)
+
+
+def test_a_promise_that_was_written_during_a_freeze_is_told_after_the_thaw() -> None:
+    """Who stayed attached attaches no more, and would never hear of it."""
+    alone = Alone()
+    alone.reload({}, "you")
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.read_log()
+    assert SESSION in alone.engine.context.dirty or any(isinstance(each, effects.Save) for each in alone.waiting)
+    alone.engine.peer_message(YOU, Prepare(SESSION, "t", Epoch(1), receiver="r"))
+    alone.engine.peer_message(YOU, Ready(SESSION, "t", Epoch(1), {}))
+    alone.settle()
+    assert role(alone) is Role.FROZEN
+    alone.keep()
+    assert BecameEffective not in settled(alone)
+    alone.pass_time(Timing().frozen_ms)
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    assert role(alone) is Role.SERVING
+    assert settled(alone).count(BecameEffective) == 1
 
 
 def settled(alone: Alone) -> list[type]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from proxy.ports import SavedSession, SessionChange, StoreBatch
+from proxy.ports import Outdated, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.retention import Mark, Window
 from proxy.session import Entry, Stored
 from proxy.store import SqliteSessionStore
-from waypost.checkpoint import Descriptor
+from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+from waypost.limits import STORE_TRIM
 
 A = Origin("A/0")
 S, T = SessionId("s"), SessionId("t")
@@ -65,6 +68,13 @@ def copies(path: Path) -> int:
     return count
 
 
+async def until_gone(path: Path, left: int = 0) -> None:
+    """What is gone is taken away beside everything else."""
+    async with asyncio.timeout(10):
+        while copies(path) > left:
+            await asyncio.sleep(0.01)
+
+
 async def test_an_empty_disk_has_nothing(opened: Open) -> None:
     assert await opened().load() is None
 
@@ -96,10 +106,11 @@ async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(o
     assert [each[0] for each in await store.entries(S, 2, 3)] == [3, 4, 5]
 
 
-async def test_what_all_receivers_have_goes(opened: Open) -> None:
+async def test_what_all_receivers_have_goes(opened: Open, tmp_path: Path) -> None:
     store = opened()
     await store.apply(batch(change(S, 1, entry(1), entry(2), entry(3))))
     await store.apply(batch(change(S, 3)))
+    await until_gone(tmp_path, left=1)
     assert await numbers(store) == [3]
 
 
@@ -110,7 +121,32 @@ async def test_one_copy_for_two_sessions_goes_with_the_last_of_them(opened: Open
     await store.apply(batch(dropped=(S,)))
     assert (copies(tmp_path), await numbers(store, T)) == (1, [1])
     await store.apply(batch(dropped=(T,)))
-    assert copies(tmp_path) == 0
+    await until_gone(tmp_path)
+
+
+async def test_a_large_copy_that_goes_holds_up_nothing_and_goes_on_going_after_a_crash(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    await store.apply(batch(change(S, 1, *(entry(number) for number in range(1, 3 * STORE_TRIM)))))
+    pieces: list[int] = []
+    with monkeypatch.context() as stopped:
+        stopped.setattr(SqliteSessionStore, "_trim_on", lambda _: pieces.append(copies(tmp_path)))
+        await store.apply(batch(dropped=(S,)))
+    # The transaction that drops it takes nothing away by itself.
+    assert pieces == [3 * STORE_TRIM - 1]
+    assert await numbers(store) == []
+    await opened().load()
+    await until_gone(tmp_path)
+
+
+async def test_entries_that_all_have_are_taken_away_and_the_others_stay(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    last = 2 * STORE_TRIM + 5
+    await store.apply(batch(change(S, 1, *(entry(number) for number in range(1, last + 1)))))
+    await store.apply(batch(change(S, last - 1, entry(last))))
+    await until_gone(tmp_path, left=2)
+    assert await numbers(store) == [last - 1, last]
 
 
 async def test_a_fresh_copy_leaves_nothing_of_an_earlier_one(opened: Open) -> None:
@@ -138,3 +174,48 @@ async def test_a_batch_that_fails_changes_nothing(opened: Open) -> None:
     found = await store.load()
     assert found is not None and found.position == 1
     assert await numbers(store) == [1]
+
+
+Y = (SubscriptionId("y"),)
+
+
+async def test_what_policy_removes_goes_from_the_middle(opened: Open, tmp_path: Path) -> None:
+    store = opened()
+    rows = [entry(1), (2, Stored(A, 2, b"two"), Y), entry(3), entry(4)]
+    await store.apply(batch(change(S, 1, *rows)))
+    windows = [Window(X, 1, 4)]
+    assert await store.outdated(S, windows, 10) == Swept([Outdated(1, X, A, 1), Outdated(3, X, A, 3)], 2)
+    assert await store.outdated(S, windows, 1) == Swept([Outdated(1, X, A, 1)], 2)
+    everything = [*windows, Window(Y, 1, 9), Window(X, 4, 9)]
+    assert (await store.outdated(S, everything, 10)).lowest is None
+    saved = change(S, 1).saved
+    await store.apply(batch(SessionChange(saved, [], removed=windows)))
+    assert await numbers(store) == [2, 4]
+    assert copies(tmp_path) == 2
+
+
+async def test_a_policy_finds_its_ages_and_its_entries_again(opened: Open) -> None:
+    store = opened()
+    row = SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {}, ttl_s=5)
+    saved = SavedSession(S, Epoch(1), "serving", Descriptor({}, [row]), 2, 4, {})
+    await store.apply(batch(SessionChange(saved, [entry(2), entry(3)], marks=[Mark(3, 1_000), Mark(4, 2_000)])))
+    await store.apply(batch(change(T, 1, entry(1))))
+    found = await opened().load()
+    assert found is not None
+    assert list(found.policed) == [S]
+    assert found.policed[S].marks == [Mark(3, 1_000), Mark(4, 2_000)]
+    assert found.policed[S].matched == [(2, X), (3, X)]
+    later = SavedSession(S, Epoch(1), "serving", Descriptor({}, [row]), 3, 4, {})
+    await store.apply(batch(SessionChange(later, [])))
+    found = await opened().load()
+    assert found is not None
+    assert found.policed[S].marks == [Mark(4, 2_000)]
+
+
+async def test_a_store_of_an_earlier_build_is_refused_with_what_to_do(opened: Open, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("CREATE TABLE session (id TEXT PRIMARY KEY, epoch INTEGER)")
+    connection.close()
+    with pytest.raises(StoreFailed, match="earlier build") as refused:
+        await opened().load()
+    assert "remove it" in (refused.value.hint or "")

@@ -110,6 +110,13 @@ class Planting:
         run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], reason="ttl")
         self.expect("L4", "expired")
         self.expect("L1", "expired")
+        # One session was deleted before its receiver had everything; and one went on under the same name.
+        self.session("deleted")
+        self.got("deleted", 1, 2, 3)
+        upto = {A: mine[2].offset} | {each: offset for each, offset in EVERYTHING.items() if each != A}
+        run.attest("deleted", "deleted", frontier=upto, reason="receiver r asked for it")
+        self.expect("L4", "deleted", 2)
+        self.expect("L1", "deleted")
         self.session("gap")
         self.got("gap", 1, 2, 5)
         run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], reason="retention")

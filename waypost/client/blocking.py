@@ -97,11 +97,21 @@ class Session:
             return self._call(step())
         return None
 
-    def subscribe(self, expression: str, *, id: str | None = None) -> SubscriptionId:
-        return self._call(self._session.subscribe(expression, id=id))
+    def subscribe(
+        self, expression: str, *, id: str | None = None, ttl_s: int | None = None, max_count: int | None = None
+    ) -> SubscriptionId:
+        return self._call(self._session.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count))
 
     def unsubscribe(self, subscription: str) -> None:
         self._call(self._session.unsubscribe(subscription))
+
+    def delete(self) -> None:
+        """Delete the session, for all its receivers."""
+        with self._ending:
+            try:
+                self._call(self._session.delete())
+            finally:
+                self._end()
 
     def publish(self, notification: Mapping[str, Value]) -> Coordinate:
         return self._call(self._session.publish(notification))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from waypost.batches import batches
-from waypost.errors import LogUnavailable, NotServed, WaypostError, from_wire
+from waypost.errors import LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.frontier import RecentIds, join
 from waypost.identity import (
     NOTHING,
@@ -51,6 +51,8 @@ from waypost.messages import (
     Attestation,
     Attested,
     BecameEffective,
+    Delete,
+    Deleted,
     Deliver,
     Delivery,
     Gap,
@@ -134,6 +136,7 @@ Told = (
     | Attached
     | BecameEffective
     | SubscriptionChanged
+    | Deleted
     | Gap
     | Problem
     | Welcome
@@ -172,6 +175,7 @@ class ClientMachine:
         *,
         create: bool = True,
         window: int = RECEIVER_WINDOW,
+        lasts_s: int | None = None,
     ) -> None:
         self.name = name
         self.session = session
@@ -181,6 +185,7 @@ class ClientMachine:
         self.attached = False
         self._create = create
         self._window = window
+        self._lasts_s = lasts_s
         self._connected = False
         self._greeted = False
         """The proxy of this connection has let us in."""
@@ -192,6 +197,7 @@ class ClientMachine:
         self._ids_in: set[NotificationId] = set()
         """Of what is in the inbox."""
         self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
+        self._deleting = False
         self._producer = name
         self._producer_life = new_incarnation()
         self._next_sequence = 0
@@ -244,6 +250,7 @@ class ClientMachine:
                     dict(state.frontier),
                     self._window,
                     self._create,
+                    self._lasts_s,
                 )
             )
 
@@ -275,6 +282,8 @@ class ClientMachine:
             case Moved():
                 self.attached = False
                 self._told.append(Redirected(message.proxy, message.url))
+            case Deleted():
+                self._deleted(message)
             case Wait():
                 self.attached = False
                 self._told.append(Retry(message.reason, message.retry_after_ms))
@@ -284,10 +293,26 @@ class ClientMachine:
     def _attached(self, message: Attached) -> None:
         self.attached = True
         self._out.extend(self._asked.values())
+        if self._deleting:
+            self._out.append(Delete())
         self._fresh_attestations.clear()
         if self.state.unconfirmed:
             self._out.append(Acknowledge(0, list(self.state.unconfirmed)))
         self._told.append(message)
+
+    def _deleted(self, message: Deleted) -> None:
+        self.attached = False
+        error = SessionDeleted(f"session {message.session}: {message.reason}")
+        self._told.extend(Outcome(subscription, error) for subscription in self._asked)
+        self._asked.clear()
+        asked, self._deleting = self._deleting, False
+        self._told.append(message if asked else Refusal(error))
+
+    def delete(self) -> None:
+        """Have the session deleted, for all its receivers."""
+        self._deleting = True
+        if self.attached:
+            self._out.append(Delete())
 
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
@@ -423,8 +448,10 @@ class ClientMachine:
 
     # ------------------------------------------------------------ subscribing
 
-    def subscribe(self, subscription: SubscriptionId, expression: str) -> None:
-        self._ask(Subscribe(subscription, expression))
+    def subscribe(
+        self, subscription: SubscriptionId, expression: str, ttl_s: int | None = None, max_count: int | None = None
+    ) -> None:
+        self._ask(Subscribe(subscription, expression, ttl_s, max_count))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         self._ask(Unsubscribe(subscription))

@@ -35,12 +35,13 @@ from waypost.client.machine import (
     Told,
 )
 from waypost.clock import full_jitter_ms
-from waypost.errors import Internal, NoAnswer, NoProxy, Unreachable, WaypostError
+from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SessionId, SubscriptionId
-from waypost.limits import MAX_FRAME_BYTES, MAX_ID_LENGTH, RECEIVER_WINDOW
+from waypost.limits import MAX_COUNT, MAX_FRAME_BYTES, MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import (
     Attached,
     BecameEffective,
+    Deleted,
     Delivery,
     Detach,
     decode_proxy_message,
@@ -116,6 +117,7 @@ class Session:
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
         self._closing = False
+        self._gone = asyncio.Event()
         self.attached: Attached | None = None
         """What the proxy said at the last attach."""
 
@@ -146,6 +148,13 @@ class Session:
                     await self._socket.send(encode_message(Detach(forget, dict(self.state.frontier))))
                     await self._socket.close()
         await self._stop()
+
+    async def delete(self) -> None:
+        """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
+        self._machine.delete()
+        self._wake.set()
+        await self._within(self._gone.wait(), "the session was not deleted")
+        await self.close()
 
     async def abandon(self) -> None:
         """Vanish without a word, as a client does that loses its network."""
@@ -231,16 +240,24 @@ class Session:
 
     # ------------------------------------------------------------ the application's side: subscribing
 
-    async def subscribe(self, expression: str, *, id: str | None = None) -> SubscriptionId:
-        """Add a subscription; return its id once it is durable.
+    async def subscribe(
+        self, expression: str, *, id: str | None = None, ttl_s: int | None = None, max_count: int | None = None
+    ) -> SubscriptionId:
+        """Add a subscription; return its id once it is durable. Under the id of one that is there, change its policy.
 
         From when on it is effective for notifications of other sites comes later: :meth:`effective`.
+
+        Args:
+            ttl_s: keep what it matches for so many seconds only; None: until all receivers have it.
+            max_count: keep the newest so many only; None: all.
 
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
         """
         identity = SubscriptionId(id or _short(expression))
-        await self._ask(identity, lambda: self._machine.subscribe(identity, expression))
+        _checked(ttl_s, MAX_TTL_S, "ttl_s")
+        _checked(max_count, MAX_COUNT, "max_count")
+        await self._ask(identity, lambda: self._machine.subscribe(identity, expression, ttl_s, max_count))
         return identity
 
     async def unsubscribe(self, subscription: str) -> None:
@@ -433,6 +450,10 @@ class Session:
                 asyncio.get_running_loop().call_later(told.after_ms / 1000, self._attach_again, socket)
             case Refusal():
                 self._refused(told.error)
+            case Deleted():
+                self._closing = True
+                self._gone.set()
+                self._news.set()
             case _ if self._machine.session is None:
                 self._attempt = 0
                 self._ready.set()
@@ -459,13 +480,18 @@ class Session:
         self._closing = True
         if self._socket is not None:
             self._socket.transport.abort()
-        for wakened in (self._ready, self._news, self._effective_changed, self._room):
+        for wakened in (self._ready, self._news, self._effective_changed, self._room, self._gone):
             wakened.set()
         futures: list[asyncio.Future[Any]] = [*self._asked.values(), *self._published.values()]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
                 future.exception()
+
+
+def _checked(value: int | None, most: int, name: str) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise Refused(f"{value}; it is a whole number from 1 to {most}", field=name)
 
 
 def _short(expression: str) -> SubscriptionId:
@@ -491,6 +517,7 @@ def attach(
     state: ReceiverState | None = None,
     name: str | None = None,
     create: bool = True,
+    lasts_s: int | None = None,
     window: int = RECEIVER_WINDOW,
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
@@ -504,6 +531,7 @@ def attach(
         state: where this receiver is, from an earlier `Session.state`.
         name: of the client, for people and as the producer's name.
         create: False: refuse if there is no such session.
+        lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
         window: notifications that may be under way unacknowledged.
         timeout_s: for every single thing that is waited for.
         on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
@@ -513,8 +541,15 @@ def attach(
         WaypostError: the session was refused; `code` says why.
     """
     addresses = [proxy] if isinstance(proxy, str) else proxy
+    _checked(lasts_s, MAX_TTL_S, "lasts_s")
     machine = ClientMachine(
-        name or f"{session}/{receiver}", SessionId(session), receiver, state, create=create, window=window
+        name or f"{session}/{receiver}",
+        SessionId(session),
+        receiver,
+        state,
+        create=create,
+        window=window,
+        lasts_s=lasts_s,
     )
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
 

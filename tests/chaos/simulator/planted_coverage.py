@@ -21,7 +21,8 @@ from proxy.door import Connection, Door
 from proxy.engine import Engine
 from proxy.ownership import Claims
 from proxy.publishing import Publishing
-from proxy.session import Matched, Role, Session, Stored, Subscription
+from proxy.retention import Matched
+from proxy.session import Role, Session, Stored, Subscription
 from tests.chaos.simulator.planting import Plant, Switch, replaced
 from waypost.checkpoint import Checkpoint
 from waypost.client.machine import ClientMachine

@@ -14,12 +14,14 @@ from proxy.context import Context
 from proxy.incoming import Targets
 from proxy.outgoing import Outgoing, Sources
 from proxy.ownership import Asker, Claims
-from proxy.session import Matched, Role, Session, Stored
+from proxy.retention import Matched
+from proxy.session import Role, Session, Stored
 from tests.chaos.simulator.planting import Plant, replaced, rows
 from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
 _arrive, _decide, _named = Session.arrive, Claims._decide, TargetTransfer.__init__
+_settle_orphan = Claims._settle_orphan
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -61,11 +63,11 @@ def _sweep_the_own_only(self: Claims) -> None:
     self._hold_what_is_needed()
 
 
-def _decide_for_others(self: Claims, session: SessionId, current: Ownership, receiver: Asker) -> None:
+def _decide_for_others(self: Claims, session: SessionId, current: Ownership, receiver: Asker, *, create: bool) -> None:
     if session not in self._context.sessions and current.proxy == self._context.proxy:
         self._give_up(session, "the session is not here")
     else:
-        _decide(self, session, current, receiver)
+        _decide(self, session, current, receiver, create=create)
 
 
 def _settle_any_orphan(self: Claims, session: Session, current: Ownership | None) -> None:
@@ -80,6 +82,14 @@ def _settle_any_orphan(self: Claims, session: Session, current: Ownership | None
 def _settle_no_orphan(self: Claims, session: Session, current: Ownership | None) -> None:
     if current is not None:
         self.drop(session)
+
+
+def _settle_the_very_epoch_only(self: Claims, session: Session, current: Ownership | None) -> None:
+    if current is not None and current.proxy != self._context.proxy:
+        self.drop(session)
+        self._unavailable(session.id, "the session was not handed over")
+    else:
+        _settle_orphan(self, session, current)
 
 
 def _say_nothing(self: Sources, sender: ProxyId, message: ToSource) -> None:
@@ -168,7 +178,7 @@ PLANTS = (
         "the target merges although chunks are missing",
         replaced(incoming, "_whole", lambda into, frozen: into.shadow is not None),
         ("LOST",),
-        (2, 3, 24),
+        (4, 18, 137),
     ),
     Plant(
         "chunks as they come",
@@ -217,6 +227,14 @@ PLANTS = (
         (43,),
         ("target_crashes_after_the_commit",),
         rule=2,
+    ),
+    Plant(
+        "staged copy given up",
+        "a staged copy whose transfer is gone is deleted while the row still names the source",
+        replaced(Claims, "_settle_orphan", _settle_the_very_epoch_only),
+        ("NEVER",),
+        stories=("staged_copy_without_its_transfer_commits",),
+        rule=5,
     ),
     Plant(
         "no margin",

@@ -1,0 +1,28 @@
+"""Silence: what is said through a toxiproxy one way does not arrive, and the connections stay open until it is healed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+ANSWERS, QUESTIONS = "downstream", "upstream"
+
+
+class Silence:
+    """Silences one front, as `ToxiproxyServer.front` gives it.
+
+    Args:
+        what: ANSWERS: what is asked arrives, and has its effect; the answer is lost. QUESTIONS: nothing arrives.
+    """
+
+    def __init__(self, front: Any, what: str) -> None:
+        self._front, self._what = front, what
+
+    async def inject(self) -> None:
+        # Without a time-out the toxic swallows what comes, for ever; the connections break when it is removed.
+        await asyncio.to_thread(
+            self._front.add_toxic, type="timeout", name="silence", stream=self._what, attributes={"timeout": 0}
+        )
+
+    async def heal(self) -> None:
+        await asyncio.to_thread(self._front.destroy_toxic, "silence")

@@ -1,0 +1,37 @@
+"""An upgrade, as an operator does it: drain one proxy, end it in good order, start it again, let sessions come back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from chaos.cluster import ProxyProcess
+
+RATE = 100.0
+POLL_S = 0.05
+
+
+class Upgrade:
+    """Upgrades one proxy; another one, the witness, is told to drain it, and says what is left there."""
+
+    def __init__(self, proxy: ProxyProcess, witness: ProxyProcess) -> None:
+        self._proxy, self._witness = proxy, witness
+
+    async def inject(self) -> None:
+        """Drain the proxy and end it; returns when it has gone."""
+        await self._drain(RATE)
+        while await asyncio.to_thread(self._left):
+            await asyncio.sleep(POLL_S)
+        await asyncio.to_thread(self._proxy.stop)
+
+    async def heal(self) -> None:
+        """Start it, and drain it no more; returns once it is ready for sessions again."""
+        await asyncio.to_thread(self._proxy.process.start)
+        await self._drain(None)
+        await asyncio.to_thread(self._proxy.start)
+
+    async def _drain(self, rate: float | None) -> None:
+        await asyncio.to_thread(self._witness.ask, "/v1/drains", {"proxy": self._proxy.name, "rate": rate})
+
+    def _left(self) -> int:
+        rows = self._witness.ask("/v1/drains")["drains"]
+        return next((int(row["left"]) for row in rows if row["proxy"] == self._proxy.name), -1)

@@ -1,0 +1,43 @@
+"""Proxies with a toxiproxy on their ways: to each from the other proxies, and from each to the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.cluster import Place
+from chaos.servers.process import LOOPBACK, free_port
+from chaos.servers.toxiproxy import ToxiproxyServer
+
+
+@dataclass(frozen=True, slots=True)
+class Fronted:
+    """A proxy's place, and the two fronts in which a fault can stand.
+
+    Clients that know the proxy's own port reach it past the front; those who are told its address by another proxy
+    come through it, as all proxies do.
+    """
+
+    place: Place
+    peers: Any
+    registry: Any
+
+    def remove(self) -> None:
+        self.peers.destroy()
+        self.registry.destroy()
+
+
+def fronted(
+    toxiproxy: ToxiproxyServer, sites: Mapping[str, Iterable[str]], etcd: str, flags: Mapping[str, str]
+) -> dict[str, Fronted]:
+    """Return the proxies of a federation, by name. `flags` must have a prefix of its own: it names the fronts."""
+    return {name: _front(toxiproxy, name, site, etcd, flags) for site, names in sites.items() for name in names}
+
+
+def _front(toxiproxy: ToxiproxyServer, name: str, site: str, etcd: str, flags: Mapping[str, str]) -> Fronted:
+    port, prefix = free_port(), flags["prefix"]
+    peers = toxiproxy.front(f"{prefix}-{name}-peers", f"{LOOPBACK}:{port}", f"{LOOPBACK}:{free_port()}")
+    registry = toxiproxy.front(f"{prefix}-{name}-registry", etcd, f"{LOOPBACK}:{free_port()}")
+    own = {"port": str(port), "advertise": f"ws://{peers.listen}", "etcd": registry.listen}
+    return Fronted(Place(name, site, {**flags, **own}), peers, registry)

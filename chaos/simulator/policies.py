@@ -1,0 +1,68 @@
+"""What policies may remove, and what they did: nothing too early, nothing that no policy speaks of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
+from waypost.identity import NOTHING, Coordinate, Origin
+from waypost.notification import Notification
+from waypost.records import Fact, Published
+from waypost.subscription import parse
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
+
+
+class Policy(NamedTuple):
+    """How long what matches an expression is stored: seconds, or a number of notifications, or for ever."""
+
+    expression: str
+    ttl_s: int | None
+    max_count: int | None
+
+
+def removed(world: World, fact: Fact) -> list[str]:
+    """Return what is wrong with a removal at the moment in which it is put on record."""
+    return [each for offset in fact.offsets for each in _wrong(world, fact, Coordinate(Origin(fact.origin), offset))]
+
+
+def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
+    record = _published(world, place)
+    policies = [each for each in world.policies.get(fact.session, []) if matches(each.expression, record)]
+    if not policies:
+        return [f"REMOVED {fact.session} {place}, and nobody had asked for it"]
+    age = world.clock.now_ms() - world.published_at[place]
+    if fact.reason == TIME_TO_LIVE and not any(each.ttl_s and age >= each.ttl_s * 1_000 for each in policies):
+        return [f"REMOVED {fact.session} {place} after {age} ms, too early"]
+    if fact.reason == MAXIMUM_COUNT and not any(
+        each.max_count and _number(world, each.expression) > each.max_count for each in policies
+    ):
+        return [f"REMOVED {fact.session} {place}, and there are not so many"]
+    return []
+
+
+def excused(world: World, session: str) -> set[Coordinate]:
+    """Return what policy removed from the session, by the journal, and what went with it when it was deleted."""
+    removals = {
+        Coordinate(Origin(fact.origin), offset)
+        for fact in world.facts
+        if fact.kind == "removed" and fact.session == session
+        for offset in fact.offsets
+    }
+    upto = world.deletions.get(session, {})
+    return removals | {place for place in world.published_at if place.offset <= upto.get(place.origin, NOTHING)}
+
+
+def matches(expression: str, record: Published) -> bool:
+    return bool(parse(expression).matches(Notification.from_body(record.body)))
+
+
+def _published(world: World, place: Coordinate) -> Published:
+    record = world.logs_by_origin[place.origin].read(place.offset, place.offset + 1)[0][1]
+    assert isinstance(record, Published)
+    return record
+
+
+def _number(world: World, expression: str) -> int:
+    return sum(matches(expression, _published(world, place)) for place in world.published_at)

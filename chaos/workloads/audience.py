@@ -1,0 +1,125 @@
+"""An audience: producers at every site, clients that stay where the test puts them, every notification counted.
+
+All subscriptions are effective everywhere before the first publish, so `chaos.checker` can say who is owed what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+import waypost
+from chaos.checker import Tally, check
+from chaos.demo.travellers import Traveller
+from waypost.client.session import Received
+from waypost.identity import NotificationId
+from waypost.notification import Notification
+
+KINDS = 5
+PATIENCE_S = 60
+POLL_S = 0.1
+
+Give = Callable[[Sequence[Received]], Sequence[Received]]
+"""What stands between library and tally; the tests of the checker swallow and repeat here."""
+
+
+class Guest(Traveller):
+    """A traveller whose notifications pass through `give`."""
+
+    give: Give = staticmethod(lambda batch: batch)
+
+    def tally(self, received: Sequence[Received]) -> None:
+        Traveller.tally(self, self.give(received))
+
+    async def move(self, url: str) -> None:
+        """Vanish here without a word, and attach there; return when the session is served there."""
+        await self.vanish(politely=False)
+        await self.appear(url, ())
+
+
+class Audience:
+    """One run.
+
+    Args:
+        sites: addresses of the proxies, by site.
+        rate: notifications a second at every site.
+    """
+
+    def __init__(self, sites: Mapping[str, Sequence[str]], seed: int, *, clients: int = 6, rate: float = 60) -> None:
+        self._sites = sites
+        self._urls = [url for urls in sites.values() for url in urls]
+        self._seed, self._rate = seed, rate
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.published: dict[NotificationId, Notification] = {}
+        self.clients = [
+            Guest(f"guest{each}-{seed}", (f"kind == {each % KINDS}", f"number % 7 == {each % 7}"))
+            for each in range(clients)
+        ]
+
+    async def setup(self) -> None:
+        """Attach every client somewhere, with subscriptions that are effective everywhere."""
+        chance = random.Random(self._seed)
+        origins = [f"{site}/0" for site in self._sites]
+        for client in self.clients:
+            await client.appear(chance.choice(self._urls), self._urls)
+            await client.subscribe_all(origins)
+
+    def start(self) -> None:
+        """Begin to publish."""
+        for site in self._sites:
+            self.go(self._produce(site))
+
+    def go(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside, which is to end when `check` stops the run; what it fails by, fails `check`."""
+        self._tasks.append(asyncio.create_task(work))
+
+    async def check(self) -> Tally:
+        """Stop publishing, wait until all that is owed has come or patience ends, and judge."""
+        self._stop.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*self._tasks)
+        deadline = time.monotonic() + PATIENCE_S / 2
+        while (tally := self._judge()).lost and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+        await asyncio.gather(*(client.vanish(politely=True) for client in self.clients))
+        return tally
+
+    async def until_given(self, more: int = 30) -> None:
+        """Return when every client was given so many more. Raises what ended a producer; TimeoutError."""
+        before = [len(client.got) for client in self.clients]
+        async with asyncio.timeout(PATIENCE_S):
+            while any(len(client.got) < had + more for client, had in zip(self.clients, before, strict=True)):
+                self.fail()
+                await asyncio.sleep(POLL_S)
+
+    def fail(self) -> None:
+        """Raise what ended a producer or a client, if anything did."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    @property
+    def given(self) -> int:
+        """What all clients were given so far."""
+        return sum(len(client.got) for client in self.clients)
+
+    def _judge(self) -> Tally:
+        subscriptions = {client.name: client.subscriptions for client in self.clients}
+        return check(self.published, subscriptions, {client.name: client.got for client in self.clients})
+
+    async def _produce(self, site: str) -> None:
+        chance = random.Random(f"{self._seed}/{site}")
+        async with waypost.produce(f"producer-{site}", proxy=self._sites[site], timeout_s=PATIENCE_S) as producer:
+            number = 0
+            while not self._stop.is_set():
+                number += 1
+                body = Notification({"kind": chance.randrange(KINDS), "number": number, "site": site})
+                identity = producer.next_id
+                await producer.publish_soon(body)
+                self.published[identity] = body
+                await asyncio.sleep(1 / self._rate)
+            while producer.unacknowledged:
+                await asyncio.sleep(POLL_S)

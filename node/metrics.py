@@ -1,0 +1,529 @@
+"""What a node tells Prometheus at /metrics: all metrics in one list, each with its meaning and its labels.
+
+Nothing is counted here, and nothing on the way of a notification knows that there are metrics. The engine keeps plain
+numbers (proxy/tally.py); all the rest is looked up in the node at the moment when somebody asks. Labels are words of
+which there are few: never a session, a client or a transfer. `python -m node.metrics` prints the list, for
+docs/operating.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.metadata import version
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from federation.link_in import Pulling
+from federation.link_out import Sending
+from handover.messages import TRIGGERS
+from handover.source import SourceState
+from handover.target import TargetState
+from node.node import Node
+from proxy.course import AHEAD, COMMITTED, REST
+from proxy.engine import Engine
+from proxy.relay import Relays
+from proxy.session import Role
+from proxy.tally import Handover, Spread, Tally
+from waypost.errors import Unreachable
+from waypost.limits import (
+    APPENDS_UNDER_WAY,
+    CONNECTION_QUEUE_BYTES,
+    FACTS_WAITING,
+    GATE_BUFFER,
+    LINK_QUEUE,
+    LINK_WINDOW,
+    MOVES_AT_ONCE,
+    PEER_QUEUE,
+    PUBLISH_WINDOW,
+    RECEIVER_WINDOW,
+    STORE_BATCH,
+)
+
+PARTS = ("registry", "log", "journal", "store", "another site")
+"""What may be missing; whatever else is, is `other`."""
+SECONDS = 1e-3
+"""The scale of what is counted in milliseconds."""
+
+Number = float | Spread
+Read = Number | Mapping[Any, Number]
+"""A metric without labels; with one, by its value; with several, by the tuple of their values."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a node. What only a node has that has started, raises Unreachable before that."""
+
+    node: Node
+
+    @property
+    def engine(self) -> Engine:
+        return self.node.serving_engine
+
+    @property
+    def tally(self) -> Tally:
+        return self.engine.context.tally
+
+    @property
+    def relays(self) -> Relays:
+        return self.engine.door.relays
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return _sessions(self.engine)
+
+    @cached_property
+    def links(self) -> tuple[list[Pulling], list[Sending]]:
+        return self.node.links.shown() if self.engine else ([], [])
+
+    @property
+    def pulling(self) -> list[Pulling]:
+        return self.links[0]
+
+    @property
+    def sending(self) -> list[Sending]:
+        return self.links[1]
+
+
+class Described(NamedTuple):
+    """One metric. `name` is as it is shown; `scale` makes the unit of the name of what is read."""
+
+    kind: str
+    name: str
+    meaning: str
+    read: Callable[[Look], Read]
+    labels: tuple[str, ...] = ()
+    scale: float = 1
+
+
+counter, gauge, histogram = (partial(Described, kind) for kind in ("counter", "gauge", "histogram"))
+
+
+# ---------------------------------------------------------------- looking
+
+
+@dataclass(slots=True)
+class Sessions:
+    """What one walk over all sessions finds."""
+
+    roles: Counter[str]
+    attached: int = 0
+    away: int = 0
+    stored: int = 0
+    gates: int = 0
+    behind_gate: int = 0
+    """Notifications behind the gate that has the most."""
+    in_flight: int = 0
+    """Entries sent and not acknowledged, of the receiver that has the most."""
+
+
+def _sessions(engine: Engine) -> Sessions:
+    found = Sessions(Counter({role.value: 0 for role in Role}))
+    for session in engine.context.sessions.values():
+        found.roles[session.role.value] += 1
+        found.stored += session.stored_count
+        found.gates += len(session.gates)
+        for gate in session.gates.values():
+            found.behind_gate = max(found.behind_gate, len(gate))
+        for receiver in session.receivers.values():
+            if receiver.connection is None:
+                found.away += 1
+            else:
+                found.attached += 1
+                found.in_flight = max(found.in_flight, receiver.under_way)
+    return found
+
+
+def _part(name: str) -> str:
+    return name if name in PARTS else "other"
+
+
+def _missing(look: Look) -> Read:
+    return dict.fromkeys((*PARTS, "other"), 0) | {_part(each): 1 for each in look.node.troubles}
+
+
+def _outages(look: Look) -> Read:
+    outages = Counter(dict.fromkeys((*PARTS, "other"), 0))
+    for part, count in look.node.outages.items():
+        outages[_part(part)] += count
+    return outages
+
+
+def _lease_left_ms(look: Look) -> Read:
+    context = look.engine.context
+    if context.fence_at_ms is None:
+        return 0
+    return max(0, context.fence_at_ms + context.settings.lease_margin_ms - context.clock.now_ms())
+
+
+def _queues(look: Look) -> dict[str, tuple[int, int]]:
+    """Return how long every queue is, and its bound; of many of a kind the longest one counts."""
+    appends, facts = look.node.on_the_way
+    return {
+        "log": (appends, APPENDS_UNDER_WAY),
+        "journal": (facts, FACTS_WAITING),
+        "store": (look.engine.keeper.pending, STORE_BATCH),
+        "producer": (look.engine.door.publishing.waiting, 2 * PUBLISH_WINDOW),
+        "receiver": (look.sessions.in_flight, RECEIVER_WINDOW),
+        "client bytes": (look.node.unsent_bytes, CONNECTION_QUEUE_BYTES),
+        "gate": (look.sessions.behind_gate, GATE_BUFFER),
+        "peer": (look.node.peers.waiting, PEER_QUEUE),
+        "moves": (look.engine.moving.offered, MOVES_AT_ONCE),
+        "link in": (max((each.queued for each in look.pulling), default=0), LINK_QUEUE),
+        "link out": (max((each.under_way for each in look.sending), default=0), LINK_WINDOW),
+    }
+
+
+def _silences(look: Look) -> Read:
+    return {each.neighbour: each.silent_ms for each in look.pulling if each.silent_ms is not None}
+
+
+def _lags(look: Look) -> Read:
+    return {(each.neighbour, origin): lag for each in look.sending for origin, lag in each.lags.items()}
+
+
+def _handovers(look: Look) -> Read:
+    usual = [Handover(role, trigger, COMMITTED, "") for role in ("source", "target") for trigger in TRIGGERS]
+    return dict.fromkeys(usual, 0) | look.tally.handovers
+
+
+def _running(look: Look) -> Read:
+    transfers = look.engine.transfers
+    found = dict.fromkeys([("source", each.name.lower()) for each in SourceState], 0)
+    found |= dict.fromkeys([("target", each.name.lower()) for each in TargetState], 0)
+    for side in (transfers.sources, transfers.targets):
+        for one in side.running.values():
+            found[side.role, one.machine.state.name.lower()] += 1
+    return {phase: count for phase, count in found.items() if phase[1] != "ended"}
+
+
+def _copied(counts: Counter[tuple[str, str]]) -> Read:
+    return {(role, part): counts[role, part] for role in ("source", "target") for part in (AHEAD, REST)}
+
+
+def _moved(look: Look) -> Read:
+    return look.tally.handovers[Handover("source", "drain", COMMITTED, "")]
+
+
+def _rate(look: Look) -> Read:
+    row = look.engine.moving.row
+    return 0 if row is None or row.paused else row.rate
+
+
+# ---------------------------------------------------------------- the list
+
+STARTS = ("create", "handover", "thaw", "restart", "failover")
+
+METRICS = (
+    gauge(
+        "waypost_proxy",
+        "Always 1; the labels say which proxy this is.",
+        lambda look: {(look.node.proxy, look.node.site, version("waypost")): 1},
+        labels=("proxy", "site", "version"),
+    ),
+    gauge(
+        "waypost_ready",
+        "1: the proxy has a lease and serves. 0: it starts, ends, or has lost its lease.",
+        lambda look: look.node.ready,
+    ),
+    gauge("waypost_part_missing", "1: the part does not answer at the moment.", _missing, labels=("part",)),
+    counter("waypost_part_outages_total", "How often the part began not to answer.", _outages, labels=("part",)),
+    histogram(
+        "waypost_store_write_seconds",
+        "Time of one write of the proxy's own store: everything since the write before, in one transaction.",
+        lambda look: look.node.store_writes,
+        scale=SECONDS,
+    ),
+    counter(
+        "waypost_store_failures_total",
+        "Writes that the disk did not take; what they held is written again with the next one.",
+        lambda look: look.node.store_failures,
+    ),
+    counter(
+        "waypost_peer_messages_lost_total",
+        "Messages to other proxies that found their queue full; what matters is said again.",
+        lambda look: look.node.peers.lost,
+    ),
+    gauge(
+        "waypost_lease_left_seconds",
+        "Until the lease of this proxy can end; 0: it has none, and serves nothing.",
+        _lease_left_ms,
+        scale=SECONDS,
+    ),
+    gauge(
+        "waypost_proxies_alive",
+        "Proxies of the federation whose leases hold, as this one knows.",
+        lambda look: len(look.engine.context.proxies),
+    ),
+    # serving
+    gauge(
+        "waypost_sessions",
+        "Sessions held here: serving, frozen (handed over just now), dormant (waits for an epoch), shadow and "
+        "staged (coming here), orphan (to be settled by the registry).",
+        lambda look: look.sessions.roles,
+        labels=("role",),
+    ),
+    gauge(
+        "waypost_receivers",
+        "Receivers of these sessions: attached, or away.",
+        lambda look: {"attached": look.sessions.attached, "away": look.sessions.away},
+        labels=("state",),
+    ),
+    gauge(
+        "waypost_clients",
+        "Connections of clients to this proxy, producers too.",
+        lambda look: len(look.engine.door.connections) - look.relays.far,
+    ),
+    gauge(
+        "waypost_relays",
+        "Relayed receivers: near, attached here to a session at another proxy; far, the other way round.",
+        lambda look: {"near": look.relays.near, "far": look.relays.far},
+        labels=("end",),
+    ),
+    gauge(
+        "waypost_stored_notifications",
+        "Notifications stored for sessions held here, once for each session.",
+        lambda look: look.sessions.stored,
+    ),
+    gauge(
+        "waypost_gates_closed",
+        "Origins of sessions held here that are being caught up; live notifications of them wait.",
+        lambda look: look.sessions.gates,
+    ),
+    counter("waypost_published_total", "Notifications taken from producers.", lambda look: look.tally.published),
+    counter(
+        "waypost_appended_total",
+        "Of these, in the site log, and acknowledged to the producer.",
+        lambda look: look.tally.appended,
+    ),
+    counter(
+        "waypost_append_failures_total",
+        "Of these, refused because the log did not answer; the producer sends them again.",
+        lambda look: look.tally.failed,
+    ),
+    counter(
+        "waypost_delivered_total",
+        "Notifications sent to receivers, once for each receiver, repeats after a reconnect included.",
+        lambda look: look.tally.delivery_sizes.total,
+    ),
+    counter(
+        "waypost_acknowledged_total", "Notifications that receivers acknowledged.", lambda look: look.tally.acknowledged
+    ),
+    histogram(
+        "waypost_append_size", "Notifications appended to the log together.", lambda look: look.tally.publish_sizes
+    ),
+    histogram(
+        "waypost_delivery_size",
+        "Notifications in one delivery to one receiver.",
+        lambda look: look.tally.delivery_sizes,
+    ),
+    gauge(
+        "waypost_queue_length",
+        "How much waits in each queue; of many of a kind, in the longest. `client bytes` are bytes, `log` and "
+        "`journal` are batches, `moves` are sessions, the others are single messages or notifications.",
+        lambda look: {queue: length for queue, (length, _) in _queues(look).items()},
+        labels=("queue",),
+    ),
+    gauge(
+        "waypost_queue_bound",
+        "The bound of the same queue, in the same unit; waypost/limits.py says what happens there.",
+        lambda look: {queue: bound for queue, (_, bound) in _queues(look).items()},
+        labels=("queue",),
+    ),
+    counter(
+        "waypost_starts_total",
+        "Sessions that began to be served here: create, handover, thaw, restart, failover.",
+        lambda look: dict.fromkeys(STARTS, 0) | look.tally.served,
+        labels=("how",),
+    ),
+    counter(
+        "waypost_refusals_total",
+        "What other proxies said wrong, by the name of what is wrong with it; it changed nothing.",
+        lambda look: look.engine.context.refused.counts,
+        labels=("what",),
+    ),
+    # the site log and the links
+    gauge(
+        "waypost_log_position",
+        "Offset of the next record of the site log that this proxy reads.",
+        lambda look: look.engine.state.position,
+    ),
+    gauge(
+        "waypost_log_lag_records",
+        "Records of the site log that this proxy has not read, when it looked last; it looks every 2 s.",
+        lambda look: max(0, look.node.log_end - look.engine.state.position),
+    ),
+    gauge(
+        "waypost_frontier_offset",
+        "Up to which offset of the origin everything that is wanted here has come.",
+        lambda look: look.engine.state.frontier,
+        labels=("origin",),
+    ),
+    gauge(
+        "waypost_link_leading",
+        "1: this proxy leads the link from that site to ours. Of a site's proxies one does.",
+        lambda look: {each.neighbour: each.leads for each in look.pulling},
+        labels=("neighbour",),
+    ),
+    gauge(
+        "waypost_link_silence_seconds",
+        "At the leader: since it last heard of the neighbour. At 3 s it opens the link again.",
+        _silences,
+        labels=("neighbour",),
+        scale=SECONDS,
+    ),
+    gauge(
+        "waypost_link_behind_records",
+        "At the sending proxy: records of our log that were not read for the neighbour yet.",
+        lambda look: {each.neighbour: each.behind for each in look.sending},
+        labels=("neighbour",),
+    ),
+    gauge(
+        "waypost_link_unacknowledged_records",
+        "At the sending proxy: records sent that the neighbour's log does not have yet.",
+        lambda look: {each.neighbour: each.under_way for each in look.sending},
+        labels=("neighbour",),
+    ),
+    gauge(
+        "waypost_link_lag_offsets",
+        "At the sending proxy: offsets of the origin of which the neighbour was not told yet, wanted there or not.",
+        _lags,
+        labels=("neighbour", "origin"),
+    ),
+    # handovers
+    counter(
+        "waypost_handovers_total",
+        "Handovers that ended, by the role of this proxy, by what they were for (attach, drain, rebalance), "
+        "by what became of them (committed, aborted, thawed, relayed, unsettled), and why they were not "
+        "committed.",
+        _handovers,
+        labels=("role", "trigger", "outcome", "cause"),
+    ),
+    gauge("waypost_handovers_running", "Handovers that run now, by their phase.", _running, labels=("role", "phase")),
+    histogram(
+        "waypost_handover_phase_seconds",
+        "Time that handovers which have ended spent in the phase.",
+        lambda look: look.tally.phases,
+        labels=("role", "phase"),
+        scale=SECONDS,
+    ),
+    histogram(
+        "waypost_handover_pause_seconds",
+        "Time that a session stood still at its source: from the freeze until the source knew who serves it.",
+        lambda look: look.tally.pauses,
+        labels=("outcome",),
+        scale=SECONDS,
+    ),
+    counter(
+        "waypost_handover_copied_notifications_total",
+        "Notifications copied, repeats included: ahead, while the session is served; the rest, after the freeze.",
+        lambda look: _copied(look.tally.copied),
+        labels=("role", "part"),
+    ),
+    counter(
+        "waypost_handover_copied_bytes_total",
+        "Bytes of the same.",
+        lambda look: _copied(look.tally.copied_bytes),
+        labels=("role", "part"),
+    ),
+    # drains
+    gauge(
+        "waypost_drain_left_sessions",
+        "Sessions that are still to leave this proxy; 0 also if it is not being drained.",
+        lambda look: look.engine.moving.left,
+    ),
+    gauge(
+        "waypost_drain_rate",
+        "At most so many sessions a second leave this proxy for a drain; 0: it is not being drained, or paused.",
+        _rate,
+    ),
+    counter("waypost_drain_moved_total", "Sessions that have left this proxy for a drain.", _moved),
+    counter(
+        "waypost_offers_total",
+        "Sessions offered to another proxy, again if an offer led to nothing.",
+        lambda look: {"drain": 0, "rebalance": 0} | look.tally.offers,
+        labels=("trigger",),
+    ),
+)
+
+
+# ---------------------------------------------------------------- for Prometheus
+
+
+class NodeCollector(Collector):
+    """Looks at the node when it is asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        look = Look(self._node)
+        for each in METRICS:
+            with suppress(Unreachable):
+                yield _family(each, each.read(look))
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is, is seen by looking, and there is no node to look at yet."""
+        return []
+
+
+def _family(metric: Described, read: Read) -> Metric:
+    values: Mapping[Any, Number] = read if isinstance(read, Mapping) else {(): read}
+    family = _FAMILIES[metric.kind](metric.name.removesuffix("_total"), metric.meaning, labels=metric.labels)
+    for labels, value in values.items():
+        named = (labels,) if isinstance(labels, str) else labels
+        if isinstance(family, HistogramMetricFamily):
+            assert isinstance(value, Spread)
+            family.add_metric(named, _buckets(value, metric.scale), value.total * metric.scale)
+        else:
+            assert not isinstance(value, Spread)
+            family.add_metric(named, value * metric.scale)
+    return family
+
+
+_FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _buckets(spread: Spread, scale: float) -> list[tuple[str, float]]:
+    """Return how many are at most each bound, all of them last."""
+    names = [*(str(float(round(bound * scale, 9))) for bound in spread.bounds), "+Inf"]
+    return list(zip(names, accumulate(spread.counts), strict=True))
+
+
+def make_registry(node: Node) -> CollectorRegistry:
+    """Return what is to be asked for the metrics of a node, and of the process that it is."""
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(node))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return the metrics in the format that the header `Accept` asks for, and its content type."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def table() -> str:
+    """Return the list as Markdown."""
+    rows = [
+        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels) or '-'} | {each.meaning} |"
+        for each in METRICS
+    ]
+    return "\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,151 @@
+"""When policy ends what is stored: ages are noted, time to live ends, and what nobody holds any more goes.
+
+And when it ends a session: one that lasts only so long without a receiver. That clock stands still while the session is
+not served, and while a transfer runs (failures, F33).
+
+Nothing is removed of which the journal does not say so first, with the policy's name (P1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from proxy.context import Context
+from proxy.effects import FindOutdated
+from proxy.ports import Swept
+from proxy.retention import GRAIN_MS, Window
+from proxy.session import Role, Session
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.identity import Origin, SessionId
+from waypost.limits import SWEEP_BATCH
+
+
+class Sweeps:
+    """Looks after the sessions here that keep something for a limited time, or only so much of it, or last so long.
+
+    Args:
+        moves: tells whether a transfer of the session runs.
+        expired: called when a session has ended.
+    """
+
+    def __init__(
+        self, context: Context, moves: Callable[[SessionId], bool], expired: Callable[[Session], None]
+    ) -> None:
+        self._context = context
+        self._moves = moves
+        self._expired = expired
+        self._watched: dict[SessionId, Session] = {}
+        self._sweeping: set[SessionId] = set()
+        self._mark_at = self._sweep_at = 0
+
+    def watch(self, session: Session) -> None:
+        """Look after the session from now on, if there is reason to."""
+        if _has_policy(session):
+            self._watched[session.id] = session
+
+    def expire(self, session: Session) -> None:
+        """Let go of what has lived its time; before every delivery."""
+        session.retention.expire(self._context.clock.now_ms())
+
+    def displace(self, session: Session) -> None:
+        """Let go of what newer ones displace; after every delivery."""
+        session.retention.displace()
+
+    def note(self, session: Session, removed: Iterable[tuple[Origin, int, str]]) -> None:
+        """Put on record what policy removed from the session: origin, offset, reason."""
+        offsets: dict[tuple[Origin, str], list[int]] = {}
+        for origin, offset, reason in removed:
+            offsets.setdefault((origin, reason), []).append(offset)
+        for (origin, reason), listed in offsets.items():
+            self._context.attest("removed", session, origin=origin, offsets=listed, reason=reason)
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        now = self._context.clock.now_ms()
+        if now < self._mark_at or not self._watched:
+            return
+        self._mark_at = now + GRAIN_MS
+        all_of_them = now >= self._sweep_at
+        if all_of_them:
+            self._sweep_at = now + self._context.settings.expiry_ms
+        for session in list(self._watched.values()):
+            if self._context.sessions.get(session.id) is not session or not _has_policy(session):
+                del self._watched[session.id]
+            elif self._context.serving(session.id) is session:
+                self._look_after(session, now, sweep=all_of_them)
+
+    def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
+        self._look_at_idleness(session, persist=sweep)
+        retention = session.retention
+        if retention.aging:
+            retention.mark(now, session.next_number)
+            if retention.unsaved_marks():
+                self._context.dirty.add(session.id)
+        if sweep or retention.overdue > SWEEP_BATCH:
+            self.sweep(session)
+
+    def _look_at_idleness(self, session: Session, *, persist: bool) -> None:
+        """Count for how long nobody has been attached."""
+        if session.lasts_s is None:
+            return
+        idle, session.idle = session.idle, not session.attached()
+        if not session.idle:
+            session.idle_ms = 0
+        elif idle and not self._moves(session.id):
+            session.idle_ms += GRAIN_MS
+            if persist:
+                self._context.dirty.add(session.id)
+            if session.idle_ms >= session.lasts_s * 1_000:
+                self._expired(session)
+
+    def next_deadline(self) -> int:
+        return self._mark_at if self._watched else NEVER
+
+    # ------------------------------------------------------------ sweeping
+
+    def sweep(self, session: Session) -> None:
+        """Remove from the store what nobody holds any more."""
+        self.expire(session)
+        session.retention.looked()
+        through = session.saved_number
+        windows = session.retention.windows(through)
+        if not windows or session.id in self._sweeping:
+            return
+        self._sweeping.add(session.id)
+
+        def then(answer: Swept | WaypostError) -> None:
+            self._sweeping.discard(session.id)
+            if not isinstance(answer, WaypostError) and self._context.serving(session.id) is session:
+                self._found(session, windows, through, answer)
+
+        self._context.emit(FindOutdated(session.id, windows, SWEEP_BATCH, then))
+
+    def _found(self, session: Session, windows: list[Window], through: int, answer: Swept) -> None:
+        found = answer.outdated
+        why = session.retention.why
+        self.note(session, [(each.origin, each.offset, why(each.number, each.matched)) for each in found])
+        more = len(found) == SWEEP_BATCH
+        upto = found[-1].number if more else through
+        lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)
+
+        def go() -> None:
+            if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
+                return
+            session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
+            session.pass_over(lowest, [(each.number, each.origin, each.offset) for each in found])
+            self._context.dirty.add(session.id)
+            if more:
+                self.sweep(session)
+
+        self._context.once_attested(go)
+
+
+def _has_policy(session: Session) -> bool:
+    return session.retention.active or session.lasts_s is not None
+
+
+def _up_to(window: Window, number: int) -> Window | None:
+    below = min(window.below, number + 1)
+    return window._replace(below=below) if below > window.start else None

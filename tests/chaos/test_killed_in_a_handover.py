@@ -1,0 +1,161 @@
+"""Deaths and lost answers at chosen moments of a handover, on Kafka and etcd: nothing lost, repeated or reordered.
+
+A moment is made to last by a silence: what the source says does not reach the target, or a proxy hears nothing of etcd.
+Which moment it is, a proxy says at its own port; what the registry says, one that hears everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chaos.cluster import Cluster, ProxyProcess
+from chaos.faults.kill import Kill
+from chaos.faults.silence import ANSWERS, QUESTIONS, Silence
+from chaos.fronted import Fronted, fronted
+from chaos.servers.etcd import EtcdServer
+from chaos.servers.kafka import KafkaServer
+from chaos.servers.toxiproxy import ToxiproxyServer
+from chaos.workloads.audience import Audience, Guest
+from tests.helpers.waiting import until_seen
+
+SITES = {"A": ("a1", "a2"), "B": ("b1",)}
+LEASE_MS = 6_000
+"""Longer than any silence here, so that nobody is taken for dead who is not."""
+
+
+@pytest.fixture(scope="module")
+def ways(kafka: KafkaServer, etcd: EtcdServer, toxiproxy: ToxiproxyServer) -> Iterator[dict[str, Fronted]]:
+    flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": "killed", "lease-ttl-ms": str(LEASE_MS)}
+    ways = fronted(toxiproxy, SITES, etcd.endpoint, flags)
+    yield ways
+    for way in ways.values():
+        way.remove()
+
+
+@pytest.fixture(autouse=True)
+def healed(cluster: Cluster, toxiproxy: ToxiproxyServer) -> Iterator[None]:
+    """One test that fails leaves no fault to the next."""
+    yield
+    toxiproxy.client.reset()
+    for proxy in cluster.proxies.values():
+        proxy.start()
+
+
+@pytest.fixture(scope="module")
+def cluster(ways: dict[str, Fronted], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    places = [way.place for way in ways.values()]
+    with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("killed")) as cluster:
+        yield cluster
+
+
+class Story:
+    """A session at a1, epoch 1, whose client then goes to a2, while producers publish at both sites."""
+
+    def __init__(self, cluster: Cluster, ways: dict[str, Fronted], work: Audience) -> None:
+        self.source, self.target, self.witness = (cluster.proxies[name] for name in ("a1", "a2", "b1"))
+        self.ways = ways
+        self.work = work
+        self.guest: Guest = work.clients[0]
+
+    async def move(self) -> asyncio.Task[None]:
+        """Begin to move; return when the target has asked the source, and does not hear what it answers."""
+        self.unheard = Silence(self.ways[self.target.name].peers, QUESTIONS)
+        await self.unheard.inject()
+        moving = asyncio.create_task(self.guest.move(self.target.url))
+        await self.in_phase(self.source, "source copying")
+        return moving
+
+    async def silence(self, proxy: ProxyProcess, what: str) -> Silence:
+        """Begin a silence between the proxy and etcd, and let the move go on."""
+        silence = Silence(self.ways[proxy.name].registry, what)
+        await silence.inject()
+        await self.unheard.heal()
+        return silence
+
+    async def in_phase(self, proxy: ProxyProcess, phase: str) -> None:
+        await until_seen(lambda: phase in proxy.phases(self.guest.session_id), f"{proxy.name} is {phase}")
+
+    async def owned_by(self, owner: str, epoch: int) -> None:
+        session = self.guest.session_id
+        await until_seen(lambda: self.witness.owner(session) == (owner, epoch), f"{owner} owns it at {epoch}")
+
+
+@asynccontextmanager
+async def story(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> AsyncIterator[Story]:
+    """Tell the story up to the move, and judge what came of it."""
+    work = Audience(cluster.urls, seed, clients=2)
+    told = Story(cluster, ways, work)
+    for guest in work.clients:
+        await guest.appear(told.source.url, ())
+        await guest.subscribe_all(["A/0", "B/0"])
+    work.start()
+    await work.until_given()
+    yield told
+    await work.until_given()
+    tally = await work.check()
+    assert tally.clean, tally.worst
+    assert tally.owed > 100
+
+
+async def test_the_target_is_killed_after_prepare(cluster: Cluster, ways: dict[str, Fronted]) -> None:
+    async with story(cluster, ways, 41) as told:
+        moving = await told.move()
+        kill = Kill(told.target)
+        await kill.inject()
+        assert "source copying" in told.source.phases(told.guest.session_id)
+        await told.unheard.heal()
+        await kill.heal()
+        await moving
+        await told.owned_by("a2", 2)
+
+
+async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, ways: dict[str, Fronted]) -> None:
+    async with story(cluster, ways, 42) as told:
+        moving = await told.move()
+        silence = await told.silence(told.target, QUESTIONS)
+        await told.in_phase(told.target, "target committing")
+        kill = Kill(told.source)
+        await kill.inject()
+        assert told.witness.owner(told.guest.session_id) == ("a1", 1)
+        await silence.heal()
+        await moving
+        await told.owned_by("a2", 2)
+        await kill.heal()
+
+
+async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
+    cluster: Cluster, ways: dict[str, Fronted]
+) -> None:
+    async with story(cluster, ways, 43) as told:
+        moving = await told.move()
+        silence = await told.silence(told.source, ANSWERS)
+        await told.owned_by("a2", 2)
+        assert "source frozen" in told.source.phases(told.guest.session_id)
+        kill = Kill(told.source)
+        await kill.inject()
+        await silence.heal()
+        await moving
+        await kill.heal()
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["and it dies", "and it lives"])
+async def test_the_target_does_not_hear_that_its_commit_was_applied(
+    dies: bool, cluster: Cluster, ways: dict[str, Fronted]
+) -> None:
+    async with story(cluster, ways, 44 + dies) as told:
+        moving = await told.move()
+        silence = await told.silence(told.target, ANSWERS)
+        await told.owned_by("a2", 2)
+        assert "target committing" in told.target.phases(told.guest.session_id)
+        kill = Kill(told.target)
+        if dies:
+            await kill.inject()
+        await silence.heal()
+        if dies:
+            await kill.heal()
+        await moving
+        await told.owned_by("a2", 3 if dies else 2)

@@ -1,0 +1,187 @@
+"""What another proxy says wrong of a relay is refused by name, and changes nothing; what is late is not wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.ports import ProxyDown
+from handover.messages import Prepare, Stay
+from proxy import effects
+from proxy.refusals import Refusal
+from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
+from tests.helpers.alone import SESSION, Alone, owner, row
+from tests.properties.test_wrong_handover_messages import picture
+from waypost.identity import ProxyId
+from waypost.messages import VERSION, Attach, Detach, Hello, Publish, encode_message
+
+YOU, THEY = ProxyId("you"), ProxyId("they")
+
+
+def near() -> Alone:
+    """Connection 1 is attached here, and relayed to its session's home, you."""
+    alone = Alone()
+    alone.reload({SESSION: owner("you", 3)}, "you", "they")
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    asked = alone.next(effects.SendPeer).message
+    assert isinstance(asked, Prepare)
+    alone.engine.peer_message(YOU, Stay(SESSION, asked.transfer, asked.epoch))
+    alone.settle()
+    assert alone.engine.door.relays.near == 1
+    return alone
+
+
+def far() -> Alone:
+    """The session is served here, and a receiver of it is at you, at connection 7 there."""
+    alone = Alone()
+    alone.reload({}, "you", "they")
+    alone.serve()
+    for number, message in enumerate((Hello(VERSION, "client"), Attach(SESSION, "far", "i", {})), start=1):
+        alone.engine.peer_message(YOU, RelayUp(7, number, encode_message(message)))
+        alone.settle()
+    alone.keep()
+    assert alone.engine.door.relays.far == 1
+    return alone
+
+
+ENDS = {"near": near, "far": far}
+
+
+def known(alone: Alone) -> Any:
+    """All that the engine knows of relays, connections and sessions, and when it will do something next."""
+    relays, context = alone.engine.door.relays, alone.engine.context
+    return picture(
+        [
+            relays._near,
+            relays._far,
+            list(relays._numbers.items()),
+            list(relays._over),
+            context.sessions,
+            alone.engine.door.connections,
+            context.dirty,
+            alone.engine.next_deadline(),
+        ]
+    )
+
+
+def said(alone: Alone) -> list[Any]:
+    """Return what was said to other proxies since the last time."""
+    found = [each for each in alone.waiting if isinstance(each, effects.SendPeer)]
+    alone.waiting = [each for each in alone.waiting if each not in found]
+    return [(each.proxy, each.message) for each in found]
+
+
+def tell(alone: Alone, sender: ProxyId, message: RelayMessage) -> None:
+    alone.engine.peer_message(sender, message)
+    alone.settle()
+
+
+# ---------------------------------------------------------------- what must hold
+
+anything = st.binary(max_size=8)
+numbers = st.integers(-(1 << 40), 1 << 40)
+others = st.integers(1_000, 1 << 40)
+
+
+@st.composite
+def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
+    """A message that is of no relay of that proxy, or numbered as none can be."""
+    kinds = ["unknown end", "unknown down", "number"]
+    kind = draw(st.sampled_from([*kinds, "sender", "taken"] if end == "near" else kinds))
+    below = numbers.filter(lambda number: number < 1)
+    match kind:
+        case "unknown end":
+            return draw(st.sampled_from([YOU, THEY])), RelayEnd(draw(others), home=draw(st.booleans()))
+        case "unknown down":
+            return YOU, RelayDown(draw(others), draw(numbers), draw(anything), draw(numbers))
+        case "sender":
+            said: list[RelayMessage] = [RelayDown(1, 1, draw(anything), 0), RelayEnd(1, home=True)]
+            return THEY, draw(st.sampled_from(said))
+        case "taken":
+            # Two messages were passed on.
+            return YOU, RelayDown(1, 1, draw(anything), draw(numbers.filter(lambda taken: not 0 <= taken <= 2)))
+    if end == "near":
+        return YOU, RelayDown(1, draw(below), draw(anything), 0)
+    return YOU, RelayUp(draw(st.sampled_from([7, 8])), draw(below), draw(anything))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataObject) -> None:
+    alone = ENDS[end]()
+    for sender, message in data.draw(st.lists(wrong(end), min_size=1, max_size=6)):
+        before, counts = known(alone), alone.engine.context.refused.counts.copy()
+        said(alone)
+        tell(alone, sender, message)
+        assert known(alone) == before
+        assert (alone.engine.context.refused.counts - counts).total() == 1, message
+        assert said(alone) in ([], [(sender, RelayEnd(message.connection, home=False))])
+
+
+NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
+    ("unknown relay", "near", YOU, RelayDown(9, 1, b"", 0)),
+    ("unknown relay", "near", YOU, RelayEnd(9, home=True)),
+    ("unknown relay", "far", YOU, RelayEnd(9, home=False)),
+    ("unknown relay", "far", THEY, RelayEnd(7, home=False)),
+    ("wrong sender", "near", THEY, RelayDown(1, 1, b"", 0)),
+    ("wrong sender", "near", THEY, RelayEnd(1, home=True)),
+    ("wrong number of a relay", "near", YOU, RelayDown(1, 0, b"", 0)),
+    ("wrong number of a relay", "near", YOU, RelayDown(1, 1, b"", 3)),
+    ("wrong number of a relay", "far", YOU, RelayUp(7, 0, b"")),
+    ("relay of what is not of a session", "far", YOU, RelayUp(7, 3, b"\xc1")),
+    ("relay of what is not of a session", "far", YOU, RelayUp(7, 3, encode_message(Publish("p", "i", 1, [])))),
+]
+
+
+@pytest.mark.parametrize(("name", "end", "sender", "message"), NAMES)
+def test_what_is_wrong_has_a_name(name: str, end: str, sender: ProxyId, message: RelayMessage) -> None:
+    alone = ENDS[end]()
+    tell(alone, sender, message)
+    refused = alone.engine.context.refused
+    assert refused.counts == {name: 1}
+    detail = f"{type(message).__name__} of connection {message.connection}"
+    assert refused.take_news() == [Refusal(name, sender, detail)]
+    tell(alone, sender, message)
+    assert refused.take_news() == [], "it is told of once"
+
+
+def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attaches_again() -> None:
+    """Left in place it would wait for ever: what was refused is never answered."""
+    alone = far()
+    said(alone)
+    tell(alone, YOU, RelayUp(7, 3, b"\xc1"))
+    assert alone.engine.door.relays.far == 0
+    assert said(alone) == [(YOU, RelayEnd(7, home=True))]
+    assert alone.engine.context.sessions[SESSION].attached() == {"r"}
+
+
+def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
+    alone = far()
+    for sender, message in ((YOU, RelayUp(7, 0, b"")), (THEY, RelayEnd(7, home=False))):
+        tell(alone, sender, message)
+    tell(alone, YOU, RelayUp(7, 3, encode_message(Detach(forget=True))))
+    assert set(alone.engine.context.sessions[SESSION].receivers) == {"r"}
+
+
+# ---------------------------------------------------------------- late, and not wrong
+
+
+def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None:
+    alone = near()
+    alone.engine.client_disconnected(1)
+    alone.settle()
+    for message in (RelayDown(1, 1, b"", 2), RelayDown(1, 2, b"", 99), RelayEnd(1, home=True)):
+        tell(alone, YOU, message)
+    assert alone.engine.context.refused.counts == {}
+
+
+def test_both_ends_may_end_a_relay_at_once() -> None:
+    alone = far()
+    alone.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    tell(alone, YOU, RelayEnd(7, home=False))
+    assert alone.engine.context.refused.counts == {}

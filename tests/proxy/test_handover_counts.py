@@ -1,0 +1,313 @@
+"""What became of a handover is counted, journalled and shown, whatever way it ends, on both sides."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.ports import Claimed, ProxyDown
+from handover.machine import Timing
+from handover.messages import Aborted, Chunk, Prepare, Ready, Refused, Stay, checksum
+from proxy import effects
+from proxy.course import Shown
+from proxy.tally import Handover
+from tests.helpers.alone import SESSION, owner, row
+from tests.properties.test_wrong_handover_messages import (
+    ENTRIES,
+    ORIGIN,
+    PHASES,
+    SOURCE,
+    TARGET,
+    YOU,
+    Place,
+    chunk,
+    committing,
+    copying,
+    frozen,
+    preparing,
+    ready,
+    reclaiming,
+    right,
+    shadowing,
+    staging,
+    waiting,
+)
+from waypost.errors import StoreFailed
+from waypost.records import Fact
+
+TIMING = Timing()
+
+
+def counted(place: Place) -> list[Handover]:
+    return list(place.alone.engine.context.tally.handovers.elements())
+
+
+def last(place: Place) -> Shown:
+    return place.alone.engine.transfers.shown()[0]
+
+
+def told(place: Place) -> list[Fact]:
+    return [fact for fact in place.alone.facts if fact.kind == "handover"]
+
+
+def words(place: Place) -> list[str]:
+    return [fact.reason for fact in told(place)]
+
+
+# ---------------------------------------------------------------- while it runs
+
+
+@pytest.mark.parametrize("phase", [*SOURCE, *TARGET])
+def test_every_phase_of_a_handover_is_in_the_journal_when_it_begins(phase: str) -> None:
+    place = PHASES[phase]()
+    role, phases = ("source", SOURCE) if phase in SOURCE else ("target", TARGET)
+    assert words(place) == [f"{role} {each}" for each in phases[: phases.index(phase) + 1]]
+    assert {(fact.session, fact.transfer, fact.epoch) for fact in told(place)} == {
+        (SESSION, place.transfer, place.epoch)
+    }
+
+
+@pytest.mark.parametrize("phase", [*SOURCE, *TARGET])
+def test_a_handover_that_runs_is_shown_with_its_phase_and_counted_as_nothing(phase: str) -> None:
+    place = PHASES[phase]()
+    shown = last(place)
+    assert (shown.phase, shown.outcome, shown.cause, shown.trigger, shown.peer) == (phase, "", "", "attach", YOU)
+    assert counted(place) == []
+
+
+def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_before() -> None:
+    place = copying()
+    place.alone.pass_time(100)
+    right(place, Ready(SESSION, "t", place.epoch, {ORIGIN: 1 << 40}))
+    place.alone.pass_time(30)
+    shown = last(place)
+    assert (shown.phase, shown.phase_ms, shown.phases_ms, shown.age_ms) == ("waiting", 30, {"copying": 100}, 130)
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+def committed_source() -> Place:
+    place = frozen()
+    place.alone.reload({SESSION: owner("you", 2)}, "you")
+    return place
+
+
+def committed_target() -> Place:
+    place = committing_again()
+    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    return place
+
+
+def committing_again() -> Place:
+    place = staging()
+    place.alone.keep()
+    return place
+
+
+def thawed() -> Place:
+    place = reclaiming()
+    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    return place
+
+
+def back() -> Place:
+    place = waiting()
+    place.alone.attach(3)
+    return place
+
+
+def given_up() -> Place:
+    place = copying()
+    right(place, Aborted(SESSION, "t", place.epoch, "gave up"))
+    return place
+
+
+def tired_source() -> Place:
+    place = copying()
+    place.alone.pass_time(TIMING.prepare_ms)
+    return place
+
+
+def superseded() -> Place:
+    place = copying()
+    right(place, Prepare(SESSION, "u", place.epoch, receiver="r"))
+    right(place, Aborted(SESSION, "u", place.epoch, "gave up"))
+    return place
+
+
+def gone() -> Place:
+    place = waiting()
+    place.alone.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    place.alone.settle()
+    return place
+
+
+def no_lease(place: Place) -> Place:
+    place.alone.engine.lease_lost()
+    place.alone.settle()
+    return place
+
+
+def refused() -> Place:
+    place = preparing()
+    right(place, Refused(SESSION, place.transfer, place.epoch, "the session is frozen here"))
+    return place
+
+
+def relayed() -> Place:
+    place = preparing()
+    right(place, Stay(SESSION, place.transfer, place.epoch))
+    return place
+
+
+def tired_target() -> Place:
+    place = preparing()
+    place.alone.pass_time(TIMING.prepare_ms)
+    return place
+
+
+def full_disk() -> Place:
+    place = staging()
+    # The write that was under way, and the one that the merge waits for.
+    for _ in range(2):
+        place.alone.answer_all(effects.Save, StoreFailed("disk full"))
+    return place
+
+
+def lost_to_another() -> Place:
+    place = committing_again()
+    place.alone.answer(effects.ClaimRow, Claimed(False, owner("they", 4)))
+    return place
+
+
+ENDS = [
+    (committed_source, "source", "committed", "", "source committed"),
+    (thawed, "source", "thawed", "timeout", "source thawed: patience was at an end"),
+    (back, "source", "aborted", "receiver back", "source aborted: a receiver came back to the source"),
+    (given_up, "source", "aborted", "target gave up", "source aborted: gave up"),
+    (tired_source, "source", "aborted", "timeout", "source aborted: patience was at an end"),
+    (gone, "source", "aborted", "peer gone", "source aborted: the lease of the other proxy has ended"),
+    (
+        lambda: no_lease(waiting()),
+        "source",
+        "aborted",
+        "lease lost",
+        "source aborted: the lease of this proxy may have ended",
+    ),
+    (
+        lambda: no_lease(frozen()),
+        "source",
+        "unsettled",
+        "lease lost",
+        "source unsettled: the lease of this proxy may have ended",
+    ),
+    (committed_target, "target", "committed", "", "target committed"),
+    (refused, "target", "aborted", "refused", "target aborted: the session is frozen here"),
+    (relayed, "target", "relayed", "others attached", "target relayed: others are attached at the source"),
+    (tired_target, "target", "aborted", "timeout", "target aborted: patience was at an end"),
+    (full_disk, "target", "aborted", "store failed", "target aborted: the store did not take the session"),
+    (lost_to_another, "target", "aborted", "owner changed", "target aborted: the registry names another owner"),
+    (
+        lambda: no_lease(shadowing()),
+        "target",
+        "aborted",
+        "lease lost",
+        "target aborted: the lease of this proxy may have ended",
+    ),
+    (
+        lambda: no_lease(committing()),
+        "target",
+        "unsettled",
+        "lease lost",
+        "target unsettled: the lease of this proxy may have ended",
+    ),
+]
+
+
+@pytest.mark.parametrize(("end", "role", "outcome", "cause", "said"), ENDS, ids=[f"{e[1]} {e[2]} {e[3]}" for e in ENDS])
+def test_a_handover_is_counted_once_by_what_became_of_it_and_why(
+    end: object, role: str, outcome: str, cause: str, said: str
+) -> None:
+    assert callable(end)
+    place = end()
+    assert counted(place) == [Handover(role, "attach", outcome, cause)]
+    assert words(place)[-1] == said
+    shown = last(place)
+    assert (shown.phase, shown.outcome, shown.cause) == ("ended", outcome, cause)
+    side = place.alone.engine.transfers.sources if role == "source" else place.alone.engine.transfers.targets
+    assert side.running == {}
+
+
+def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None:
+    place = superseded()
+    assert [(each.outcome, each.cause) for each in counted(place)] == [
+        ("aborted", "superseded"),
+        ("aborted", "target gave up"),
+    ]
+    assert {fact.transfer for fact in told(place)} == {"t", "u"}
+
+
+def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
+    place = PHASES["nothing"]()
+    right(place, Prepare(SESSION, "t", place.epoch, reason="because of 4711"))
+    right(place, Aborted(SESSION, "t", place.epoch, "and of 4712"))
+    assert counted(place) == [Handover("source", "other", "aborted", "target gave up")]
+
+
+# ---------------------------------------------------------------- times and loads
+
+
+def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_it() -> None:
+    place = thawed()
+    tally = place.alone.engine.context.tally
+    assert {phase: spread.total for phase, spread in tally.phases.items()} == {
+        ("source", "copying"): 0,
+        ("source", "waiting"): TIMING.passing_ms,
+        ("source", "frozen"): TIMING.frozen_ms,
+        ("source", "reclaiming"): 0,
+    }
+    assert {outcome: (sum(spread.counts), spread.total) for outcome, spread in tally.pauses.items()} == {
+        "thawed": (1, TIMING.frozen_ms)
+    }
+
+
+def test_a_handover_that_never_froze_has_no_pause() -> None:
+    assert given_up().alone.engine.context.tally.pauses == {}
+
+
+def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
+    place = frozen()
+    tally = place.alone.engine.context.tally
+    assert tally.copied["source", "ahead"] == 5
+    right(place, Ready(SESSION, "t", place.epoch, {}))
+    assert last(place).ahead == 5 == last(place).entries - tally.copied["source", "rest"]
+    assert told(place)[0].entries == 0
+    assert told(committed_source())[-1].entries >= 5
+
+
+def test_the_target_counts_what_came() -> None:
+    place = shadowing()
+    tally = place.alone.engine.context.tally
+    size = sum(len(each.delivery) for each in ENTRIES)
+    assert (tally.copied["target", "ahead"], tally.copied_bytes["target", "ahead"]) == (1, size)
+    right(place, chunk(place))
+    assert tally.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
+
+
+def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
+    place = ready()
+    entries = [ENTRIES[0].__class__(2, (), ORIGIN, 1, b"\x90")]
+    right(place, Chunk(SESSION, place.transfer, place.epoch, 2, 1, 2, entries, checksum(entries)))
+    tally = place.alone.engine.context.tally
+    assert (tally.copied["target", "ahead"], tally.copied["target", "rest"]) == (1, 1)
+    assert last(place).ahead == 1
+
+
+def test_the_latest_handover_is_shown_first() -> None:
+    place = superseded()
+    assert [each.transfer for each in place.alone.engine.transfers.shown()] == ["u", "t"]
+
+
+def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:
+    assert thawed().alone.engine.context.tally.served == {"create": 1, "thaw": 1}
+    assert committed_target().alone.engine.context.tally.served == {"handover": 1}

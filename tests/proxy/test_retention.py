@@ -1,0 +1,178 @@
+"""What policies hold, beside a dumber model that keeps every entry with the time at which it was taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from proxy.retention import GRAIN_MS, MAXIMUM_COUNT, TIME_TO_LIVE, Mark, Retention, Window
+from proxy.session import Subscription
+from waypost.identity import SubscriptionId
+from waypost.subscription import parse
+
+X, Y, Z = SubscriptionId("x"), SubscriptionId("y"), SubscriptionId("z")
+POLICIES = st.tuples(st.none() | st.integers(1, 6), st.none() | st.integers(1, 4))
+
+
+def subscription(identity: SubscriptionId, ttl_s: int | None = None, max_count: int | None = None) -> Subscription:
+    return Subscription(identity, parse("n > 0"), {}, {}, ttl_s=ttl_s, max_count=max_count)
+
+
+def known(*subscriptions: Subscription) -> Retention:
+    retention = Retention()
+    retention.know(subscriptions)
+    return retention
+
+
+@dataclass
+class Entry:
+    number: int
+    matched: tuple[SubscriptionId, ...]
+    taken_ms: int
+
+
+@dataclass
+class Model:
+    """Every entry, for ever."""
+
+    policies: dict[SubscriptionId, tuple[int | None, int | None]]
+    entries: list[Entry] = field(default_factory=list)
+    first: int = 1
+
+    def displaced(self, identity: SubscriptionId, entry: Entry) -> bool:
+        most = self.policies[identity][1]
+        mine = [each.number for each in self.entries if identity in each.matched and each.number >= self.first]
+        newer = [number for number in mine if number > entry.number]
+        return most is not None and len(newer) >= most
+
+    def age_allows(self, identity: SubscriptionId, entry: Entry, now: int, grain: int = 0) -> bool:
+        ttl_s = self.policies[identity][0]
+        return ttl_s is None or now - entry.taken_ms < ttl_s * 1_000 + grain
+
+
+class Policies(RuleBasedStateMachine):
+    """Entries come, time passes, receivers acknowledge; marks are made every second, as a proxy does."""
+
+    @initialize(policies=st.tuples(POLICIES, POLICIES, POLICIES))
+    def begin(self, policies: tuple[tuple[int | None, int | None], ...]) -> None:
+        self.now = 10_000
+        self.marked_at = self.now
+        self.next = 1
+        self.model = Model(dict(zip((X, Y, Z), policies, strict=True)))
+        self.subscriptions = [subscription(each, *policy) for each, policy in self.model.policies.items()]
+        self.retention = known(*self.subscriptions)
+        self.displaced: set[tuple[SubscriptionId, int]] = set()
+
+    @rule(matched=st.sets(st.sampled_from([X, Y, Z]), min_size=1))
+    def come(self, matched: set[SubscriptionId]) -> None:
+        self.model.entries.append(Entry(self.next, tuple(sorted(matched)), self.now))
+        self.retention.took(self.next, tuple(sorted(matched)))
+        self.next += 1
+        self.retention.displace()
+        self.displaced |= {(s, e.number) for e in self.model.entries for s in e.matched if self.model.displaced(s, e)}
+
+    @rule(milliseconds=st.integers(1, 3_000))
+    def pass_time(self, milliseconds: int) -> None:
+        for _ in range(milliseconds):
+            self.now += 1
+            if self.now >= self.marked_at + GRAIN_MS:
+                self.marked_at = self.now
+                self.retention.mark(self.now, self.next)
+        self.retention.expire(self.now)
+
+    @rule(many=st.integers(1, 3))
+    def all_receivers_get_some(self, many: int) -> None:
+        self.model.first = min(self.model.first + many, self.next)
+        self.retention.gone(self.model.first)
+
+    @invariant()
+    def a_policy_lets_go_of_what_it_must_and_of_nothing_else(self) -> None:
+        for entry in self.model.entries:
+            if entry.number < self.model.first:
+                continue
+            held = self.retention.held(entry.number, entry.matched)
+            for identity in entry.matched:
+                displaced = (identity, entry.number) in self.displaced
+                if identity in held:
+                    # A mark says no more than that all below it are here; it comes a second later at most.
+                    assert not displaced and self.model.age_allows(identity, entry, self.now, 2 * GRAIN_MS)
+                else:
+                    assert displaced or not self.model.age_allows(identity, entry, self.now)
+
+    @invariant()
+    def windows_are_what_nobody_holds(self) -> None:
+        windows = self.retention.windows(self.next)
+        for entry in self.model.entries:
+            lies_in = any(w.matched == entry.matched and w.start <= entry.number < w.below for w in windows)
+            assert lies_in == (not self.retention.held(entry.number, entry.matched))
+
+
+TestPolicies = Policies.TestCase
+
+
+def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> None:
+    retention = known(subscription(X, ttl_s=1), subscription(Y, ttl_s=5))
+    retention.took(1, (X, Y))
+    retention.mark(1_000, 2)
+    retention.expire(3_000)
+    assert retention.held(1, (X, Y)) == (Y,)
+    retention.expire(7_000)
+    assert retention.held(1, (X, Y)) == ()
+    assert retention.why(1, (X, Y)) == TIME_TO_LIVE
+
+
+def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
+    lasting, short = subscription(X), subscription(X, max_count=1)
+    retention = known(lasting, short)
+    for number in (1, 2, 3):
+        retention.took(number, (X,))
+    retention.displace()
+    assert retention.held(1, (X,)) == (X,)
+    retention.know([short])
+    assert [retention.held(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
+    assert retention.why(1, (X,)) == MAXIMUM_COUNT
+
+
+def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later() -> None:
+    retention = known()
+    retention.copying = True
+    for number in (1, 2, 3):
+        retention.took(number, (X,))
+    retention.copying = False
+    retention.know([subscription(X, max_count=2)])
+    assert retention.held(1, (X,)) == ()
+    assert retention.held(2, (X,)) == (X,)
+
+
+def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
+    one = subscription(X, ttl_s=60)
+    retention = known(one)
+    retention.took(1, (X,))
+    retention.mark(1_000, 2)
+    retention.expire(5_000)
+    assert retention.held(1, (X,)) == (X,)
+    one.ttl_s = 2
+    retention.know([one])
+    retention.expire(5_000)
+    assert retention.held(1, (X,)) == ()
+
+
+def test_ages_from_elsewhere_never_run_backwards() -> None:
+    retention = known(subscription(X, ttl_s=2))
+    retention.take_marks([Mark(3, 1_000), Mark(5, 500), Mark(5, 900)])
+    assert retention.marks(0, 10) == [Mark(3, 1_000), Mark(5, 1_000)]
+
+
+def test_what_is_to_leave_the_store_is_said_until_the_store_has_done_it() -> None:
+    retention = known(subscription(X, max_count=1))
+    for number in (1, 2, 3):
+        retention.took(number, (X,))
+    retention.displace()
+    windows = retention.windows(10)
+    assert windows == [Window((X,), 1, 3)]
+    retention.leave(windows)
+    assert (retention.windows(10), retention.leaving) == ([], windows)
+    retention.saved([], windows)
+    assert retention.leaving == []
