@@ -29,6 +29,11 @@ KEPT = {
     1625: "an acknowledgement that was heard after the lease brought a delivery",
     1897: "who came while the lease was in doubt was never answered",
     4760: "a promise stood in the changelog only, and the disk that had been full forgot the subscription",
+    3930: "a promise whose write failed was taken back by a frozen session: its cut went out twice, and differed",
+    4080: "as 3930",
+    4697: "as 3930",
+    5488: "a promise that was written while its session was frozen was told to nobody when the source tired",
+    5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
 }
 """Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
 it was then: what it found stays in a story, or in a test of its own beside the code."""
