@@ -85,7 +85,7 @@ class Damage:
             writer.close()
 
     def _damaged(self, data: bytes) -> bytes:
-        """Turn the last bit over: of what was sealed, never of the length before it."""
+        """Turn the last bit over: of a tag, if frames were read whole."""
         if self.due:
             self.due -= 1
         elif not self._injected or self._chance.randrange(self._one_in):
