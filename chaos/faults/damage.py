@@ -1,4 +1,4 @@
-"""Damage: a TCP proxy of our own that turns bits over in what one proxy says to another; toxiproxy has nothing for it."""
+"""Damage: a TCP proxy of our own that turns bits over in what proxies say to each other; toxiproxy cannot."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ async def test_clients_roam_across_a_line_that_is_bad_in_every_way(
         await work.setup()
         work.start()
         await work.goes_on()
-        faults = [*(BadLine(front) for front in fronts), *damages.values()]
+        faults: list[BadLine | Damage] = [*(BadLine(front) for front in fronts), *damages.values()]
         for fault in faults:
             await fault.inject()
         for _ in range(3):

@@ -105,7 +105,10 @@ def _planting(copies: int) -> tuple[Give, list[NotificationId]]:
     ids=["swallows", "repeats", "swaps"],
 )
 async def test_what_a_client_swallows_repeats_or_swaps_is_found(
-    planting: Callable[[], tuple[Give, list[NotificationId]]], called: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planting: Callable[[], tuple[Give, list[NotificationId]]],
+    called: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("chaos.workloads.audience.PATIENCE_S", 10)
     cluster = Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path)

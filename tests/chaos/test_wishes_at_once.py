@@ -64,7 +64,7 @@ async def back_and_forth(guest: Guest, urls: list[str]) -> None:
 
 
 async def both_at_once(pair: list[Guest], cluster: Cluster, relayed: list[int]) -> None:
-    """Two receivers of one session that leave, and want it at two proxies at once; then both read it, each where it is."""
+    """Two receivers of one session that leave, and want it at two proxies at once; then both read, where they are."""
     proxies = list(cluster.proxies.values())
     for turn in range(ROUNDS):
         await asyncio.gather(*(each.vanish(politely=False) for each in pair))
