@@ -16,6 +16,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
 from discovery.announce import Announcement, announced
+from discovery.browse import browse
 from tests.helpers.waiting import until, until_seen
 from waypost.identity import NotificationId, new_incarnation
 from waypost.messages import VERSION
@@ -65,6 +66,12 @@ async def test_the_announcement_of_a_dead_proxy_is_a_hint_and_no_more(
     """A client that finds proxies by mDNS comes to a live one, and its session with it."""
     site = f"S{new_incarnation()}"
     monkeypatch.setenv("WAYPOST_SITE", site)
+
+    async def ours() -> list[Announcement]:
+        """Other federations may announce themselves on this machine."""
+        return [each for each in await browse() if each.site == site]
+
+    monkeypatch.setattr("discovery.browse.browse", ours)
     flags = flags_of(kafka, etcd, site)
     async with Cluster([Place(f"{site}-1", site, flags), Place(f"{site}-2", site, flags)], [], tmp_path) as cluster:
         dead, live = cluster.proxies.values()
