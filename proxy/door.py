@@ -231,6 +231,10 @@ class Door:
         receiver = session.receivers[ReceiverId(message.receiver)]
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
+                pause_ms = self._context.quarrels.pause_ms(session.id, receiver.id, self._context.clock.now_ms())
+                if pause_ms:
+                    self._say(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
+                    return
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]

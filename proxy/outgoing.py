@@ -46,7 +46,7 @@ from proxy.session import Entry, Role, Session
 from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
+from waypost.identity import NOTHING, Origin, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
 
 
@@ -169,7 +169,17 @@ class Sources(Side[Outgoing]):
             return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
         if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
             return _No("another transfer is under way")
+        if message.reason == ATTACH and self._quarrels(session, message):
+            return _No(f"receiver {message.receiver} is in use in two places")
         return None
+
+    def _quarrels(self, session: Session, message: Prepare) -> bool:
+        """Tell whether the asking receiver would put another life of itself out too soon."""
+        there = session.receivers.get(ReceiverId(message.receiver))
+        if there is None or there.connection is None or there.incarnation == message.incarnation:
+            return False
+        now = self._context.clock.now_ms()
+        return self._context.quarrels.pause_ms(session.id, there.id, now) > 0
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""

@@ -70,6 +70,8 @@ class Node:
         self.ready = False
         self.full = False
         """The disk takes nothing."""
+        self.append_ms = 0
+        """So much longer an append to the log takes."""
         self.slow_until = 0
         """Until then the disk takes its time."""
         self.stalled_until = 0
@@ -331,7 +333,7 @@ class Node:
     def _append(self, effect: effects.Append) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
-        self._append_at = max(self._append_at, now + world.delay())
+        self._append_at = max(self._append_at, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
         engine = self.engine

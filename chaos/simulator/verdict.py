@@ -28,6 +28,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         link.set_cut(records=False, words=False)
     for node in world.nodes.values():
         node.deaf_until = node.slow_until = node.stalled_until = 0
+        node.append_ms = 0
         node.full = False
         if node.engine is None:
             node.start()

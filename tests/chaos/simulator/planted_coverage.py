@@ -258,6 +258,14 @@ PLANTS = (
         rule=9,
     ),
     Plant(
+        "given and taken back",
+        "a proxy that took a session back does not mind to read late that it had let go of it",
+        replaced(Engine, "_released", lambda self, event: None),
+        ("LOST",),
+        stories=("taken_back_before_the_log_knows_that_it_was_given",),
+        rule=9,
+    ),
+    Plant(
         "covered by others",
         "a session counts as covered before its own hold is in the log",
         replaced(Coverage, "_installed", lambda self, session: True),
