@@ -179,7 +179,7 @@ class Sources(Side[Outgoing]):
         if there is None or there.connection is None or there.incarnation == message.incarnation:
             return False
         now = self._context.clock.now_ms()
-        return self._context.quarrels.pause_ms(session.id, there.id, now) > 0
+        return self._context.quarrels.pause_ms(session.id, there.id, message.incarnation, now) > 0
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""

@@ -15,6 +15,7 @@ from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMB
 
 @dataclass(slots=True)
 class _Quarrel:
+    by: str
     at_ms: int
     pause_ms: int
 
@@ -28,10 +29,12 @@ class Quarrels:
         self.damped = 0
         """How often somebody had to wait."""
 
-    def pause_ms(self, session: SessionId, receiver: ReceiverId, now_ms: int) -> int:
-        """Return how long another life must wait before it may take the receiver's place; 0: it takes it now."""
+    def pause_ms(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
+        """Return how long the life `by` must wait before it may take the receiver's place; 0: it takes it now."""
         key = (session, receiver)
         last = self._last.get(key)
+        if last is not None and last.by == by:
+            return 0
         if last is not None and now_ms < last.at_ms + last.pause_ms:
             self.damped += 1
             return last.at_ms + last.pause_ms - now_ms
@@ -40,7 +43,7 @@ class Quarrels:
         else:
             pause_ms = min(2 * last.pause_ms, QUARREL_LONGEST_MS)
         self._last.pop(key, None)
-        self._last[key] = _Quarrel(now_ms, pause_ms)
+        self._last[key] = _Quarrel(by, now_ms, pause_ms)
         if len(self._last) > QUARRELS_REMEMBERED:
             del self._last[next(iter(self._last))]
         return 0
