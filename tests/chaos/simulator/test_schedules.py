@@ -33,6 +33,7 @@ KEPT = {
     4080: "as 3930",
     4697: "as 3930",
     5488: "a promise that was written while its session was frozen was told to nobody when the source tired",
+    4817: "what an earlier relay of the same connection had said was taken for what the next one said",
     5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
 }
 """Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
