@@ -214,6 +214,14 @@ def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> Non
     show_session(session, proxy, as_json=json_)
 
 
+@sessions_app.command("rm")
+def sessions_rm(session: str, proxy: Proxy = None, json_: Json = False) -> None:
+    """Delete a session with all that is stored for it, also if the proxy that owns it is gone."""
+    from node.commands.sessions import delete_session
+
+    delete_session(session, proxy, as_json=json_)
+
+
 @app.command()
 def drain(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The proxy that is to be emptied.")],

@@ -346,6 +346,11 @@ METRICS = (
         labels=("how",),
     ),
     counter(
+        "waypost_quarrels_damped_total",
+        "How often a receiver's name was in use in two places, and one of them had to wait.",
+        lambda look: look.engine.context.quarrels.damped,
+    ),
+    counter(
         "waypost_refusals_total",
         "What other proxies said wrong, by the name of what is wrong with it; it changed nothing.",
         lambda look: look.engine.context.refused.counts,

@@ -11,6 +11,7 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from proxy.effects import Append, Attest, Effect, nobody_waits
 from proxy.matching import Matcher
+from proxy.quarrels import Quarrels
 from proxy.refusals import Refusals
 from proxy.session import Role, Session
 from proxy.tally import Tally
@@ -66,6 +67,7 @@ class Context:
         self.refused = Refusals()
         """What other proxies said and was refused."""
         self.tally = Tally()
+        self.quarrels = Quarrels()
         self.watching = False
         self.dirty: set[SessionId] = set()
         """Sessions that changed since the last flush."""

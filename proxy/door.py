@@ -263,6 +263,11 @@ class Door:
         receiver = session.receivers[ReceiverId(message.receiver)]
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
+                now = self._context.clock.now_ms()
+                pause_ms = self._context.quarrels.pause_ms(session.id, receiver.id, message.incarnation, now)
+                if pause_ms:
+                    self._say(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
+                    return
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
@@ -489,6 +494,7 @@ class Door:
             if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
                 known.ttl_s, known.max_count = message.ttl_s, message.max_count
                 session.subscriptions_changed()
+                self._say_policy(session, known)
                 self._changed(session)
             self._settled(connection, session, message)
             return
@@ -502,8 +508,15 @@ class Door:
         self._context.attest(
             "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
         )
+        if made.has_policy:
+            self._say_policy(session, made)
         self._changed(session)
         self._settled(connection, session, message)
+
+    def _say_policy(self, session: Session, subscription: Subscription) -> None:
+        """Put on record what may be removed from now on; the audit excuses nothing else."""
+        policy = {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
+        self._context.attest("policy", session, subscription=subscription.id, **policy)
 
     def _start(self, session: Session) -> dict[Origin, int]:
         """Return L: above all that the session has seen, the live stream and every receiver included."""

@@ -22,7 +22,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
+from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, Released, SiteState
 from handover.gate import Gate
 from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
@@ -149,6 +149,8 @@ class Engine:
                         covered = True
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
+                    case Released() if event.proxy == self.context.proxy:
+                        self._released(event)
             match record:
                 case Closed():
                     self._closed()
@@ -186,6 +188,12 @@ class Engine:
             self.context.unsay(session.id)
         if event.incarnation != self.context.incarnation:
             self._hold_again()
+
+    def _released(self, event: Released) -> None:
+        """We let go, and since then need the session again: what we said then holds only from its own place on."""
+        session = self.context.sessions.get(event.session)
+        if session is not None and event.expressions.intersection(session.held_expressions()):
+            self.coverage.broken(session)
 
     def _hold_again(self) -> None:
         for session in self.context.sessions.values():

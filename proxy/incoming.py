@@ -224,7 +224,8 @@ class Targets(Side[Incoming]):
         copied = max(shadow.last_number, into.upto or 0) >= into.stored
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
         waited = self._context.clock.now_ms() - into.progress_ms
-        return (copied and known) or waited >= self._context.settings.timing.coverage_ms
+        # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
+        return copied and (known or waited >= self._context.settings.timing.coverage_ms)
 
     def _say(self, into: Incoming, message: ToSource) -> None:
         self._context.emit(SendPeer(into.machine.owned.proxy, message))

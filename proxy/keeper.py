@@ -48,7 +48,8 @@ class Keeper:
         self._checkpointed.pop(session, None)
 
     def renew(self, session: SessionId) -> None:
-        """What the store has of an earlier copy of this session goes at the next flush."""
+        """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
+        self._dropped.discard(session)
         self._fresh.add(session)
         self._context.dirty.add(session)
 
@@ -123,7 +124,7 @@ class Keeper:
                 session.retention.saved(change.marks, change.removed)
             return
         self._kept_version = -1
-        self._dropped.update(batch.dropped)
+        self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)
         self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
         self._context.dirty.update(session.id for session in changed)
 

@@ -46,7 +46,7 @@ from proxy.session import Entry, Role, Session
 from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
+from waypost.identity import NOTHING, Origin, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
 
 
@@ -60,6 +60,8 @@ class Outgoing:
     """Who attached at the target and made it ask."""
     start: int
     """Chunk 1 begins after this entry."""
+    stored: int = 0
+    """The last entry when the transfer began: the target waits until chunks span it."""
     bounds: list[int] = field(default_factory=list)
     """bounds[i]: the last entry of chunk i + 1. A chunk that is sent again has the same bounds as before."""
     sent: int = 0
@@ -67,6 +69,11 @@ class Outgoing:
     acknowledged: int = 0
     loading: bool = False
     cut: dict[Origin, int] | None = None
+
+    @property
+    def spanned(self) -> int:
+        """Return the last number that the chunks so far span."""
+        return self.bounds[-1] if self.bounds else self.start
 
 
 class _No(NamedTuple):
@@ -164,7 +171,17 @@ class Sources(Side[Outgoing]):
             return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
         if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
             return _No("another transfer is under way")
+        if message.reason == ATTACH and not session.access and self._quarrels(session, message):
+            return _No(f"receiver {message.receiver} is in use in two places")
         return None
+
+    def _quarrels(self, session: Session, message: Prepare) -> bool:
+        """Tell whether the asking receiver would put another life of itself out too soon."""
+        there = session.receivers.get(ReceiverId(message.receiver))
+        if there is None or there.connection is None or there.incarnation == message.incarnation:
+            return False
+        now = self._context.clock.now_ms()
+        return self._context.quarrels.pause_ms(session.id, there.id, message.incarnation, now) > 0
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""
@@ -284,13 +301,9 @@ class Sources(Side[Outgoing]):
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]
         transfer = out.machine
+        out.stored = session.last_number if session.stored_count else 0
         prepared = Prepared(
-            session.id,
-            transfer.transfer,
-            session.epoch,
-            session.descriptor(),
-            session.last_number if session.stored_count else 0,
-            session.copy,
+            session.id, transfer.transfer, session.epoch, session.descriptor(), out.stored, session.copy
         )
         self._context.emit(SendPeer(transfer.target, prepared))
         self._send_chunks(out, again=True)
@@ -309,6 +322,10 @@ class Sources(Side[Outgoing]):
             return
         while frozen or out.sent - out.acknowledged < CHUNK_WINDOW:
             after, limit = _next_range(out, session)
+            if limit == 0 and out.spanned < out.stored:
+                # All receivers have the rest by now; an empty chunk says so.
+                self._send_chunk(out, session, after, [])
+                continue
             if limit == 0:
                 if frozen:
                     self._send_cut(out)

@@ -252,6 +252,8 @@ class Session:
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers: dict[ReceiverId, Receiver] = {}
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
+        self.untold: list[tuple[Subscription, dict[Origin, int]]] = []
+        """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.next_number = 1

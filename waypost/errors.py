@@ -51,6 +51,12 @@ class BadMessage(Refused):
     code = "BAD_MESSAGE"
 
 
+class WrongVersion(BadMessage):
+    """The other side speaks a version of the protocol that is not spoken here."""
+
+    code = "WRONG_VERSION"
+
+
 class BadConfiguration(Refused):
     code = "BAD_CONFIGURATION"
 

@@ -50,6 +50,13 @@ RECENT_IDS = 65_536
 CONNECTION_QUEUE_BYTES = 16 * 1024 * 1024
 """Unsent bytes of one connection; there the proxy hangs up, and the client resumes from its frontier."""
 
+QUARREL_FIRST_MS = 200
+"""So long a receiver's new connection keeps its place against another life of that receiver; it doubles each time."""
+QUARREL_LONGEST_MS = 30_000
+"""And never longer than this; after so much peace it begins anew."""
+QUARRELS_REMEMBERED = 10_000
+"""Receivers of which a proxy knows that; the longest ago go first."""
+
 # --- sessions
 QUEUE_IN_MEMORY = 2_000
 """Entries of a session kept in memory once stored; older ones are read back from the store."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from chaos.simulator import bounds
@@ -49,22 +50,23 @@ class Invariants:
         if lease is None or lease[1] <= world.clock.time_ms:
             world.wrong(f"LEASE {life} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
-        for waiting, bound in bounds.delivered(held) if held else ():
-            self._within(node.proxy, waiting, bound, "delivered and not acknowledged")
+        if held is not None:
+            self._within(node.proxy, bounds.of_windows(held))
 
     def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
         """What is sent over a link stays within its window."""
-        for waiting, bound in bounds.sent(ends):
-            self._within(proxy, waiting, bound, "sent over a link and not acknowledged")
-
-    def _within(self, proxy: ProxyId, waiting: int, bound: int, what: str) -> None:
-        if waiting > bound:
-            self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
+        self._within(proxy, bounds.of_links(ends))
 
     def rests(self, node: Node) -> None:
         """Every queue of a process is within its bound."""
-        for what in bounds.beyond(node) if node.engine is not None else ():
-            self._world.wrong(f"BOUND {node.proxy} has {what}")
+        if node.engine is not None:
+            self._within(node.proxy, bounds.of_engine(node.engine))
+            self._within(node.proxy, bounds.of_links(node.ends.machine))
+
+    def _within(self, proxy: ProxyId, queues: Iterable[bounds.Queue]) -> None:
+        for what, waiting, bound in queues:
+            if waiting > bound:
+                self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
         """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -70,6 +71,8 @@ class Node:
         self.ready = False
         self.full = False
         """The disk takes nothing."""
+        self.append_ms = 0
+        """So much longer an append to the log takes."""
         self.slow_until = 0
         """Until then the disk takes its time."""
         self.stalled_until = 0
@@ -121,7 +124,7 @@ class Node:
         engine = self.engine
         if engine is None:
             return
-        if self.still and self.stalls(lambda: self._in(action) if self.engine is engine else None):
+        if self.still and self.stalls(partial(self._in_life, engine, action)):
             return
         action(engine)
         for effect in engine.take_effects():
@@ -160,18 +163,20 @@ class Node:
         if now < self._tick_at <= due:
             return
         self._tick_at = due
+        self.world.later(due - now, partial(self._tick, engine, due))
 
-        def tick() -> None:
-            if self.engine is engine and self._tick_at == due:
-                self._in(lambda engine: engine.tick())
-                self.world.invariants.rests(self)
-
-        self.world.later(due - now, tick)
+    def _tick(self, engine: Engine, due: int) -> None:
+        if self.engine is engine and self._tick_at == due:
+            self._in(Engine.tick)
+            self.world.invariants.rests(self)
 
     def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Step the engine later, if it is still the same one."""
-        engine = self.engine
-        self.world.later(wait_ms, lambda: self._in(action) if self.engine is engine else None)
+        self.world.later(wait_ms, partial(self._in_life, self.engine, action))
+
+    def _in_life(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
+        if self.engine is engine:
+            self._in(action)
 
     def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives."""
@@ -329,7 +334,7 @@ class Node:
     def _append(self, effect: effects.Append) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
-        self._append_at = max(self._append_at, now + world.delay())
+        self._append_at = max(self._append_at, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
         engine = self.engine

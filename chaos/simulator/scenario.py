@@ -21,6 +21,7 @@ lose WHAT [times]                 the next of these handover messages get lost; 
 stall P MS                        so long every claim of P is under way
 again WHAT                        what was last sent of this kind of handover message comes once more
 crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
+slow P MS                         what P appends from now on takes so much longer; 0: no more
 deaf P MS                         so long nothing passes between P and the registry
 skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
@@ -179,6 +180,9 @@ class Scenario:
 
     def do_stall(self, rest: str, words: list[str]) -> None:
         self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
+
+    def do_slow(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[words[0]].append_ms = int(words[1])
 
     def do_crash(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].crash()

@@ -28,6 +28,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         link.set_cut(records=False, words=False)
     for node in world.nodes.values():
         node.deaf_until = node.slow_until = node.stalled_until = 0
+        node.append_ms = 0
         node.full = False
         if node.engine is None:
             node.start()
@@ -53,13 +54,18 @@ def settled(world: World) -> bool:
             return False
         if client.session is None:
             continue
-        silent = client.open or set(client.asked) - client.ended - set(client.promised)
-        if silent or client.machine.waiting or not client.machine.attached:
+        if client.open or client.machine.waiting or not client.machine.attached:
+            return False
+        if client.asked.keys() - client.ended - client.promised.keys():
             return False
     frontiers = []
     for node in world.nodes.values():
         engine = node.engine
         if engine is None or not node.ready or engine.state.position < len(world.logs[node.site]):
+            return False
+        # Over every link everything has come that there is, or silence has been spoken of.
+        frontiers.append(engine.state.frontier)
+        if frontiers[-1] != frontiers[0]:
             return False
         if (engine.context.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
             return False
@@ -69,9 +75,7 @@ def settled(world: World) -> bool:
             behind = any(each.acknowledged < session.last_number for each in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
-        frontiers.append(engine.state.frontier)
-    # Over every link everything has come that there is, or silence has been spoken of.
-    return all(frontier == frontiers[0] for frontier in frontiers)
+    return True
 
 
 GRACE_MS = 400
@@ -201,12 +205,13 @@ def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[str, int] = {}
     sequences: dict[tuple[str, str, str], int] = {}
-    for (producer, incarnation, sequence), (origin, offset), number in client.given:
+    for identity, (origin, offset), number in client.given:
         if offset <= last.get(origin, NOTHING):
             wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin]}")
         last[origin] = offset
-        if NotificationId(producer, incarnation, sequence) in retried:
+        if identity in retried:
             continue
+        producer, incarnation, sequence = identity
         life = (producer, incarnation, origin)
         if sequence < sequences.get(life, -1):
             wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")

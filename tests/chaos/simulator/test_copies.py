@@ -149,3 +149,24 @@ def test_a_copy_that_is_nearly_there_is_taken_at_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(outgoing, "COPY_AT_ATTACH", MANY - len(has))
     assert "a1 -> a2 Stay" not in told.tell("move c a2\nwithin 20000 a2 serves s")
     told.end_well()
+
+
+def test_nothing_is_frozen_before_all_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the pause would be as long as the rest of the copy."""
+    told = Told(monkeypatch)
+    told.tell("move c a2\nuntil a2 -> a1 ChunkStored")
+    told.story.world.lose_next["Chunk"] = 1 << 30
+    assert "a2 is target ready" not in told.tell("run 2000")
+    told.story.world.lose_next.clear()
+    told.tell("within 5000 a2 serves s")
+    told.end_well()
+
+
+def test_a_copy_of_what_all_receivers_have_by_now_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    told.story.world.lose_next["Chunk"] = 1 << 30
+    told.tell("resume c\nmove c a1\ngive s a2\nuntil a2 is target shadowing\nrun 1000")
+    told.story.world.lose_next.clear()
+    told.tell("within 1000 a2 serves s")
+    assert told.chunks[-1][1] == []
+    told.end_well()
