@@ -6,12 +6,14 @@ store and in the changelog, with epoch and lease looked at again after the write
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.delivering import Delivering
 from proxy.effects import Attest, Hangup, Send
+from proxy.guard import Guard, Proof, changed
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
@@ -20,8 +22,10 @@ from proxy.relay import Relays
 from proxy.session import Receiver, Role, Session, Subscription
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right, grant_of, told
 from waypost.errors import (
     BadMessage,
+    Forbidden,
     LimitExceeded,
     LogUnavailable,
     NotFound,
@@ -34,9 +38,12 @@ from waypost.identity import Origin, ProxyId, ReceiverId, SessionId, Subscriptio
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
+    AboutAccess,
+    AboutDeletion,
     AboutPublish,
     AboutSession,
     AboutSubscription,
+    AccessChanged,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -51,6 +58,7 @@ from waypost.messages import (
     Moved,
     Problem,
     Publish,
+    SetAccess,
     Subscribe,
     Subscribed,
     SubscriptionChanged,
@@ -61,6 +69,16 @@ from waypost.messages import (
 )
 from waypost.records import Fact
 from waypost.subscription import parse
+
+Change = Subscribe | Unsubscribe | Delete | SetAccess
+"""What is asked of a session by a receiver that is attached to it."""
+NEEDED: dict[type[Change], Right] = {
+    Subscribe: SUBSCRIBE,
+    Unsubscribe: SUBSCRIBE,
+    Delete: ADMINISTER,
+    SetAccess: ADMINISTER,
+}
+"""The right that it needs."""
 
 
 @dataclass(slots=True)
@@ -73,6 +91,11 @@ class Connection:
     receiver: ReceiverId | None = None
     attach: Attach | None = None
     """What it waits for."""
+    proof: Proof | None = None
+    """What was found out of its password."""
+    principal: str = ""
+    """As whom it was let in, and by which hash."""
+    hash: str = ""
 
 
 class Door:
@@ -95,12 +118,13 @@ class Door:
         self._transfers = transfers
         self._moving = moving
         self._sweeps = sweeps
+        self.guard = Guard(context)
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
         self._delivering = Delivering(context, sweeps, self.relays.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
-        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe | Delete]]] = {}
+        self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
 
     # ------------------------------------------------------------ connections
@@ -142,10 +166,13 @@ class Door:
     def message(self, number: int, message: ClientMessage) -> None:
         """Take one message. What is wrong with it is answered; the connection goes on."""
         connection = self.connections.get(number)
-        if connection is None:
-            return
+        if connection is not None:
+            self._try(connection, message, lambda: self._take(connection, message))
+
+    def _try(self, connection: Connection, message: ClientMessage, action: Callable[[], None]) -> None:
+        """Do what the message asks for; what is wrong with it is answered."""
         try:
-            self._take(connection, message)
+            action()
         except (Refused, LogUnavailable) as error:
             self._say(connection, _problem(error, message))
 
@@ -158,7 +185,9 @@ class Door:
         match message:
             case Attach():
                 self._attach(connection, message)
-            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() | Delete() if self._is_relayed(connection):
+            case Acknowledge() | Detach() if self._is_relayed(connection):
+                self.relays.up(connection.number, message)
+            case Subscribe() | Unsubscribe() | Delete() | SetAccess() if self._is_relayed(connection):
                 self.relays.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
@@ -172,6 +201,8 @@ class Door:
                 self._detach(connection, message)
             case Delete():
                 self._delete(connection, message)
+            case SetAccess():
+                self._set_access(connection, message)
 
     def _is_relayed(self, connection: Connection) -> bool:
         return self.relays.is_relayed(connection.number)
@@ -222,12 +253,13 @@ class Door:
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
         message = connection.attach
-        if message is None:
+        if message is None or (grant := self._admitted(connection, session, message)) is None:
             return
         if ReceiverId(message.receiver) not in session.receivers:
             self._join(connection, session, message)
             return
-        connection.attach = None
+        connection.attach = connection.proof = None
+        connection.principal, connection.hash = message.credential.principal, grant.hash
         receiver = session.receivers[ReceiverId(message.receiver)]
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
@@ -258,6 +290,46 @@ class Door:
         self._coverage.watch(session)
         self._coverage.promise(session)
         self._delivering.to_all(session)
+        self._draw(connection, session)
+
+    def _admitted(self, connection: Connection, session: Session, message: Attach) -> Grant | None:
+        """Return as what it may come in; None: it was told why not, or will be when its password was looked at."""
+
+        def found_out(found: Proof | Wait | Forbidden) -> None:
+            if connection.attach is not message or connection.number not in self.connections:
+                return
+            if not isinstance(found, Proof):
+                self._turn_away(connection, message, found)
+                return
+            connection.proof = found
+            self._enter_or_attach(connection, session, message)
+
+        try:
+            answer = self.guard.lets_in(session, message, connection.proof, found_out)
+        except Forbidden as error:
+            self._turn_away(connection, message, error)
+            return None
+        if isinstance(answer, Wait):
+            self._turn_away(connection, message, answer)
+            return None
+        return answer
+
+    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Forbidden) -> None:
+        connection.attach = connection.proof = None
+        self._say(connection, _problem(why, message) if isinstance(why, Forbidden) else why)
+
+    def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
+        """Something was waited for: the session may be somewhere else by now."""
+        if self._context.serving(session.id) is session:
+            self._enter(connection, session)
+        else:
+            self._attach(connection, message)
+
+    def _draw(self, connection: Connection, session: Session) -> None:
+        """A session that not everybody may have has not gone to who asked for it: it goes to who was let in."""
+        at = self.relays.proxy_of(connection.number)
+        if at is not None and session.access and len(session.attached()) == 1:
+            self._moving.want(session.id, at)
 
     def _join(self, connection: Connection, session: Session, message: Attach) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
@@ -270,10 +342,8 @@ class Door:
             if failure is not None:
                 connection.attach = None
                 self._say(connection, Wait(failure.message, self._context.settings.retry_ms))
-            elif self._context.serving(session.id) is session:
-                self._enter(connection, session)
             else:
-                self._attach(connection, message)
+                self._enter_or_attach(connection, session, message)
 
         self._keeper.written(session, then)
 
@@ -335,10 +405,69 @@ class Door:
         if session is not None:
             self._claims.delete(session, f"receiver {connection.receiver} asked for it")
 
+    # ------------------------------------------------------------ access
+
+    def _set_access(self, connection: Connection, message: SetAccess) -> None:
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+
+        def hashed(hashes: dict[str, str] | WaypostError) -> None:
+            if isinstance(hashes, WaypostError):
+                self._say(connection, _problem(hashes, message))
+            elif connection.number in self.connections:
+                self._try(connection, message, lambda: self._change_access(connection, message, hashes))
+
+        self.guard.hash(session, connection.principal, message.grants, hashed)
+
+    def _change_access(self, connection: Connection, message: SetAccess, hashes: dict[str, str]) -> None:
+        """The passwords are hashed: who may do what is another from here on."""
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+        session.let(changed(session.access, message.grants, hashes))
+        self._context.attest("access", session, receiver=connection.receiver or "", reason=told(session.access))
+        self._context.dirty.add(session.id)
+        grant = grant_of(session.access, connection.principal)
+        connection.hash = grant.hash if grant else ""
+        self._put_out(session)
+        epoch = session.epoch
+
+        def then(failure: WaypostError | None) -> None:
+            if failure is not None:
+                self._say(connection, _problem(failure, message))
+            elif self._context.serving(session.id) is not session or session.epoch != epoch:
+                self.message(connection.number, message)
+            else:
+                self._say(connection, AccessChanged())
+
+        self._keeper.written(session, then)
+
+    def _put_out(self, session: Session) -> None:
+        """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""
+        for receiver in session.receivers.values():
+            connection = self.connections.get(receiver.connection) if receiver.connection is not None else None
+            if connection is None:
+                continue
+            grant = grant_of(session.access, connection.principal)
+            if grant is None or READ not in grant.rights:
+                gone = Forbidden(f"the right to read session {session.id} was taken away", field="credential")
+                about = AboutSession(session.id)
+                self._say(connection, Problem(gone.code, gone.message, gone.field, about))
+            elif grant.hash and grant.hash != connection.hash:
+                self._say(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
+            else:
+                continue
+            self._leave(connection)
+
     # ------------------------------------------------------------ subscriptions
 
-    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe | Delete) -> Session | None:
-        """Return the session; None: it stands still, and the message waits until the registry has decided."""
+    def _session_of(self, connection: Connection, message: Change) -> Session | None:
+        """Return the session; None: it stands still, and the message waits until the registry has decided.
+
+        Raises:
+            Forbidden: whoever is on this connection does not have the right that it needs.
+        """
         held = self._context.sessions.get(connection.session) if connection.session else None
         if held is not None and held.role is Role.FROZEN:
             deferred = self._deferred.setdefault(held.id, [])
@@ -349,6 +478,7 @@ class Door:
         session = self._context.serving(connection.session) if connection.session else None
         if session is None:
             raise NotServed("no session is served on this connection at the moment; attach, then ask again")
+        self.guard.require(session, connection.principal, NEEDED[type(message)])
         return session
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
@@ -505,7 +635,7 @@ class Door:
 
 def _problem(error: WaypostError, message: ClientMessage) -> Problem:
     """Return what answers the message that met the error."""
-    about: AboutSession | AboutSubscription | AboutPublish | None = None
+    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | None = None
     match message:
         case Attach():
             about = AboutSession(message.session)
@@ -513,4 +643,8 @@ def _problem(error: WaypostError, message: ClientMessage) -> Problem:
             about = AboutSubscription(SubscriptionId(message.subscription))
         case Publish():
             about = AboutPublish(message.first)
+        case Delete():
+            about = AboutDeletion()
+        case SetAccess():
+            about = AboutAccess()
     return Problem(error.code, error.message, error.field, about)

@@ -139,11 +139,13 @@ class Sources(Side[Outgoing]):
         self.feed(out, message)
 
     def _stays(self, session: Session, asker: ProxyId, message: Prepare) -> bool:
-        """Tell whether the receiver is to be relayed: others are attached here, or it would wait for a long copy.
+        """Tell whether the receiver is to be relayed: others are attached here, it would wait for a long copy, or it
+        has to show first that it may have the session.
 
-        In the second case the session follows it, served here until all but the rest is copied.
+        In the second case the session follows it, served here until all but the rest is copied; in the third when the
+        door has let it in.
         """
-        if session.attached() - {message.receiver}:
+        if session.access or session.attached() - {message.receiver}:
             return True
         if session.last_number - _copied(session, message) <= self._context.settings.bounds.copy_at_attach:
             return False
@@ -169,7 +171,7 @@ class Sources(Side[Outgoing]):
             return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
         if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
             return _No("another transfer is under way")
-        if message.reason == ATTACH and self._quarrels(session, message):
+        if message.reason == ATTACH and not session.access and self._quarrels(session, message):
             return _No(f"receiver {message.receiver} is in use in two places")
         return None
 

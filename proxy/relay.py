@@ -29,6 +29,7 @@ from waypost.messages import (
     Delete,
     Detach,
     Hello,
+    SetAccess,
     Subscribe,
     Unsubscribe,
     Wait,
@@ -73,7 +74,7 @@ class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
 
 
 RelayMessage = RelayUp | RelayDown | RelayEnd
-PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete
+PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete | SetAccess
 """What a client says of its session; the rest is the near proxy's own business."""
 
 

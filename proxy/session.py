@@ -20,6 +20,7 @@ import msgspec
 
 from handover.gate import Gate
 from proxy.retention import Matched, Retention
+from waypost.access import Grant
 from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
@@ -173,6 +174,19 @@ class Flight:
 
 
 @dataclass(slots=True)
+class Tries:
+    """How it went when a principal of a session was to be proven. Kept in memory only (proxy/guard.py)."""
+
+    failures: int = 0
+    """Wrong passwords since the last right one."""
+    next_ms: int = 0
+    """When the next one will be looked at."""
+    under_way: int = 0
+    known: bytes = b""
+    """A digest of the password that was right, by a key that never leaves this process."""
+
+
+@dataclass(slots=True)
 class Receiver:
     """A client attached to the session, or its place while it is away.
 
@@ -258,6 +272,10 @@ class Session:
         """For how long nobody has been, while it was served and no transfer ran."""
         self.idle = False
         """Nobody was when we last looked."""
+        self.access: dict[str, Grant] = {}
+        """Who may do what; without any grant, everybody everything."""
+        self.tries: dict[str, Tries] = {}
+        """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
         """It was raised from its last checkpoint, and is not level with every origin yet."""
         self.waking = False
@@ -320,6 +338,11 @@ class Session:
             for sub in [*self.active(), *self.ended]
             if sub.wants(origin, offset) and sub.expression.matches(attributes)
         )
+
+    def let(self, access: Mapping[str, Grant]) -> None:
+        """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
+        self.access = dict(access)
+        self.tries.clear()
 
     # ------------------------------------------------------------ what comes
 
@@ -561,12 +584,14 @@ class Session:
             {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
             self.lasts_s,
             self.idle_ms,
+            dict(self.access),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
+        self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]

@@ -88,6 +88,12 @@ class ReceiverTaken(Refused):
     code = "RECEIVER_TAKEN"
 
 
+class Forbidden(Refused):
+    """The session's access does not allow it: the password is not right, or a right is missing."""
+
+    code = "FORBIDDEN"
+
+
 class NameTaken(Refused):
     """A proxy's name is in use by another process."""
 

@@ -72,6 +72,19 @@ STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 STORE_TRIM = 1_000
 """Entries that are taken away from the store in one go; the rest follows after what else is to be written."""
+MAX_PRINCIPALS = 32
+"""Principals in the access of one session; each may have a password, and setting one costs a hash."""
+MAX_PASSWORD_LENGTH = 256
+PASSWORDS_AT_ONCE = 64
+"""Passwords that one proxy looks at, or waits to; past it whoever attaches with one is told to come again."""
+PASSWORDS_OF_ONE = 4
+"""Of them, passwords of one principal of one session; past it likewise."""
+FREE_TRIES = 3
+"""Wrong passwords of a principal of a session before the next one has to wait: 1 s, and twice as long each time."""
+LONGEST_WAIT_MS = 60_000
+"""The longest such wait."""
+ACCESS_CHANGES_AT_ONCE = 16
+"""Changes of access whose passwords one proxy hashes, or waits to; past it they are refused."""
 
 # --- the site log
 LOG_BATCH = 1000

@@ -139,6 +139,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
     subscribed        `subscription`, `expression`: asked for, accepted and durable
     policy            `subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end
+    access            the session's access was changed by `receiver`; `reason` says who may do what now
     effective         `subscription`, `frontier`: from above this, P1 holds for it
     unsubscribed      `subscription`, `frontier`: up to this, P1 held for it
     received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
+HASH_MS = 40
 _Between = ToSource | ToTarget | Offer | Give | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
@@ -400,6 +401,17 @@ class Node:
 
         self._afterwards(world.delay(), act)
 
+    def _look_at_password(self, effect: effects.Verify | effects.Hash) -> None:
+        """Plain comparison, and a salt that is a number, in place of a hash."""
+
+        def act(engine: Engine) -> None:
+            if isinstance(effect, effects.Verify):
+                effect.then(effect.hash.partition("/")[2] == effect.password)
+            else:
+                effect.then([f"{self.world.salt()}/{each}" for each in effect.passwords])
+
+        self._afterwards(self.world.delay(HASH_MS), act)
+
     _ways: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         effects.Send: _send,
         effects.Hangup: _hang_up,
@@ -415,5 +427,7 @@ class Node:
         effects.PutCheckpoint: _put,
         effects.FindCheckpoint: _look_up,
         effects.FetchHistory: _look_up,
+        effects.Verify: _look_at_password,
+        effects.Hash: _look_at_password,
     }
     """Who performs what."""

@@ -97,7 +97,7 @@ class World:
         """A heap of when something happens."""
         self._actions: dict[int, list[Callable[[], None]]] = {}
         """What happens then, in order."""
-        self._connections = 0
+        self._connections = self._salts = 0
         order = list(sites)
         reach = 1 if line else len(sites)
         neighbours = {
@@ -167,6 +167,10 @@ class World:
 
     def chances(self, probability: float) -> bool:
         return probability > 0 and self.chance.random() < probability
+
+    def salt(self) -> int:
+        self._salts += 1
+        return self._salts
 
     def skew(self) -> int:
         return 0 if self.seed is None else self.chance.randint(-SKEW_MS, SKEW_MS)

@@ -48,6 +48,7 @@ from node.peers import (
 )
 from proxy.relay import RelayDown, RelayEnd, RelayUp
 from waypost import messages, records
+from waypost.access import EVERYTHING, READ, Grant
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
@@ -65,11 +66,14 @@ DESCRIPTOR = Descriptor(
     {ORIGIN: 1},
     [SubscriptionRow(X, "n > 0", {ORIGIN: 1}, {}, {ORIGIN: 2}, None)],
     {ReceiverId("r"): ReceiverRow(3, {ORIGIN: 2})},
+    access={"": Grant(EVERYTHING, "$argon2id$"), "alice": Grant((READ,))},
 )
 
 FROM_CLIENT = [
     messages.Hello(1, "c"),
     messages.Attach("s", "r", "i", {ORIGIN: 3}),
+    messages.Attach("s", "r", "i", {}, credential=messages.Credential("alice", "secret")),
+    messages.SetAccess({"": messages.Granted(["read"], "secret"), "alice": messages.Granted(["administer"])}),
     messages.Subscribe("x", "n > 0"),
     messages.Unsubscribe("x"),
     messages.Publish("p", "i", 0, [BODY, BODY]),
@@ -87,6 +91,9 @@ FROM_PROXY = [
     messages.SubscriptionChanged(X, None),
     messages.BecameEffective(X, {ORIGIN: 3}),
     messages.Unsubscribed(X),
+    messages.AccessChanged(),
+    messages.Problem("FORBIDDEN", "no", "credential", messages.AboutAccess()),
+    messages.Problem("FORBIDDEN", "no", "credential", messages.AboutDeletion()),
     messages.Deliver(Epoch(1), 1, [(X,)], [0], [messages.Delivery(ORIGIN, 1, "p", LIFE, 1, 0, BODY)]),
     messages.Acknowledged(0, ORIGIN, [1, 2]),
     messages.Attested(1),

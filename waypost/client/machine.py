@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from waypost.batches import batches
-from waypost.errors import LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
+from waypost.errors import Forbidden, LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.frontier import RecentIds, join
 from waypost.identity import (
     NOTHING,
@@ -41,9 +41,12 @@ from waypost.identity import (
 from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
+    AboutAccess,
+    AboutDeletion,
     AboutPublish,
     AboutSession,
     AboutSubscription,
+    AccessChanged,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -51,16 +54,19 @@ from waypost.messages import (
     Attestation,
     Attested,
     BecameEffective,
+    Credential,
     Delete,
     Deleted,
     Deliver,
     Delivery,
     Gap,
+    Granted,
     Hello,
     Moved,
     Problem,
     ProxyMessage,
     Publish,
+    SetAccess,
     Subscribe,
     Subscribed,
     SubscriptionChanged,
@@ -93,6 +99,17 @@ class Outcome:
 
     subscription: SubscriptionId
     error: WaypostError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to a change of the access, or to a deletion that was refused; `error` None: done."""
+
+    what: str
+    error: WaypostError | None
+
+
+ACCESS, DELETION = "access", "deletion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +146,7 @@ class Refusal:
 
 Told = (
     Outcome
+    | Answered
     | Published
     | Redirected
     | Retry
@@ -164,6 +182,7 @@ class ClientMachine:
         session: to attach to; None for a producer only.
         receiver: which of the session's receivers this is.
         state: the receiver's place so far.
+        credential: as whom it attaches, and the password that proves it.
     """
 
     def __init__(
@@ -176,6 +195,7 @@ class ClientMachine:
         create: bool = True,
         window: int = RECEIVER_WINDOW,
         lasts_s: int | None = None,
+        credential: Credential | None = None,
     ) -> None:
         self.name = name
         self.session = session
@@ -186,6 +206,9 @@ class ClientMachine:
         self._create = create
         self._window = window
         self._lasts_s = lasts_s
+        self._credential = credential or Credential()
+        self._changing: SetAccess | None = None
+        """A change of the access that was not answered yet."""
         self._connected = False
         self._greeted = False
         """The proxy of this connection has let us in."""
@@ -251,6 +274,7 @@ class ClientMachine:
                     self._window,
                     self._create,
                     self._lasts_s,
+                    self._credential,
                 )
             )
 
@@ -273,6 +297,8 @@ class ClientMachine:
             case Subscribed() | Unsubscribed():
                 self._asked.pop(message.subscription, None)
                 self._told.append(Outcome(message.subscription, None))
+            case AccessChanged():
+                self._access_changed()
             case BecameEffective() | SubscriptionChanged() | Gap():
                 self._told.append(message)
             case Welcome():
@@ -293,6 +319,8 @@ class ClientMachine:
     def _attached(self, message: Attached) -> None:
         self.attached = True
         self._out.extend(self._asked.values())
+        if self._changing is not None:
+            self._out.append(self._changing)
         if self._deleting:
             self._out.append(Delete())
         self._fresh_attestations.clear()
@@ -314,6 +342,45 @@ class ClientMachine:
         if self.attached:
             self._out.append(Delete())
 
+    # ------------------------------------------------------------ access
+
+    def set_access(self, grants: dict[str, Granted]) -> None:
+        """Have the session's access changed; what is asked for last counts."""
+        self._changing = SetAccess(grants)
+        if self.attached:
+            self._out.append(self._changing)
+
+    def _access_changed(self) -> None:
+        if self._changing is not None:
+            self._credential = self._credential_after(self._changing)
+            self._changing = None
+            self._told.append(Answered(ACCESS, None))
+
+    def _credential_after(self, change: SetAccess) -> Credential:
+        """Return with what we attach once that is in force."""
+        mine = change.grants.get(self._credential.principal)
+        changed = mine is not None and mine.password is not None
+        return Credential(self._credential.principal, mine.password or "") if mine and changed else self._credential
+
+    def _try_what_we_asked_for(self) -> bool:
+        """Our password is refused: perhaps because it is the new one by now, and only the answer did not come."""
+        after = self._credential if self._changing is None else self._credential_after(self._changing)
+        if after == self._credential:
+            return False
+        self._credential = after
+        self.attach()
+        return True
+
+    def _answered(self, what: str, error: WaypostError) -> None:
+        """A change or a deletion was refused; where nothing is served now, it is asked for again at the next attach."""
+        if isinstance(error, NotServed):
+            return
+        if what == ACCESS:
+            self._changing = None
+        else:
+            self._deleting = False
+        self._told.append(Answered(what, error))
+
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
         match problem.about:
@@ -321,8 +388,14 @@ class ClientMachine:
                 self._subscription_problem(subscription, error)
             case AboutPublish(first):
                 self._publish_problem(first, error)
+            case AboutAccess():
+                self._answered(ACCESS, error)
+            case AboutDeletion():
+                self._answered(DELETION, error)
             case AboutSession(session) if session == self.session:
-                self._told.append(Refusal(error))
+                self.attached = False
+                if not (isinstance(error, Forbidden) and self._try_what_we_asked_for()):
+                    self._told.append(Refusal(error))
             case None if not self._greeted:
                 self._told.append(Refusal(error))
             case _:
