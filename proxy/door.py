@@ -439,7 +439,7 @@ class Door:
             elif self._context.serving(session.id) is not session or session.epoch != epoch:
                 self.message(connection.number, message)
             else:
-                self._say(connection, AccessChanged())
+                self._say(connection, AccessChanged(message.number))
 
         self._keeper.written(session, then)
 
@@ -646,5 +646,5 @@ def _problem(error: WaypostError, message: ClientMessage) -> Problem:
         case Delete():
             about = AboutDeletion()
         case SetAccess():
-            about = AboutAccess()
+            about = AboutAccess(message.number)
     return Problem(error.code, error.message, error.field, about)

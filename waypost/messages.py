@@ -160,8 +160,12 @@ class Granted(_Message, frozen=True):
 
 
 class SetAccess(_Message, tag="set-access", frozen=True):
-    """From now on these principals may do that, and nobody else anything; without any, everybody may do everything."""
+    """From now on these principals may do that, and nobody else anything; without any, everybody may do everything.
 
+    Idempotent; `number`, which the client chooses, is in the answer.
+    """
+
+    number: Serial
     grants: Annotated[dict[Principal, Granted], Meta(max_length=MAX_PRINCIPALS)]
 
 
@@ -231,6 +235,8 @@ class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
 
 class AccessChanged(_Message, tag="access-changed", frozen=True):
     """What `SetAccess` asked for is in force, and would survive this proxy."""
+
+    number: int
 
 
 class Delivery(_Message, frozen=True):
@@ -305,7 +311,7 @@ class AboutDeletion(_Message, tag="deletion", frozen=True):
 
 
 class AboutAccess(_Message, tag="access", frozen=True):
-    pass
+    number: int
 
 
 class Problem(_Message, tag="problem", frozen=True):

@@ -15,6 +15,7 @@ from waypost.identity import Epoch, Ownership, ProxyId, SessionId
 from waypost.records import Fact
 
 if TYPE_CHECKING:
+    from chaos.simulator.clients import Client
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
     from federation.link_ends import LinkEnds
@@ -39,10 +40,13 @@ class Invariants:
         if event.ownership is not None and event.ownership.deleted:
             self._world.deleted(event.session)
 
-    def delivers(self, node: Node, session: SessionId, epoch: int) -> None:
-        """One life of one proxy delivers at an epoch, and only under a lease."""
+    def delivers(self, node: Node, client: Client, epoch: int) -> None:
+        """One life of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
         engine, world = node.engine, self._world
-        assert engine is not None
+        session = client.session
+        assert engine is not None and session is not None
+        if not world.rights.may_read(session, client.machine.credential):
+            world.wrong(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
         life = engine.context.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
             world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")

@@ -262,8 +262,7 @@ class Node:
         if wire is None:
             return
         if isinstance(effect.message, DeliverEncoded):
-            assert wire.client.session is not None
-            self.world.invariants.delivers(self, wire.client.session, effect.message.epoch)
+            self.world.invariants.delivers(self, wire.client, effect.message.epoch)
         wire.to_client(effect.message)
 
     def _hang_up(self, effect: effects.Hangup) -> None:

@@ -39,6 +39,12 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(GRACE_MS)
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
+    for client in world.clients.values():
+        if client.refused:
+            # Since then it may have been given the right, or the session be another one.
+            client.go(client.home)
+            world.run(for_ms, lambda: settled(world))
+            world.run(GRACE_MS)
     wrong = verdict(world)
     if wrong:
         # Something may have begun again just now: what is wrong with it must stay wrong.
@@ -52,8 +58,10 @@ def settled(world: World) -> bool:
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is None:
+        if client.session is None or client.refused:
             continue
+        if client.changing is not None:
+            return False
         if client.open or client.machine.waiting or not client.machine.attached:
             return False
         if client.asked.keys() - client.ended - client.promised.keys():
@@ -95,8 +103,11 @@ def verdict(world: World) -> list[str]:
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
-            wrong += _one_side(world, client) + _live(world, client)
-            wrong += _owed(world, client, published) + _given(client, retried)
+            wrong += _one_side(world, client) + _given(client, retried)
+            if not client.refused:
+                wrong += _live(world, client) + _owed(world, client, published)
+            elif world.rights.may_read(client.session, client.machine.credential):
+                wrong.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
     return wrong
 
 
@@ -150,6 +161,8 @@ def _live(world: World, client: Client) -> list[str]:
     wrong = []
     if not client.machine.attached:
         wrong.append(f"STUCK {client.name} is not attached")
+    if client.changing is not None:
+        wrong.append(f"STUCK {client.name} has no answer about who may do what")
     wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
     silent = set(client.asked) - client.ended - set(client.promised)
     wrong += [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]

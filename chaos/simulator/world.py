@@ -21,6 +21,7 @@ from chaos.simulator.links import Link
 from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.policies import Policy
+from chaos.simulator.rights import Rights
 from chaos.simulator.telling import brief
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
@@ -29,6 +30,7 @@ from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
 from proxy.context import Bounds
 from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.messages import Credential
 from waypost.records import Fact, Published
 
 SMALL = Bounds(queue_in_memory=3, chunk_entries=2, chunk_window=2, copy_at_attach=6, copy_unsaved=4, sweep_batch=2)
@@ -78,6 +80,7 @@ class World:
         """Of every session, what was ever said of how long something is stored."""
         self.deletions: dict[str, dict[Origin, int]] = {}
         """Up to where nobody is owed anything of sessions that were deleted."""
+        self.rights = Rights()
         self.published_at: dict[Coordinate, int] = {}
         self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
@@ -251,8 +254,16 @@ class World:
         node.engine.client_connected(wire.number)
         return wire
 
-    def client(self, name: str, session: str | None, at: str, window: int = 4000, lasts_s: int | None = None) -> Client:
-        client = self.clients[name] = Client(self, name, session, window, lasts_s)
+    def client(
+        self,
+        name: str,
+        session: str | None,
+        at: str,
+        window: int = 4000,
+        lasts_s: int | None = None,
+        credential: Credential | None = None,
+    ) -> Client:
+        client = self.clients[name] = Client(self, name, session, window, lasts_s, credential)
         client.go(at)
         return client
 

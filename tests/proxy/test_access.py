@@ -73,7 +73,7 @@ def guarded(grants: dict[str, Granted] | None = None) -> Alone:
 
 
 def change(alone: Alone, grants: dict[str, Granted], connection: int = 1) -> None:
-    alone.says(connection, SetAccess(grants))
+    alone.says(connection, SetAccess(7, grants))
     look(alone)
     alone.keep()
 
@@ -142,7 +142,7 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
     asked: list[tuple[ClientMessage, object]] = [
         (Subscribe("y", "n > 1"), AboutSubscription("y")),  # type: ignore[arg-type]
         (Unsubscribe("y"), AboutSubscription("y")),  # type: ignore[arg-type]
-        (SetAccess(LEVELS), AboutAccess()),
+        (SetAccess(7, LEVELS), AboutAccess(7)),
         (Delete(), AboutDeletion()),
     ]
     for message, about in asked:
@@ -179,7 +179,7 @@ def test_an_open_session_lets_everybody_do_everything_whatever_they_say_they_are
 def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
     alone = Alone()
     alone.serve()
-    alone.says(1, SetAccess(LEVELS))
+    alone.says(1, SetAccess(7, LEVELS))
     look(alone)
     alone.answer_all(effects.Save, None)
     assert alone.heard() == []
@@ -319,7 +319,7 @@ def test_a_change_that_locks_out_who_asks_or_lets_in_without_a_word_is_refused(
     before = dict(alone.engine.context.sessions[SESSION].access)
     change(alone, grants)
     (problem,) = alone.heard()
-    assert (problem.code, problem.field, problem.about) == ("REFUSED", "grants", AboutAccess())
+    assert (problem.code, problem.field, problem.about) == ("REFUSED", "grants", AboutAccess(7))
     assert what in problem.message
     assert alone.engine.context.sessions[SESSION].access == before
 
@@ -334,7 +334,7 @@ def test_a_session_can_be_opened_again() -> None:
 def test_the_access_is_in_the_checkpoint_and_the_password_is_in_nothing_that_is_written() -> None:
     alone = Alone()
     alone.serve()
-    alone.says(1, SetAccess({"": Granted(ALL, "secret"), "eve": Granted(USER, "")}))
+    alone.says(1, SetAccess(7, {"": Granted(ALL, "secret"), "eve": Granted(USER, "")}))
     alone.answer(effects.Hash, ["#1"])
     written = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint | effects.Save)]
     checkpoints = [each.checkpoint for each in written if isinstance(each, effects.PutCheckpoint)]
@@ -351,7 +351,7 @@ def test_the_access_is_in_the_checkpoint_and_the_password_is_in_nothing_that_is_
 def test_no_password_is_in_the_words_for_a_message() -> None:
     for message in (
         Attach("s", "r", "i", {}, credential=Credential("alice", "secret")),
-        SetAccess({"alice": Granted([ADMINISTER], "secret")}),
+        SetAccess(7, {"alice": Granted([ADMINISTER], "secret")}),
         effects.Verify("secret", "#secret", lambda _: None),
         effects.Hash(["secret"], lambda _: None),
     ):

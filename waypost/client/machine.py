@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from waypost.batches import batches
-from waypost.errors import Forbidden, LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
+from waypost.errors import Forbidden, LogUnavailable, NotServed, Refused, SessionDeleted, WaypostError, from_wire
 from waypost.frontier import RecentIds, join
 from waypost.identity import (
     NOTHING,
@@ -206,9 +206,12 @@ class ClientMachine:
         self._create = create
         self._window = window
         self._lasts_s = lasts_s
-        self._credential = credential or Credential()
+        self.credential = credential or Credential()
         self._changing: SetAccess | None = None
         """A change of the access that was not answered yet."""
+        self._change_number = 0
+        self._newer: Credential | None = None
+        """What is right in place of our credential, if a change of ours is in force of which we do not know."""
         self._connected = False
         self._greeted = False
         """The proxy of this connection has let us in."""
@@ -274,7 +277,7 @@ class ClientMachine:
                     self._window,
                     self._create,
                     self._lasts_s,
-                    self._credential,
+                    self.credential,
                 )
             )
 
@@ -298,7 +301,7 @@ class ClientMachine:
                 self._asked.pop(message.subscription, None)
                 self._told.append(Outcome(message.subscription, None))
             case AccessChanged():
-                self._access_changed()
+                self._access_changed(message.number)
             case BecameEffective() | SubscriptionChanged() | Gap():
                 self._told.append(message)
             case Welcome():
@@ -333,6 +336,8 @@ class ClientMachine:
         error = SessionDeleted(f"session {message.session}: {message.reason}")
         self._told.extend(Outcome(subscription, error) for subscription in self._asked)
         self._asked.clear()
+        if self._changing is not None:
+            self._answered(ACCESS, error)
         asked, self._deleting = self._deleting, False
         self._told.append(message if asked else Refusal(error))
 
@@ -345,29 +350,26 @@ class ClientMachine:
     # ------------------------------------------------------------ access
 
     def set_access(self, grants: dict[str, Granted]) -> None:
-        """Have the session's access changed; what is asked for last counts."""
-        self._changing = SetAccess(grants)
+        """Have the session's access changed. One change at a time: the next one when this one was answered."""
+        self._change_number += 1
+        self._changing = SetAccess(self._change_number, grants)
+        mine = grants.get(self.credential.principal)
+        if mine is not None and mine.password is not None:
+            self._newer = Credential(self.credential.principal, mine.password)
         if self.attached:
             self._out.append(self._changing)
 
-    def _access_changed(self) -> None:
-        if self._changing is not None:
-            self._credential = self._credential_after(self._changing)
+    def _access_changed(self, number: int) -> None:
+        if self._changing is not None and self._changing.number == number:
+            self.credential, self._newer = self._newer or self.credential, None
             self._changing = None
             self._told.append(Answered(ACCESS, None))
 
-    def _credential_after(self, change: SetAccess) -> Credential:
-        """Return with what we attach once that is in force."""
-        mine = change.grants.get(self._credential.principal)
-        changed = mine is not None and mine.password is not None
-        return Credential(self._credential.principal, mine.password or "") if mine and changed else self._credential
-
-    def _try_what_we_asked_for(self) -> bool:
-        """Our password is refused: perhaps because it is the new one by now, and only the answer did not come."""
-        after = self._credential if self._changing is None else self._credential_after(self._changing)
-        if after == self._credential:
+    def _attach_with_the_newer(self) -> bool:
+        """Our password is refused: perhaps the one that we set is in force, and only the answer did not come."""
+        if self._newer is None:
             return False
-        self._credential = after
+        self.credential, self._newer = self._newer, None
         self.attach()
         return True
 
@@ -377,6 +379,8 @@ class ClientMachine:
             return
         if what == ACCESS:
             self._changing = None
+            if isinstance(error, Refused):
+                self._newer = None
         else:
             self._deleting = False
         self._told.append(Answered(what, error))
@@ -388,13 +392,14 @@ class ClientMachine:
                 self._subscription_problem(subscription, error)
             case AboutPublish(first):
                 self._publish_problem(first, error)
-            case AboutAccess():
-                self._answered(ACCESS, error)
+            case AboutAccess(number):
+                if self._changing is not None and self._changing.number == number:
+                    self._answered(ACCESS, error)
             case AboutDeletion():
                 self._answered(DELETION, error)
             case AboutSession(session) if session == self.session:
                 self.attached = False
-                if not (isinstance(error, Forbidden) and self._try_what_we_asked_for()):
+                if not (isinstance(error, Forbidden) and self._attach_with_the_newer()):
                     self._told.append(Refusal(error))
             case None if not self._greeted:
                 self._told.append(Refusal(error))

@@ -123,6 +123,7 @@ class Session:
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
         self._closing = False
+        self._changing = asyncio.Lock()
         self._answers: dict[str, asyncio.Future[None]] = {}
         """Who waits for a change of the access, or for the deletion."""
         self.attached: Attached | None = None
@@ -183,7 +184,8 @@ class Session:
         if password is not None:
             grants = dict(grants or {}) | {"": allow("owner", password=password)}
         chosen = dict(grants or {})
-        await self._have(ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
+        async with self._changing:
+            await self._have(ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
 
     async def _have(self, what: str, ask: Callable[[], None], otherwise: str) -> None:
         future = self._answers[what] = asyncio.get_running_loop().create_future()
