@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federation.messages import LinkRecord
-from federation.site_state import Acceptance, Advanced, Announced, Arrived, SiteState
+from federation.site_state import Acceptance, Advanced, Announced, Arrived, Filter, SiteState
+from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import read_body
@@ -57,6 +58,9 @@ class LinkSender:
         self._said: dict[Origin, int] = dict(far)
         self._silent: dict[Origin, int] = {}
         self._repeats = state.standing(neighbour)
+        self._filters: Mapping[str, Filter] = {}
+        self._index: Index[set[str]] = Index()
+        """The neighbour's filters as they were last looked at, and the texts of each expression among them."""
 
     @property
     def site(self) -> SiteId:
@@ -137,8 +141,26 @@ class LinkSender:
         asks = self._state.asks.get(self._neighbour)
         if not asks or not asks.filters:
             return False
-        attributes = read_body(body)
-        return any(parse(expression).matches(attributes) for expression in asks.filters)
+        if asks.filters is not self._filters:
+            self._follow(asks.filters)
+        return bool(self._index.match(read_body(body)))
+
+    def _follow(self, filters: Mapping[str, Filter]) -> None:
+        """Bring the index to what the neighbour asks for now: only what changed costs anything."""
+        before, self._filters = self._filters, filters
+        for text in before.keys() - filters.keys():
+            expression = parse(text)
+            texts = self._index.get(expression) or set()
+            texts.discard(text)
+            if not texts:
+                self._index.remove(expression)
+        for text in filters.keys() - before.keys():
+            expression = parse(text)
+            known = self._index.get(expression)
+            if known is None:
+                self._index.add(expression, {text})
+            else:
+                known.add(text)
 
     def _says_more(self, origin: Origin, upto: int) -> bool:
         if upto <= self._said.get(origin, NOTHING):

@@ -15,7 +15,7 @@ from node.metrics import exposition, make_registry
 from node.node import Node
 from proxy.session import Subscription
 from waypost.errors import BadMessage, NotFound, NotServed, WaypostError
-from waypost.identity import NO_PROXY, ProxyId, SessionId
+from waypost.identity import ProxyId, SessionId
 from waypost.limits import MAX_ID_LENGTH
 
 STATUS_OF = {2: 400, 5: 404}
@@ -118,7 +118,7 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")
-    if not (await registry.claim(session, current, current.next(NO_PROXY))).won:
+    if not (await registry.claim(session, current, current.gone())).won:
         raise NotServed(f"session {session} changes hands at this moment; ask again", field="session")
     return {"session": session, "deleted": True}
 

@@ -18,7 +18,27 @@ from proxy.tally import Tally
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
+from waypost.limits import (
+    CHUNK_ENTRIES,
+    CHUNK_WINDOW,
+    COPY_AT_ATTACH,
+    COPY_UNSAVED,
+    QUEUE_IN_MEMORY,
+    SWEEP_BATCH,
+)
 from waypost.records import Fact, Held, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds that come to bear only on large sessions, so that a simulator can have small ones: waypost/limits.py."""
+
+    queue_in_memory: int = QUEUE_IN_MEMORY
+    chunk_entries: int = CHUNK_ENTRIES
+    chunk_window: int = CHUNK_WINDOW
+    copy_at_attach: int = COPY_AT_ATTACH
+    copy_unsaved: int = COPY_UNSAVED
+    sweep_batch: int = SWEEP_BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,7 @@ class Settings:
     retry_ms: int = 250
     dwell_ms: int = 30_000
     """A session stays so long at its home at least before it follows its busiest receiver."""
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 class Context:

@@ -32,7 +32,7 @@ from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
-from waypost.limits import COPIES_KEPT, COPY_KEPT_MS, COPY_UNSAVED
+from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class Targets(Side[Incoming]):
     def _acknowledge_stored(self, into: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
         chunks, shadow = into.chunks, into.shadow
-        if shadow is None or shadow.last_number - shadow.saved_number <= COPY_UNSAVED:
+        if shadow is None or shadow.last_number - shadow.saved_number <= self._context.settings.bounds.copy_unsaved:
             into.acknowledged = chunks
             self._acknowledge(into)
             return

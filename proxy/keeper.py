@@ -120,7 +120,7 @@ class Keeper:
     ) -> None:
         if error is None:
             for session, change in zip(changed, batch.changes, strict=True):
-                session.saved(numbers[session.id])
+                session.saved(numbers[session.id], self._context.settings.bounds.queue_in_memory)
                 session.retention.saved(change.marks, change.removed)
             return
         self._kept_version = -1

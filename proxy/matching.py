@@ -1,9 +1,11 @@
-"""Which sessions want a notification: every distinct expression is evaluated once, whoever holds it."""
+"""Which sessions want a notification: every distinct expression stands in one index once, whoever holds it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
+from matching.index import Index
 from proxy.retention import Matched
 from proxy.session import Session, Subscription
 from waypost.frontier import join
@@ -31,44 +33,72 @@ class Holder:
         return tuple(sub.id for sub in self._subscriptions if sub.wants(origin, offset))
 
 
+class _Holders(dict[SessionId, Holder]):
+    """Who holds one expression. `number`: how many distinct ones had come before it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Matcher:
     """The active subscriptions of all sessions at this proxy, by expression."""
 
     def __init__(self) -> None:
-        self._holders: dict[Expression, dict[SessionId, Holder]] = {}
+        self._index: Index[_Holders] = Index()
+        self._came = 0
         self._expressions: dict[SessionId, list[Expression]] = {}
 
     def put(self, session: Session) -> None:
         """Take the session's active subscriptions as they are now."""
-        self.remove(session.id)
         by_expression: dict[Expression, list[Subscription]] = {}
         for subscription in session.active():
             by_expression.setdefault(subscription.expression, []).append(subscription)
+        gone = [each for each in self._expressions.get(session.id, ()) if each not in by_expression]
         self._expressions[session.id] = list(by_expression)
         for expression, subscriptions in by_expression.items():
-            self._holders.setdefault(expression, {})[session.id] = Holder(session, subscriptions)
+            self._holders_of(expression)[session.id] = Holder(session, subscriptions)
+        self._release(session.id, gone)
 
     def remove(self, session: SessionId) -> None:
-        for expression in self._expressions.pop(session, ()):
-            holders = self._holders[expression]
-            del holders[session]
-            if not holders:
-                del self._holders[expression]
+        self._release(session, self._expressions.pop(session, ()))
 
     def match(self, origin: Origin, offset: int, attributes: Mapping[str, Value]) -> Iterable[tuple[Session, Matched]]:
         """Return the sessions that want it, each once, with the subscriptions that matched."""
-        hits = [holders for expression, holders in self._holders.items() if expression.matches(attributes)]
+        hits = self._index.match(attributes)
         if len(hits) == 1:
             return [
                 (holder.session, matched) for holder in hits[0].values() if (matched := holder.wanting(origin, offset))
             ]
+        # In the order in which they came, so that a run does not depend on how they are found.
+        hits.sort(key=_NUMBER)
         return _together(hits, origin, offset)
 
     def __len__(self) -> int:
-        return len(self._holders)
+        return len(self._index)
+
+    def _holders_of(self, expression: Expression) -> _Holders:
+        holders = self._index.get(expression)
+        if holders is None:
+            self._came += 1
+            holders = _Holders(self._came)
+            self._index.add(expression, holders)
+        return holders
+
+    def _release(self, session: SessionId, expressions: Iterable[Expression]) -> None:
+        for expression in expressions:
+            holders = self._index.get(expression)
+            assert holders is not None
+            del holders[session]
+            if not holders:
+                self._index.remove(expression)
 
 
-def _together(hits: list[dict[SessionId, Holder]], origin: Origin, offset: int) -> Iterable[tuple[Session, Matched]]:
+_NUMBER = attrgetter("number")
+
+
+def _together(hits: Iterable[_Holders], origin: Origin, offset: int) -> Iterable[tuple[Session, Matched]]:
     """Join what several expressions matched for the same session."""
     found: dict[SessionId, tuple[Session, Matched]] = {}
     for holders in hits:

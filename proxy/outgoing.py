@@ -47,7 +47,7 @@ from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, ReceiverId, SessionId
-from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
+from waypost.limits import CHUNK_BYTES, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class Sources(Side[Outgoing]):
         """
         if session.access or session.attached() - {message.receiver}:
             return True
-        if session.last_number - _copied(session, message) <= COPY_AT_ATTACH:
+        if session.last_number - _copied(session, message) <= self._context.settings.bounds.copy_at_attach:
             return False
         self._follow(session.id, asker)
         return True
@@ -320,8 +320,9 @@ class Sources(Side[Outgoing]):
         frozen = out.machine.state is SourceState.FROZEN
         if session is None or out.machine.over or out.loading:
             return
-        while frozen or out.sent - out.acknowledged < CHUNK_WINDOW:
-            after, limit = _next_range(out, session)
+        bounds = self._context.settings.bounds
+        while frozen or out.sent - out.acknowledged < bounds.chunk_window:
+            after, limit = _next_range(out, session, bounds.chunk_entries)
             if limit == 0 and out.spanned < out.stored:
                 # All receivers have the rest by now; an empty chunk says so.
                 self._send_chunk(out, session, after, [])
@@ -412,15 +413,15 @@ def _copied(session: Session, message: Prepare) -> int:
 
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
-    """Return as many of the entries as a chunk may hold; its bound is taken from them."""
-    cut = batches(stored, lambda entry: len(entry.delivery), most=CHUNK_ENTRIES, most_bytes=CHUNK_BYTES)
+    """Return as many of the entries as the bytes of a chunk allow; its bound is taken from them."""
+    cut = batches(stored, lambda entry: len(entry.delivery), most=max(1, len(stored)), most_bytes=CHUNK_BYTES)
     return list(next(cut, []))
 
 
-def _next_range(out: Outgoing, session: Session) -> tuple[int, int]:
+def _next_range(out: Outgoing, session: Session, most: int) -> tuple[int, int]:
     """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
     after = out.bounds[out.sent - 1] if out.sent else out.start
     if out.sent < len(out.bounds):
         return after, max(1, out.bounds[out.sent] - after)
     after = max(after, session.first_number - 1)
-    return after, min(CHUNK_ENTRIES, session.last_number - after)
+    return after, min(most, session.last_number - after)

@@ -25,7 +25,7 @@ from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
-from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, QUEUE_IN_MEMORY, RECEIVER_WINDOW
+from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
 from waypost.messages import DeliverEncoded, Delivery, SubscriptionSettings
 from waypost.notification import Value
 from waypost.records import Forwarded, Published
@@ -444,13 +444,18 @@ class Session:
     def unsaved(self) -> list[Entry]:
         return self._entries[self._place(self.saved_number) :]
 
-    def saved(self, number: int) -> None:
-        """Entries up to `number` are in the store: what is past the bound leaves memory."""
+    def saved(self, number: int, keep: int) -> None:
+        """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
         self.saved_number = max(self.saved_number, number)
-        surplus = min(len(self._entries) - QUEUE_IN_MEMORY, self._place(self.saved_number))
+        surplus = min(len(self._entries) - keep, self._place(self.saved_number))
         if surplus > 0:
             self._evicted_number = self._entries[surplus - 1][0]
             del self._entries[:surplus]
+
+    @property
+    def saved_in_memory(self) -> int:
+        """How many entries are in memory that the store has."""
+        return self._place(self.saved_number)
 
     def restore_numbers(self, first: int, following: int) -> None:
         """All entries from `first` up to, not including, `following` are in the store."""

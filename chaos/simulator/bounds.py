@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from handover.source import SourceState
+from handover.target import TargetState
+from proxy.context import Bounds
 from proxy.session import Session
 from waypost.limits import (
-    CHUNK_WINDOW,
-    COPY_UNSAVED,
     GATE_BUFFER,
     MAX_SUBSCRIPTIONS_PER_SESSION,
     MOVES_AT_ONCE,
     PUBLISH_WINDOW,
-    QUEUE_IN_MEMORY,
     RELAY_OUT_OF_ORDER,
     TRANSFERS_REMEMBERED,
     TRANSFERS_SHOWN,
@@ -37,28 +36,28 @@ def of_windows(session: Session) -> Iterator[Queue]:
         yield "delivered and not acknowledged", receiver.under_way, receiver.window
 
 
-def of_session(session: Session) -> Iterator[Queue]:
+def of_session(session: Session, bounds: Bounds) -> Iterator[Queue]:
     yield from of_windows(session)
     for gate in session.gates.values():
         yield "live matches behind a gate", len(gate), GATE_BUFFER
-    in_memory = session.saved_number + 1 - session.in_memory_from()
     subscriptions = len(session.subscriptions) + len(session.ended)
-    yield "entries in memory that the store has", in_memory, QUEUE_IN_MEMORY
+    yield "entries in memory that the store has", session.saved_in_memory, bounds.queue_in_memory
     yield "subscriptions, ended ones included", subscriptions, MAX_SUBSCRIPTIONS_PER_SESSION
 
 
 def of_engine(engine: Engine) -> Iterator[Queue]:
+    bounds = engine.context.settings.bounds
     for session in engine.context.sessions.values():
-        yield from of_session(session)
+        yield from of_session(session, bounds)
     sources, targets, door = engine.transfers.sources, engine.transfers.targets, engine.door
     for out in sources.running.values():
         # A frozen source sends all that is left.
         if out.machine.state is not SourceState.FROZEN:
-            yield "chunks of a copy that are not acknowledged", out.sent - out.acknowledged, CHUNK_WINDOW
+            yield "chunks of a copy that are not acknowledged", out.sent - out.acknowledged, bounds.chunk_window
     for into in targets.running.values():
-        if into.shadow is not None and into.acknowledged == into.chunks:
+        if into.shadow is not None and into.machine.state is TargetState.SHADOWING and into.acknowledged == into.chunks:
             unsaved = into.shadow.last_number - into.shadow.saved_number
-            yield "entries of an acknowledged copy that wait for the disk", unsaved, COPY_UNSAVED
+            yield "entries of an acknowledged copy that wait for the disk", unsaved, bounds.copy_unsaved
     yield "transfers that a source remembers", len(sources._over), TRANSFERS_REMEMBERED
     yield "ended transfers that can be told of", max(len(sources.ended), len(targets.ended)), TRANSFERS_SHOWN
     yield "sessions on offer", len(engine.moving._offered), MOVES_AT_ONCE

@@ -20,7 +20,7 @@ from chaos.simulator.telling import TOLD_FACTS, told
 from federation.ports import ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy import effects
-from proxy.context import Settings
+from proxy.context import Bounds, Settings
 from proxy.engine import Engine
 from proxy.relay import RelayMessage
 from waypost.clock import ManualClock
@@ -60,11 +60,13 @@ class Node:
     ends: Ends
     """Of its site's links, in this process."""
 
-    def __init__(self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...]) -> None:
+    def __init__(
+        self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...], bounds: Bounds
+    ) -> None:
         self.world = world
         self.proxy = proxy
         self.site = site
-        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS)
+        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS, bounds=bounds)
         self.store = PlainStore()
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}

@@ -28,7 +28,12 @@ class Rights:
         """The session was deleted; the next one of its name is open."""
         self._may_be.pop(session, None)
 
+    def surely_reads(self, session: str, credential: Credential) -> bool:
+        """Whichever of them is in force: it may."""
+        return all(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
+
     def may_read(self, session: str, credential: Credential) -> bool:
+        """One of them lets it."""
         return any(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
 
 

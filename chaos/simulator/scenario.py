@@ -6,7 +6,8 @@ out is written into the file; read the difference before you keep it.
 
 ================================  ==================================================================================
 sites A: a1 a2 / B: b1            make the world; a line of its own before everything else; every site has a link to
-                                  every other one, or, as ``sites in a line ...``, to the one before and behind it
+                                  every other one, or, as ``sites in a line ...``, to the one before and behind it;
+                                  as ``sites small ...``, with small bounds of copies and of what is in memory
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
                                   nobody was attached for three seconds; ``as=eve password=x``: as that principal, and
                                   with that password
@@ -51,6 +52,7 @@ from waypost.messages import Credential, Granted
 
 POLICY = ("ttl", "max")
 IN_A_LINE = "in a line "
+SMALL = "small "
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 
@@ -95,11 +97,12 @@ class Scenario:
 
     def do_sites(self, rest: str, words: list[str]) -> None:
         sites = {}
+        small, rest = rest.startswith(SMALL), rest.removeprefix(SMALL)
         line = rest.startswith(IN_A_LINE)
         for part in rest.removeprefix(IN_A_LINE).split("/"):
             name, _, proxies = part.partition(":")
             sites[name.strip()] = proxies.split()
-        self._world = World(sites, line=line)
+        self._world = World(sites, line=line, small=small)
         self.world.run(400)
         self._told = len(self.world.story)
         for proxy in self.world.nodes:

@@ -39,6 +39,7 @@ WEIGHTS = {
     "go deaf": 1,
     "stall": 1,
     "slow the disk": 1,
+    "slow the log": 1,
     "fill the disk": 1,
     "part two proxies": 1,
     "lose the quorum": 1,
@@ -57,6 +58,8 @@ class Schedule:
     faults: Faults
     window: int
     receivers: int
+    small: bool
+    """Bounds of copies and of memory are so small that they come to bear."""
     policy: tuple[int | None, int | None]
     """For how many seconds, and how much of it, the first subscription stores; None: without an end."""
     script: list[Step]
@@ -82,7 +85,8 @@ class Schedule:
         ]
         cls._change_access(seed, script)
         window, receivers = chance.choice([1, 3, 4000]), chance.choice([1, 1, 2])
-        return cls(seed, sites, faults, window, receivers, chance.choice([KEEP, KEEP, *POLICIES]), script)
+        policy = chance.choice([KEEP, KEEP, *POLICIES])
+        return cls(seed, sites, faults, window, receivers, chance.choice([False, True]), policy, script)
 
     @staticmethod
     def _change_access(seed: int, script: list[Step]) -> None:
@@ -99,7 +103,7 @@ class Schedule:
 
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
         """Return the world at its end, and what is wrong with it."""
-        world = World(self.sites, self.seed)
+        world = World(self.sites, self.seed, small=self.small)
         world.run(300)
         client = world.client("c", "s", "a1", self.window)
         if self.receivers > 1:
@@ -218,6 +222,12 @@ def _slow(world: World, client: Client, pick: int, number: int) -> None:
     _node(world, pick).slow_until = world.clock.now_ms() + pick % 5_000
 
 
+def _slow_log(world: World, client: Client, pick: int, number: int) -> None:
+    node = _node(world, pick)
+    node.append_ms = pick % 1_500
+    world.later(pick % 5_000, lambda: setattr(node, "append_ms", 0))
+
+
 def _fill(world: World, client: Client, pick: int, number: int) -> None:
     node = _node(world, pick)
     node.full = True
@@ -262,6 +272,7 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "go deaf": _deaf,
     "stall": _stall,
     "slow the disk": _slow,
+    "slow the log": _slow_log,
     "fill the disk": _fill,
     "part two proxies": _part,
     "lose the quorum": _quorum,

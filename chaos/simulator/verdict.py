@@ -106,7 +106,7 @@ def verdict(world: World) -> list[str]:
             wrong += _one_side(world, client) + _given(client, retried)
             if not client.refused:
                 wrong += _live(world, client) + _owed(world, client, published)
-            elif world.rights.may_read(client.session, client.machine.credential):
+            elif world.rights.surely_reads(client.session, client.machine.credential):
                 wrong.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
     return wrong
 

@@ -27,11 +27,14 @@ from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged
 from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
+from proxy.context import Bounds
 from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.messages import Credential
 from waypost.records import Fact, Published
 
+SMALL = Bounds(queue_in_memory=3, chunk_entries=2, chunk_window=2, copy_at_attach=6, copy_unsaved=4, sweep_batch=2)
+"""With these a session of ten notifications is a large one."""
 SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
 
@@ -52,10 +55,13 @@ class Faults:
 class World:
     """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``.
 
-    Every site has a link to every other one; with `line`, only to the one before it and the one after it.
+    Every site has a link to every other one; with `line`, only to the one before it and the one after it. With `small`
+    bounds of copies and of memory come to bear.
     """
 
-    def __init__(self, sites: dict[str, list[str]], seed: int | None = None, *, line: bool = False) -> None:
+    def __init__(
+        self, sites: dict[str, list[str]], seed: int | None = None, *, line: bool = False, small: bool = False
+    ) -> None:
         self.clock = ManualClock(1_000)
         self.seed = seed
         self.chance = random.Random(seed)
@@ -102,7 +108,7 @@ class World:
             for at, site in enumerate(order)
         }
         self.nodes = {
-            name: Node(self, ProxyId(name), SiteId(site), neighbours[site])
+            name: Node(self, ProxyId(name), SiteId(site), neighbours[site], SMALL if small else Bounds())
             for site, names in sites.items()
             for name in names
         }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec import Raw
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from federation.ports import ProxyDown
 from handover.messages import Prepare, Stay

@@ -1,0 +1,99 @@
+"""Subscriptions and notifications for :mod:`bench.matching`, of four kinds, as published work on matching uses them.
+
+A notification has 20 attributes: four strings `k0` to `k3` of 1,000 values each, by Zipf's law (exponent 1), and
+sixteen integers `n0` to `n15`, uniform in [0, 10,000). A subscription of
+
+W1  is an equality, a range and a bound: `k == "v" && n >= low && n < high && m > bound`, the value by the same law.
+    Range and bound let a third through together, so that one subscription in a hundred wants a notification
+W2  is the same, with bounds of 16 values only, which many share
+W3  has no equality: two ranges of a tenth each, one in a hundred again
+W4  is of the whole language: of ten, four are as in W1; the others are an alternative of two equalities with a bound,
+    a negated comparison beside an equality, a beginning and a bound, a `require` and a narrow range, a sum of two
+    attributes beside an equality, and a negated alternative
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import accumulate
+
+from waypost.notification import Notification
+
+VALUES, NUMBERS, TEXTS, RANGE = 1000, 16, 4, 10_000
+_WEIGHTS = list(accumulate(1 / rank for rank in range(1, VALUES + 1)))
+_STEP = RANGE // 16
+
+Make = Callable[[random.Random], str]
+
+
+def bodies(count: int, seed: int = 1) -> list[bytes]:
+    chance = random.Random(seed)
+    return [_notification(chance).body for _ in range(count)]
+
+
+def subscriptions(workload: str, count: int, seed: int = 2) -> list[str]:
+    """Return that many different expressions."""
+    chance, make = random.Random(seed), _MAKERS[workload]
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[make(chance)] = None
+    return list(found)
+
+
+def _notification(chance: random.Random) -> Notification:
+    texts = {f"k{each}": _value(chance) for each in range(TEXTS)}
+    return Notification({**texts, **{f"n{each}": chance.randrange(RANGE) for each in range(NUMBERS)}})
+
+
+def _value(chance: random.Random) -> str:
+    return f"value-{chance.choices(range(VALUES), cum_weights=_WEIGHTS)[0]}"
+
+
+def _two(chance: random.Random) -> list[str]:
+    return [f"n{each}" for each in chance.sample(range(NUMBERS), 2)]
+
+
+def _equality(chance: random.Random) -> str:
+    return f'k{chance.randrange(TEXTS)} == "{_value(chance)}"'
+
+
+def _range(chance: random.Random, name: str, share: float, step: int = 1) -> str:
+    width = int(share * RANGE)
+    low = chance.randrange(-(width // 2), RANGE - width // 2) // step * step
+    return f"{name} >= {low} && {name} < {low + width}"
+
+
+def _w1(chance: random.Random, step: int = 1) -> str:
+    name, other = _two(chance)
+    bound = chance.randrange(RANGE) // step * step
+    return f"{_equality(chance)} && {_range(chance, name, 0.8, step)} && {other} > {bound}"
+
+
+def _w2(chance: random.Random) -> str:
+    return _w1(chance, _STEP)
+
+
+def _w3(chance: random.Random) -> str:
+    name, other = _two(chance)
+    return f"{_range(chance, name, 0.1)} && {_range(chance, other, 0.1)}"
+
+
+def _w4(chance: random.Random) -> str:
+    name, other = _two(chance)
+    bound = chance.randrange(RANGE)
+    key = f"k{chance.randrange(TEXTS)}"
+    return chance.choice(
+        [
+            *[_w1(chance)] * 4,
+            f"({_equality(chance)} || {_equality(chance)}) && {name} > {bound}",
+            f"!({name} < {bound}) && {_equality(chance)}",
+            f'begins-with({key}, "{_value(chance)}") && {name} < {bound}',
+            f"require({key}) && {_range(chance, name, 0.01)}",
+            f"{_equality(chance)} && {name} + {other} > {2 * bound}",
+            f"!({key} != '{_value(chance)}' || {name} <= {bound})",
+        ]
+    )
+
+
+_MAKERS: dict[str, Make] = {"W1": _w1, "W2": _w2, "W3": _w3, "W4": _w4}

@@ -1,0 +1,141 @@
+"""The bounds of all rows as columns, so that many rows are looked at in one go.
+
+A row has room for :data:`WIDTH` conditions: a slot, and what its number must lie between. Each attribute that is asked
+for has two slots, one for it as a number and one for it as a string, the number of the literal that it equals. What
+an attribute is not stands as NaN, which lies between no bounds; a condition that is not used looks at slot 0, where a
+zero stands for ever. Integers are rounded to doubles; `matching.needs` makes bounds only of literals where that
+changes no answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy
+from numpy.typing import NDArray
+
+from matching.needs import Text, Within
+from matching.postings import Posting
+from waypost.notification import Int64, Value
+
+WIDTH = 2
+_NUMBERS = frozenset({int, Int64, float})
+_FIRST_ROWS = 64
+
+Condition = Text | Within
+
+
+class _Numbering:
+    """Numbers for what is in use, from 0; those of what no longer is are given again."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self._uses: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def take(self, name: str) -> int:
+        self._uses[name] = self._uses.get(name, 0) + 1
+        if name not in self.numbers:
+            self.numbers[name] = self._free.pop() if self._free else len(self.numbers)
+        return self.numbers[name]
+
+    def drop(self, name: str) -> None:
+        self._uses[name] -= 1
+        if not self._uses[name]:
+            del self._uses[name]
+            self._free.append(self.numbers.pop(name))
+
+
+class _Place:
+    """One condition of each row."""
+
+    def __init__(self) -> None:
+        self.slots: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
+        self.low: NDArray[numpy.float64] = numpy.full(_FIRST_ROWS, -math.inf)
+        self.high: NDArray[numpy.float64] = numpy.full(_FIRST_ROWS, math.inf)
+
+    def put(self, row: int, slot: int = 0, low: float = -math.inf, high: float = math.inf) -> None:
+        self.slots[row], self.low[row], self.high[row] = slot, low, high
+
+    def grow(self) -> None:
+        more = len(self.slots)
+        self.slots = numpy.concatenate([self.slots, numpy.zeros(more, dtype=numpy.int64)])
+        self.low = numpy.concatenate([self.low, numpy.full(more, -math.inf)])
+        self.high = numpy.concatenate([self.high, numpy.full(more, math.inf)])
+
+
+class Columns:
+    def __init__(self) -> None:
+        self._names = _Numbering()
+        self._texts = _Numbering()
+        self._values: NDArray[numpy.float64] = numpy.full(1, 0.0)
+        self._places = [_Place() for _ in range(WIDTH)]
+        self._marks: NDArray[numpy.bool_] = numpy.zeros(_FIRST_ROWS, dtype=numpy.bool_)
+
+    def put(self, row: int, conditions: Sequence[Condition], *, marked: bool) -> None:
+        """Set the conditions of a row, at most :data:`WIDTH`, and its mark."""
+        if row >= len(self._marks):
+            self._marks = numpy.concatenate([self._marks, numpy.zeros(len(self._marks), dtype=numpy.bool_)])
+            for place in self._places:
+                place.grow()
+        self._marks[row] = marked
+        for place, condition in zip(self._places, conditions, strict=False):
+            slot = 1 + 2 * self._names.take(condition.name)
+            if slot + 2 > len(self._values):
+                self._values = numpy.concatenate([self._values, numpy.full(len(self._values) + 2, math.nan)])
+            if isinstance(condition, Text):
+                number = self._texts.take(condition.value)
+                place.put(row, slot + 1, number, number)
+            else:
+                place.put(row, slot, condition.low, condition.high)
+
+    def drop(self, row: int, conditions: Sequence[Condition]) -> None:
+        """Take back what was put."""
+        for place, condition in zip(self._places, conditions, strict=False):
+            self._names.drop(condition.name)
+            if isinstance(condition, Text):
+                self._texts.drop(condition.value)
+            place.put(row)
+
+    def passing(
+        self, postings: Sequence[Posting], attributes: Mapping[str, Value]
+    ) -> tuple[list[int], list[int]] | None:
+        """Return the rows of the postings whose conditions hold, as often as they are there: without a mark, and with.
+
+        None: that cannot be told here, because an attribute is NaN, and a bound may let it in.
+        """
+        read = self._read(attributes)
+        if read is None:
+            return None
+        rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
+        slots = numpy.array(read[0], dtype=numpy.int64)
+        self._values[slots] = read[1]
+        for place in self._places:
+            value = self._values[place.slots[rows]]
+            rows = rows[(value >= place.low[rows]) & (value <= place.high[rows])]
+        self._values[slots] = math.nan
+        marks = self._marks[rows]
+        marked = rows[marks].tolist()
+        return (rows[~marks] if marked else rows).tolist(), marked
+
+    def _read(self, attributes: Mapping[str, Value]) -> tuple[list[int], list[float]] | None:
+        slots: list[int] = []
+        values: list[float] = []
+        names, texts = self._names.numbers, self._texts.numbers
+        for name, value in attributes.items():
+            number = names.get(name)
+            if number is None:
+                continue
+            kind = type(value)
+            if kind is str:
+                text = texts.get(value)  # type: ignore[arg-type]
+                if text is not None:
+                    slots.append(2 * number + 2)
+                    values.append(text)
+            elif kind in _NUMBERS:
+                if value != value:
+                    return None
+                slots.append(2 * number + 1)
+                values.append(value)  # type: ignore[arg-type]
+        return slots, values

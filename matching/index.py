@@ -1,0 +1,229 @@
+"""Expressions and what hangs on each, found by a notification without asking every expression.
+
+Every alternative of an expression is a *row*: it stands under the keys of one of its legs, the one that seems to let
+in the fewest notifications, so that whatever makes it true hits one of them (`matching.needs`). What a notification
+hits are candidates. Few are tested one by one, by the same closures that evaluate a whole expression; many have their
+bounds compared in one go (`matching.columns`), and only the rest of their legs is tested then. A row that no key leads
+to is a candidate every time; :attr:`Index.unindexed` counts these.
+
+With few expressions there is nothing to gain, and each is simply asked.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+from matching.columns import WIDTH, Columns, Condition
+from matching.needs import Keys, Leg, Text, Within, parts, weakest
+from matching.postings import Attribute, Posting, is_sharp
+from waypost.errors import Internal
+from waypost.notification import Notification, Value
+from waypost.subscription import Expression, Logic
+from waypost.subscription.evaluate import Test, compile_test
+
+FEW = 8
+"""So many expressions are asked one by one."""
+MANY = 16
+"""From so many candidates on their bounds are compared in one go."""
+
+T = TypeVar("T")
+
+
+class _Entry(Generic[T]):
+    """An expression. It may be found more than once for one notification if it stands in several places."""
+
+    __slots__ = ("item", "matches", "rows", "several")
+
+    def __init__(self, item: T, matches: Callable[[Mapping[str, Value]], bool | None]) -> None:
+        self.item = item
+        self.matches = matches
+        self.rows: list[int] = []
+        self.several = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Row(Generic[T]):
+    """One alternative. `test` is what its keys leave open, `rest` what keys and columns do; None: nothing."""
+
+    entry: _Entry[T]
+    keys: Keys | None
+    conditions: Sequence[Condition]
+    test: Test | None
+    rest: Test | None
+
+
+class Index(Generic[T]):
+    """A set of expressions, an item to each; :meth:`match` gives the items of those that are true."""
+
+    def __init__(self, few: int = FEW, many: int = MANY) -> None:
+        self._few = few
+        self._many = many
+        self._entries: dict[Expression, _Entry[T]] = {}
+        self._attributes: dict[str, Attribute] = {}
+        self._rows: list[_Row[T] | None] = []
+        self._tests: list[Test | None] = []
+        self._items: list[T | None] = []
+        """The rows' tests and items once more, side by side: in large indices it is memory that takes the time."""
+        self._free: list[int] = []
+        self._unindexed: Posting = array("q")
+        self._columns = Columns()
+        self._repeating = 0
+        """Entries that stand in several places."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, expression: Expression) -> T | None:
+        """Return what hangs on this expression."""
+        entry = self._entries.get(expression)
+        return entry.item if entry else None
+
+    @property
+    def unindexed(self) -> int:
+        """How many alternatives are looked at for every notification."""
+        return len(self._unindexed)
+
+    # ------------------------------------------------------------ changing
+
+    def add(self, expression: Expression, item: T) -> None:
+        if expression in self._entries:
+            raise Internal(f"{expression.canonical!r} is in the index already")
+        entry = self._entries[expression] = _Entry(item, expression.matches)
+        rows = [self._row(entry, legs) for legs in parts(expression.tree)]
+        entry.several = sum(1 if row.keys is None else len(row.keys) for row in rows) > 1
+        self._repeating += entry.several
+        entry.rows += [self._put(row) for row in rows]
+
+    def remove(self, expression: Expression) -> None:
+        """Raises KeyError: it is not there."""
+        entry = self._entries.pop(expression)
+        self._repeating -= entry.several
+        for number in entry.rows:
+            self._drop(number)
+
+    def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
+        access = self._cheapest(legs)
+        keys = access.reading.keys if access else None
+        told = access is not None and access.reading.exact and all(map(is_sharp, keys or ()))
+        left = [leg for leg in legs if not (told and leg is access)]
+        # What is near a range is candidate too: its own bounds go first.
+        bounded = [leg for leg in sorted(left, key=lambda leg: leg is not access) if _condition(leg)][:WIDTH]
+        conditions = [condition for leg in bounded if (condition := _condition(leg))]
+        rest = [leg for leg in left if leg not in bounded]
+        return _Row(entry, keys, conditions, _test_of(left), _test_of(rest))
+
+    def _put(self, row: _Row[T]) -> int:
+        number = self._free.pop() if self._free else len(self._rows)
+        if number == len(self._rows):
+            self._rows.append(None)
+            self._tests.append(None)
+            self._items.append(None)
+        self._rows[number], self._tests[number], self._items[number] = row, row.test, row.entry.item
+        self._columns.put(number, row.conditions, marked=row.rest is not None or row.entry.several)
+        for key in row.keys or ():
+            self._attributes.setdefault(key.name, Attribute()).put(key, number)
+        if row.keys is None:
+            insort(self._unindexed, number)
+        return number
+
+    def _drop(self, number: int) -> None:
+        row = self._rows[number]
+        assert row is not None
+        self._rows[number] = self._tests[number] = self._items[number] = None
+        self._free.append(number)
+        self._columns.drop(number, row.conditions)
+        for key in row.keys or ():
+            attribute = self._attributes[key.name]
+            attribute.drop(key, number)
+            if not attribute:
+                del self._attributes[key.name]
+        if row.keys is None:
+            del self._unindexed[bisect_left(self._unindexed, number)]
+
+    def _cheapest(self, legs: Sequence[Leg]) -> Leg | None:
+        """Return the leg to find the row by: of the strongest kind, and there of the rarest keys."""
+        known = [(weakest(keys), self._size(keys), leg) for leg in legs if (keys := leg.reading.keys) is not None]
+        return min(known, key=itemgetter(0, 1))[2] if known else None
+
+    def _size(self, keys: Keys) -> float:
+        known = self._attributes
+        return sum(known[key.name].size(key) for key in keys if key.name in known)
+
+    # ------------------------------------------------------------ matching
+
+    def match(self, attributes: Mapping[str, Value]) -> list[T]:
+        """Return the items whose expressions are true, each once, in no particular order but always the same.
+
+        Args:
+            attributes: a notification, or what its body holds.
+        """
+        if type(attributes) is Notification:
+            attributes = attributes.attributes
+        if len(self._entries) <= self._few:
+            return [entry.item for entry in self._entries.values() if entry.matches(attributes)]
+        found = self._found(attributes)
+        if not found:
+            return []
+        if sum(map(len, found)) < self._many:
+            return self._one_by_one(found, attributes)
+        return self._at_once(found, attributes)
+
+    def _found(self, attributes: Mapping[str, Value]) -> list[Posting]:
+        found: list[Posting] = [self._unindexed] if self._unindexed else []
+        known = self._attributes
+        for name, value in attributes.items():
+            attribute = known.get(name)
+            if attribute is not None:
+                posting = attribute.equal.get(value)
+                if posting is not None:
+                    found.append(posting)
+                if attribute.more:
+                    attribute.collect(value, found)
+        return found
+
+    def _one_by_one(self, found: Sequence[Posting], attributes: Mapping[str, Value]) -> list[T]:
+        tests, hits = self._tests, []
+        for posting in found:
+            for number in posting:
+                test = tests[number]
+                if test is None or test(attributes):
+                    hits.append(number)
+        if self._repeating and len(hits) > 1:
+            return self._once(hits)
+        items = self._items
+        return [items[number] for number in hits]  # type: ignore[misc]
+
+    def _at_once(self, found: Sequence[Posting], attributes: Mapping[str, Value]) -> list[T]:
+        passing = self._columns.passing(found, attributes)
+        if passing is None:
+            return self._one_by_one(found, attributes)
+        items, rows, hits = self._items, self._rows, []
+        certain, marked = passing
+        for number in marked:
+            rest = rows[number].rest  # type: ignore[union-attr]
+            if rest is None or rest(attributes):
+                hits.append(number)
+        told: list[T] = [items[number] for number in certain]  # type: ignore[misc]
+        return told + self._once(hits) if hits else told
+
+    def _once(self, hits: Sequence[int]) -> list[T]:
+        rows = self._rows
+        entries = dict.fromkeys(rows[number].entry for number in hits)  # type: ignore[union-attr]
+        return [entry.item for entry in entries]
+
+
+def _condition(leg: Leg) -> Condition | None:
+    key = leg.reading.only
+    return key if isinstance(key, Text | Within) else None
+
+
+def _test_of(legs: Sequence[Leg]) -> Test | None:
+    if not legs:
+        return None
+    tests = tuple(leg.test for leg in legs)
+    return compile_test(tests[0] if len(tests) == 1 else Logic("&&", tests))

@@ -1,0 +1,261 @@
+"""What must hold of a notification for an expression to be true of it, read off the tree.
+
+An expression is taken apart into *parts*, one of which is true if it is; a part into *legs*, all of which are true
+if it is. Of each leg this module says by which *keys* a notification can be found that makes it true: at least one of
+them is hit whenever the leg is true.
+
+The logic has three values (docs/subscription-language.md, Truth), so a negation is no complement: `!x` is true where
+x is false, never where it is bottom. Therefore every reading here is of a test *and of the truth it is to have*. What
+makes a test true or false at all is that its attributes are there: the weakest key is presence, and only what can come
+out without any one attribute, such as a constant, has no keys.
+
+NaN is false in every comparison but `!=`. So the negation of `a < 5` is `a >= 5`, or NaN: a bound can say that too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from waypost.notification import Value
+from waypost.subscription.tree import Call, Compare, Literal, Logic, Name, Node, Not, walk
+
+EXACT_IN_A_DOUBLE = 2**53
+"""Integers smaller than this compare with any number as doubles, rounded or not, as they do in the language."""
+PREFIX = 16
+"""Characters of a beginning that serve as a key."""
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The attribute is this string."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The attribute is a number in [`low`, `high`], or NaN if `or_nan`; the bounds may be equal, or infinite."""
+
+    name: str
+    low: float
+    high: float
+    or_nan: bool = False
+
+    @property
+    def is_point(self) -> bool:
+        """Tell whether it is one number, and just the integers of that value are equal to it."""
+        return self.low == self.high and abs(self.low) < EXACT_IN_A_DOUBLE and not self.or_nan
+
+    @property
+    def is_range(self) -> bool:
+        """Tell whether it has two bounds that are not too far apart."""
+        return math.isfinite(self.high - self.low) and not self.is_point
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The attribute is a string that begins so; at most :data:`PREFIX` characters."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The attribute is there, whatever it is."""
+
+    name: str
+
+
+Key = Text | Within | Prefix | Present
+Keys = tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """By which keys a test's truth can be found; `exact`: it comes out so just when one of them is hit.
+
+    None: nothing is known. No keys at all: it never comes out so.
+    """
+
+    keys: Keys | None
+    exact: bool = False
+
+    @property
+    def only(self) -> Key | None:
+        """The key that says just the same as the test, if it is one."""
+        return self.keys[0] if self.exact and self.keys and len(self.keys) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A test that must be true, and what was read of it."""
+
+    test: Node
+    reading: Reading
+
+
+def parts(tree: Node) -> list[list[Leg]]:
+    """Return the alternatives of a tree, each as the legs that it needs. None of them: it is never true."""
+    reader = _Reader()
+    split = (reader.legs(node, truth) for node, truth in _flat(tree, True, any_of=True))
+    return [legs for legs in split if all(leg.reading.keys != () for leg in legs)]
+
+
+def _flat(node: Node, truth: bool, *, any_of: bool) -> Iterator[tuple[Node, bool]]:
+    """Yield tests and truths, of which one (or all) must come so for `node` to come out as `truth`."""
+    match node:
+        case Not(operand=operand):
+            yield from _flat(operand, not truth, any_of=any_of)
+        case Logic(operator=operator, legs=legs) if operator == ("||" if truth is any_of else "&&"):
+            for leg in legs:
+                yield from _flat(leg, truth, any_of=any_of)
+        case Call(function="equals", arguments=(first, *others)) if truth is any_of:
+            for other in others:
+                yield Compare("==", first, other), truth
+        case _:
+            yield node, truth
+
+
+class _Reader:
+    """Reads one tree. A test is read once for each truth, or nested `^^` would take exponential time."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bool], Reading] = {}
+
+    def legs(self, node: Node, truth: bool) -> list[Leg]:
+        """Return what must hold together; the bounds of one attribute are one leg."""
+        bounds: dict[str, tuple[Within, list[Node]]] = {}
+        legs: list[Leg] = []
+        for test, wanted in _flat(node, truth, any_of=False):
+            said = test if wanted else Not(test)
+            reading = self._of(test, wanted)
+            key = reading.only
+            if isinstance(key, Within):
+                before, tests = bounds.get(key.name, (key, []))
+                bounds[key.name] = _both(before, key), [*tests, said]
+            else:
+                legs.append(Leg(said, reading))
+        return [_bounded(key, tests) for key, tests in bounds.values()] + legs
+
+    def _read(self, node: Node, truth: bool) -> Reading:
+        asked = id(node), truth
+        if asked not in self._known:
+            legs = self.legs(node, truth)
+            readings = [leg.reading for leg in legs]
+            self._known[asked] = readings[0] if len(readings) == 1 else _cheapest(readings)
+        return self._known[asked]
+
+    def _of(self, node: Node, truth: bool) -> Reading:
+        match node:
+            case Logic(operator="^^", legs=legs):
+                # Bottom if any leg is, so each of them must come out, one way or the other.
+                return _cheapest([_either([self._read(leg, True), self._read(leg, False)]) for leg in legs])
+            case Logic(legs=legs):
+                return _either([self._read(leg, truth) for leg in legs])
+            case Compare():
+                return _of_comparison(node, truth)
+            case Call(function="equals", arguments=(first, *others)):
+                return _either([_of_comparison(Compare("==", first, other), truth) for other in others])
+            case Call(function="begins-with", arguments=(Name(name=name), *beginnings)) if truth:
+                return _of_beginnings(name, beginnings)
+            case Call(function="require", arguments=(Name(name=name),)):
+                return Reading((Present(name),) if truth else (), exact=True)
+        return _presence(node)
+
+
+def _both(one: Within, other: Within) -> Within:
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    return Within(one.name, low, high, one.or_nan and other.or_nan)
+
+
+def _bounded(key: Within, tests: list[Node]) -> Leg:
+    test = tests[0] if len(tests) == 1 else Logic("&&", tuple(tests))
+    if key.low <= key.high:
+        return Leg(test, Reading((key,), exact=True))
+    return Leg(test, Reading((Present(key.name),)) if key.or_nan else Reading(()))
+
+
+def _either(readings: Iterable[Reading]) -> Reading:
+    found: dict[Key, None] = {}
+    exact = True
+    for reading in readings:
+        if reading.keys is None:
+            return Reading(None)
+        found.update(dict.fromkeys(reading.keys))
+        exact = exact and reading.exact
+    return Reading(tuple(found), exact)
+
+
+def _cheapest(choices: Iterable[Reading]) -> Reading:
+    known = [reading.keys for reading in choices if reading.keys is not None]
+    return Reading(min(known, key=lambda keys: (weakest(keys), len(keys))) if known else None)
+
+
+def weakest(keys: Keys) -> int:
+    """Return how little the weakest of the keys says: 0 equality, 1 prefix, 2 range, 3 one bound, 4 presence."""
+    return max(map(_weakness, keys), default=0)
+
+
+def _weakness(key: Key) -> int:
+    match key:
+        case Text():
+            return 0
+        case Prefix():
+            return 1
+        case Within():
+            return 0 if key.is_point else 2 if key.is_range else 3
+    return 4
+
+
+def _of_comparison(node: Compare, truth: bool) -> Reading:
+    name, operator, value = node.left, node.operator, node.right
+    if isinstance(name, Literal):
+        name, operator, value = value, _MIRRORED[operator], name
+    if isinstance(name, Name) and isinstance(value, Literal):
+        key = _of_value(name.name, operator if truth else _OPPOSITE[operator], value.value, or_nan=not truth)
+        if key is not None:
+            return Reading((key,), exact=True)
+    return _presence(node)
+
+
+def _of_value(name: str, operator: str, value: Value, *, or_nan: bool) -> Key | None:
+    if isinstance(value, str):
+        return Text(name, value) if operator == "==" else None
+    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) >= EXACT_IN_A_DOUBLE):
+        return None
+    number = float(value)
+    match operator:
+        case "==":
+            # Also where it is said as `!(a != 5)`: of NaN that is false.
+            return Within(name, number, number)
+        case "<":
+            return Within(name, -math.inf, math.nextafter(number, -math.inf), or_nan)
+        case "<=":
+            return Within(name, -math.inf, number, or_nan)
+        case ">":
+            return Within(name, math.nextafter(number, math.inf), math.inf, or_nan)
+        case ">=":
+            return Within(name, number, math.inf, or_nan)
+    return None
+
+
+def _of_beginnings(name: str, beginnings: Iterable[Node]) -> Reading:
+    texts = [node.value for node in beginnings if isinstance(node, Literal) and isinstance(node.value, str)]
+    if "" in texts:
+        return Reading((Present(name),))
+    keys = dict.fromkeys(Prefix(name, text[:PREFIX]) for text in texts)
+    return Reading(tuple(keys), exact=all(len(text) <= PREFIX for text in texts))
+
+
+def _presence(node: Node) -> Reading:
+    """Every value and predicate but `equals` and logic is bottom if one of its attributes is absent."""
+    for below, _ in walk(node):
+        if isinstance(below, Name):
+            return Reading((Present(below.name),))
+    return Reading(None)

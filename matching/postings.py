@@ -1,0 +1,204 @@
+"""Which rows a value of one attribute lets in: the rows are numbers, and belong to whoever put them here.
+
+=========  ==========================================================================================
+key        found by
+=========  ==========================================================================================
+equality   a dictionary of values. Numbers of all types hash alike
+prefix     a dictionary for each length in use
+range      a dictionary of cells for each width class: a cell is as wide as the widest range of its class, so that a
+           range lies in three cells at most, and a value in one
+one bound  a list in the order of the bounds, cut where the value stands
+presence   a list
+=========  ==========================================================================================
+
+A range lets in also what is near, all the others just what they say.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Hashable, Iterable
+from typing import TypeAlias, TypeVar
+
+from matching.needs import Key, Prefix, Present, Text, Within
+from waypost.notification import Int64, Value
+
+Posting: TypeAlias = "array[int]"
+"""Numbers of rows, ascending."""
+K = TypeVar("K", bound=Hashable)
+L = TypeVar("L", bound=Hashable)
+_NUMBERS = frozenset({int, Int64, float})
+_FARTHEST_CELL = 2.0**50
+
+
+def is_sharp(key: Key) -> bool:
+    """Tell whether the key lets in nothing but what it says."""
+    return not (isinstance(key, Within) and key.is_range)
+
+
+class _Bounds:
+    """Rows in the order of one bound each."""
+
+    __slots__ = ("bounds", "rows")
+
+    def __init__(self) -> None:
+        self.bounds: list[float] = []
+        self.rows: Posting = array("q")
+
+    def put(self, bound: float, row: int) -> None:
+        place = bisect_right(self.bounds, bound)
+        self.bounds.insert(place, bound)
+        self.rows.insert(place, row)
+
+    def drop(self, bound: float, row: int) -> None:
+        place = self.rows.index(row, bisect_left(self.bounds, bound))
+        del self.bounds[place], self.rows[place]
+
+
+class Attribute:
+    """What is asked of one attribute. `equal` is for the reader to look into; :meth:`collect` for all the rest."""
+
+    __slots__ = ("_above", "_below", "_cells", "_nan", "_prefixes", "_present", "equal", "more")
+
+    def __init__(self) -> None:
+        self.equal: dict[Value, Posting] = {}
+        self.more = False
+        """Tells whether there is anything to :meth:`collect`."""
+        self._prefixes: dict[int, dict[str, Posting]] = {}
+        self._cells: dict[float, dict[int, Posting]] = {}
+        """Rows by cell, by the number of cells to one."""
+        self._above = _Bounds()
+        self._below = _Bounds()
+        self._nan: Posting = array("q")
+        """Rows by a bound that NaN meets too."""
+        self._present: Posting = array("q")
+
+    def __bool__(self) -> bool:
+        return self.more or bool(self.equal)
+
+    def collect(self, value: Value, found: list[Posting]) -> None:
+        """Add to `found` the rows that this value lets in, those of an equality excepted."""
+        if self._present:
+            found.append(self._present)
+        if type(value) is str:
+            for length, table in self._prefixes.items():
+                posting = table.get(value[:length])
+                if posting is not None:
+                    found.append(posting)
+        elif type(value) in _NUMBERS:
+            self._collect_number(float(value), found)
+
+    def _collect_number(self, number: float, found: list[Posting]) -> None:
+        if number != number:
+            if self._nan:
+                found.append(self._nan)
+            return
+        for scale, table in self._cells.items():
+            place = number * scale
+            if -_FARTHEST_CELL < place < _FARTHEST_CELL:
+                posting = table.get(math.floor(place))
+                if posting is not None:
+                    found.append(posting)
+        if self._above.bounds:
+            end = bisect_right(self._above.bounds, number)
+            if end:
+                found.append(self._above.rows[:end])
+        if self._below.bounds:
+            start = bisect_left(self._below.bounds, number)
+            if start < len(self._below.bounds):
+                found.append(self._below.rows[start:])
+
+    def size(self, key: Key) -> float:
+        """Return how many rows are found by this key already; of two keys of a kind the rarer is the better."""
+        match key:
+            case Text(value=value):
+                return len(self.equal.get(value, ()))
+            case Within(low=low) if key.is_point:
+                return len(self.equal.get(low, ()))
+            case Prefix(text=text):
+                return len(self._prefixes.get(len(text), {}).get(text, ()))
+            case Within(low=low, high=high) if key.is_range:
+                scale = _scale(low, high)
+                return len(self._cells.get(scale, {}).get(math.floor(low * scale), ()))
+            case Within(low=low):
+                return len((self._above if math.isfinite(low) else self._below).bounds)
+        return len(self._present)
+
+    def put(self, key: Key, row: int) -> None:
+        match key:
+            case Text(value=value):
+                insort(self.equal.setdefault(value, array("q")), row)
+            case Within(low=low) if key.is_point:
+                insort(self.equal.setdefault(low, array("q")), row)
+            case Prefix(text=text):
+                insort(self._prefixes.setdefault(len(text), {}).setdefault(text, array("q")), row)
+            case Within(low=low, high=high) if key.is_range:
+                scale = _scale(low, high)
+                table = self._cells.setdefault(scale, {})
+                for cell in _cells_of(low, high, scale):
+                    insort(table.setdefault(cell, array("q")), row)
+            case Within(low=low, high=high):
+                bounds, bound = (self._above, low) if math.isfinite(low) else (self._below, high)
+                bounds.put(bound, row)
+            case Present():
+                insort(self._present, row)
+        if isinstance(key, Within) and key.or_nan:
+            insort(self._nan, row)
+        self._note()
+
+    def drop(self, key: Key, row: int) -> None:
+        match key:
+            case Text(value=value):
+                _drop(self.equal, value, row)
+            case Within(low=low) if key.is_point:
+                _drop(self.equal, low, row)
+            case Prefix(text=text):
+                _drop_from(self._prefixes, len(text), [text], row)
+            case Within(low=low, high=high) if key.is_range:
+                scale = _scale(low, high)
+                _drop_from(self._cells, scale, _cells_of(low, high, scale), row)
+            case Within(low=low, high=high):
+                bounds, bound = (self._above, low) if math.isfinite(low) else (self._below, high)
+                bounds.drop(bound, row)
+            case Present():
+                del self._present[bisect_left(self._present, row)]
+        if isinstance(key, Within) and key.or_nan:
+            del self._nan[bisect_left(self._nan, row)]
+        self._note()
+
+    def _note(self) -> None:
+        bounded = self._above.bounds or self._below.bounds
+        self.more = bool(self._prefixes or self._cells or bounded or self._present)
+
+
+def _drop(table: dict[K, Posting], key: K, row: int) -> None:
+    posting = table[key]
+    del posting[bisect_left(posting, row)]
+    if not posting:
+        del table[key]
+
+
+def _drop_from(tables: dict[L, dict[K, Posting]], place: L, keys: Iterable[K], row: int) -> None:
+    table = tables[place]
+    for key in keys:
+        _drop(table, key, row)
+    if not table:
+        del tables[place]
+
+
+def _scale(low: float, high: float) -> float:
+    """Return how many cells there are to one: a power of four, such that a cell is no narrower than the range.
+
+    Nor so narrow that bounds far from zero would fall into cells without number.
+    """
+    _, width = math.frexp(high - low)
+    _, size = math.frexp(max(abs(low), abs(high)))
+    exponent = max(width, size - 40, -1000)
+    return math.ldexp(1.0, -(exponent + exponent % 2))
+
+
+def _cells_of(low: float, high: float, scale: float) -> range:
+    """Return the cells that a range touches. Scaling keeps the order, so a value between lies in one of them."""
+    return range(math.floor(low * scale), math.floor(high * scale) + 1)
