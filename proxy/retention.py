@@ -108,7 +108,7 @@ class Retention:
         if not self.active:
             return
         for number, matched in stored:
-            self._swept.setdefault(matched, 0)
+            self._swept.setdefault(matched, 1)
             for identity in counted.intersection(matched):
                 self._newest.setdefault(identity, deque()).append(number)
 
@@ -121,7 +121,7 @@ class Retention:
         """The session has an entry more."""
         if not self.active and not self.copying:
             return
-        self._swept.setdefault(matched, 0)
+        self._swept.setdefault(matched, 1)
         for identity in matched:
             if identity in self._counts or (self.copying and identity not in self._of):
                 self._newest.setdefault(identity, deque()).append(number)

@@ -171,7 +171,7 @@ def test_what_is_to_leave_the_store_is_said_until_the_store_has_done_it() -> Non
         retention.took(number, (X,))
     retention.displace()
     windows = retention.windows(10)
-    assert windows == [Window((X,), 0, 3)]
+    assert windows == [Window((X,), 1, 3)]
     retention.leave(windows)
     assert (retention.windows(10), retention.leaving) == ([], windows)
     retention.saved([], windows)
