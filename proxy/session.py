@@ -252,6 +252,8 @@ class Session:
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers: dict[ReceiverId, Receiver] = {}
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
+        self.ahead: dict[Origin, int] = {}
+        """Of origins of which it has seen more than the site's log brings here: up to where."""
         self.untold: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
@@ -350,6 +352,11 @@ class Session:
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what the session has seen, given the frontier of the site log as read here."""
         seen = dict(site)
+        for origin, offset in list(self.ahead.items()):
+            if offset <= site.get(origin, NOTHING):
+                del self.ahead[origin]
+            else:
+                seen[origin] = offset
         for origin, gate in self.gates.items():
             if gate.seen is None:
                 seen.pop(origin, None)
@@ -358,7 +365,9 @@ class Session:
         return seen
 
     def arrive(self, stored: Stored, matched: Matched) -> bool:
-        """Take a live match; tell whether it can be delivered at once."""
+        """Take a live match; tell whether it can be delivered at once. What was seen already, it does not take again."""
+        if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
+            return False
         if not self.gates and self.role is SERVING:
             self.accept(stored, matched)
             return True
@@ -410,7 +419,10 @@ class Session:
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
-        self.gates.pop(origin).open(lambda _, item: self.accept(*item))
+        gate = self.gates.pop(origin)
+        gate.open(lambda _, item: self.accept(*item))
+        if gate.seen is not None:
+            self.ahead[origin] = gate.seen
 
     # ------------------------------------------------------------ what is stored
 

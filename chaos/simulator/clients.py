@@ -207,6 +207,10 @@ class Client:
                     if told.error is not None:
                         self.problems.append(str(told.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
+                    # What it had asked for since went with it, whatever it was answered.
+                    self.ended.update(self.policies)
+                    self.open.difference_update(self.policies)
+                    self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
                 case Answered():
                     self._access_answered(told)
