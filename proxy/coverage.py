@@ -150,7 +150,7 @@ class Coverage:
         if session.rebuilding and session.retention.aging:
             young = session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
             if not young:
-                self._context.attest("removed", session, origin=stored.origin, offsets=[stored.offset], reason=TOO_OLD)
+                self._context.attest_removal(session, stored.origin, [stored.offset], TOO_OLD)
                 return
             matched = young
         session.accept(stored, matched)

@@ -54,6 +54,7 @@ from waypost.messages import (
     ClientMessage,
     Delete,
     Detach,
+    Forgotten,
     Hello,
     Moved,
     Problem,
@@ -70,13 +71,14 @@ from waypost.messages import (
 from waypost.records import Fact
 from waypost.subscription import parse
 
-Change = Subscribe | Unsubscribe | Delete | SetAccess
+Change = Subscribe | Unsubscribe | Delete | SetAccess | Detach
 """What is asked of a session by a receiver that is attached to it."""
 NEEDED: dict[type[Change], Right] = {
     Subscribe: SUBSCRIBE,
     Unsubscribe: SUBSCRIBE,
     Delete: ADMINISTER,
     SetAccess: ADMINISTER,
+    Detach: READ,
 }
 """The right that it needs."""
 
@@ -391,17 +393,31 @@ class Door:
         self._waiting.clear()
 
     def _detach(self, connection: Connection, message: Detach) -> None:
+        if message.forget:
+            self._forget(connection, message)
+            return
         session = self._context.sessions.get(connection.session) if connection.session else None
         receiver = self._receiver_of(connection)
         self._leave(connection)
-        if session is None or receiver is None or session.role is not Role.SERVING:
+        if session is not None and receiver is not None and session.role is Role.SERVING:
+            receiver.had(message.frontier)
+            self._context.dirty.add(session.id)
+
+    def _forget(self, connection: Connection, message: Detach) -> None:
+        """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
+        session, receiver = self._session_of(connection, message), self._receiver_of(connection)
+        if session is None or receiver is None:
             return
-        receiver.had(message.frontier)
-        if message.forget:
-            del session.receivers[receiver.id]
-            self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
-            session.remove_acknowledged()
+        self._leave(connection)
+        session.receivers.pop(receiver.id, None)
+        self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
+        session.remove_acknowledged()
         self._context.dirty.add(session.id)
+
+        def then(failure: WaypostError | None) -> None:
+            self._say(connection, Forgotten(receiver.id) if failure is None else _problem(failure, message))
+
+        self._keeper.written(session, then)
 
     def _delete(self, connection: Connection, message: Delete) -> None:
         session = self._session_of(connection, message)

@@ -365,7 +365,7 @@ class Session:
         return seen
 
     def arrive(self, stored: Stored, matched: Matched) -> bool:
-        """Take a live match; tell whether it can be delivered at once. What was seen already, it does not take again."""
+        """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
         if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
             return False
         if not self.gates and self.role is SERVING:

@@ -211,6 +211,12 @@ class Deleted(_Message, tag="deleted", frozen=True):
     reason: str
 
 
+class Forgotten(_Message, tag="forgotten", frozen=True):
+    """The receiver has given up its place, for good; this connection serves no session any more."""
+
+    receiver: Name
+
+
 class Subscribed(_Message, tag="subscribed", frozen=True):
     subscription: SubscriptionId
 
@@ -329,6 +335,7 @@ ProxyMessage = (
     | Wait
     | Moved
     | Deleted
+    | Forgotten
     | Subscribed
     | SubscriptionChanged
     | BecameEffective
