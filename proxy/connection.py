@@ -32,6 +32,8 @@ class Connection:
     client: str = ""
     session: SessionId | None = None
     receiver: ReceiverId | None = None
+    incarnation: str = ""
+    """Which life of it."""
     attach: Attach | None = None
     """What it waits for."""
     proof: Proof | None = None
