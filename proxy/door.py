@@ -22,7 +22,7 @@ from proxy.session import Receiver, Role, Session, Subscription
 from proxy.subscribing import Subscriptions
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
-from waypost.access import ADMINISTER, SUBSCRIBE, Grant, Right
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right
 from waypost.errors import (
     BadMessage,
     Forbidden,
@@ -388,7 +388,7 @@ class Door:
         self._context.dirty.add(session.id)
 
         def then(failure: WaypostError | None) -> None:
-            self._say(connection, Forgotten(receiver.id) if failure is None else _problem(failure, message))
+            self._say(connection, Forgotten(receiver.id) if failure is None else problem(failure, message))
 
         self._keeper.written(session, then)
 

@@ -281,6 +281,7 @@ def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_
     assert set(session.receivers) == {"r", "other"}
     session.become(Role.SERVING)
     alone.engine.door.served(session)
+    alone.settle()
     alone.keep()
     assert set(session.receivers) == {"r"}
     assert alone.heard(2)[-1] == Forgotten("other")
