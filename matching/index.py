@@ -26,7 +26,7 @@ from waypost.notification import Notification, Value
 from waypost.subscription import Expression, Logic
 from waypost.subscription.evaluate import Test, compile_test
 
-FEW = 8
+FEW = 6
 """So many expressions are asked one by one."""
 MANY = 16
 """From so many candidates on their bounds are compared in one go."""
@@ -162,10 +162,10 @@ class Index(Generic[T]):
         Args:
             attributes: a notification, or what its body holds.
         """
-        if type(attributes) is Notification:
-            attributes = attributes.attributes
         if len(self._entries) <= self._few:
             return [entry.item for entry in self._entries.values() if entry.matches(attributes)]
+        if type(attributes) is Notification:
+            attributes = attributes.attributes
         found = self._found(attributes)
         if not found:
             return []

@@ -67,9 +67,11 @@ class Coverage:
             return
         if session.role in (Role.SHADOW, Role.FROZEN):
             return
-        for origin in list(session.gates):
+        before = {origin: gate.seen for origin, gate in session.gates.items()}
+        for origin in before:
             self._advance_origin(session, origin)
-        self._context.dirty.add(session.id)
+        if before != {origin: gate.seen for origin, gate in session.gates.items()}:
+            self._context.dirty.add(session.id)
 
     def covered_from(self, session: Session, origin: Origin) -> int | None:
         """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""

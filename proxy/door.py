@@ -89,6 +89,8 @@ class Connection:
     client: str = ""
     session: SessionId | None = None
     receiver: ReceiverId | None = None
+    incarnation: str = ""
+    """Which life of it."""
     attach: Attach | None = None
     """What it waits for."""
     proof: Proof | None = None
@@ -120,7 +122,7 @@ class Door:
         self._sweeps = sweeps
         self.guard = Guard(context)
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
-        self._delivering = Delivering(context, sweeps, self.relays.proxy_of)
+        self.delivering = Delivering(context, sweeps, self.relays.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._waiting: dict[SessionId, list[Connection]] = {}
@@ -272,6 +274,7 @@ class Door:
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
         connection.session, connection.receiver = session.id, receiver.id
+        connection.incarnation = message.incarnation
         if message.lasts_s is not None:
             session.lasts_s = message.lasts_s
             self._sweeps.watch(session)
@@ -289,7 +292,7 @@ class Door:
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
-        self._delivering.to_all(session)
+        self.delivering.to_all(session)
         self._draw(connection, session)
 
     def _admitted(self, connection: Connection, session: Session, message: Attach) -> Grant | None:
@@ -352,7 +355,7 @@ class Door:
 
     def deliver(self, session: Session) -> None:
         """The session has something new."""
-        self._delivering.to_all(session)
+        self.delivering.to_all(session)
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it."""
@@ -362,7 +365,7 @@ class Door:
         for connection, message in self._deferred.pop(session.id, []):
             if connection.session == session.id:
                 self.message(connection.number, message)
-        self._delivering.to_all(session)
+        self.delivering.to_all(session)
 
     def unavailable(self, session: SessionId, reason: str) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
@@ -593,7 +596,7 @@ class Door:
             return
         session.remove_acknowledged()
         self._context.dirty.add(session.id)
-        self._delivering.to(session, receiver)
+        self.delivering.to(session, receiver)
 
     def _relay(self, connection: Connection, attestations: list[Attestation]) -> None:
         """Write what the receiver's library attests to the journal, as it is, and say so."""
@@ -630,7 +633,7 @@ class Door:
         receiver = self._receiver_of(connection)
         if receiver is None or connection.session is None:
             return None
-        return connection.session, receiver.id, receiver.incarnation
+        return connection.session, receiver.id, connection.incarnation
 
 
 def _problem(error: WaypostError, message: ClientMessage) -> Problem:

@@ -343,15 +343,16 @@ class Engine:
 
     def _reloaded(self, event: Reloaded) -> None:
         context = self.context
-        gone = [row for proxy, row in context.proxies.items() if proxy not in event.proxies]
+        for proxy, row in list(context.proxies.items()):
+            now = event.proxies.get(proxy)
+            if now is None or now.incarnation != row.incarnation:
+                self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         context.owners = dict(event.owners)
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True
         for proxy in {**context.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
-        for row in gone:
-            self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         for session, current in event.owners.items():
             self.transfers.owner_changed(session, current)
             self.claims.owner_changed(session, current)
@@ -391,6 +392,7 @@ class Engine:
         self._follow_receivers()
         self.moving.tick()
         self._after()
+        self.door.delivering.tick()
         self.sweeps.tick()
         self.keeper.tick()
 
@@ -404,6 +406,7 @@ class Engine:
             self.claims.next_deadline(),
             self.moving.next_deadline(),
             self.door.relays.next_deadline(),
+            self.door.delivering.next_deadline(),
             self.sweeps.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
         )

@@ -304,6 +304,7 @@ class Targets(Side[Incoming]):
                 gate.restart(context.state.frontier.get(origin, NOTHING))
             context.matcher.put(shadow)
             context.hold(shadow.id, shadow.held_expressions())
+        context.dirty.add(shadow.id)
         self._claims().lift_floors(shadow, frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)

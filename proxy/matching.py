@@ -71,6 +71,8 @@ class Matcher:
             return [
                 (holder.session, matched) for holder in hits[0].values() if (matched := holder.wanting(origin, offset))
             ]
+        if not hits:
+            return ()
         # In the order in which they came, so that a run does not depend on how they are found.
         hits.sort(key=_NUMBER)
         return _together(hits, origin, offset)

@@ -345,7 +345,7 @@ class Sources(Side[Outgoing]):
 
         def then(answer: list[Entry] | WaypostError) -> None:
             out.loading = False
-            if out.machine.over or isinstance(answer, WaypostError):
+            if not self._is_running(out) or out.machine.over or isinstance(answer, WaypostError):
                 return
             if out.sent == sent:
                 stored = [entry for entry in answer if entry[0] <= evicted]

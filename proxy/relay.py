@@ -270,6 +270,9 @@ class Relays:
             self._refuse("wrong number of a relay", sender, message)
             return
         key = (sender, message.relay)
+        if key in self._over:
+            self._context.emit(SendPeer(sender, RelayEnd(message.relay, home=True)))
+            return
         if key not in self._numbers:
             self._last -= 1
             self._numbers[key] = self._last

@@ -299,7 +299,8 @@ class Session:
 
     def subscriptions_changed(self) -> None:
         """Tell whoever decides by them."""
-        self.retention.know([*self.active(), *self.ended])
+        stored = ((number, matched) for number, _, matched in self._entries)
+        self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.id] = subscription

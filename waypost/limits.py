@@ -83,6 +83,8 @@ FREE_TRIES = 3
 """Wrong passwords of a principal of a session before the next one has to wait: 1 s, and twice as long each time."""
 LONGEST_WAIT_MS = 60_000
 """The longest such wait."""
+PASSWORDS_TRIED = 4
+"""Passwords that a client library tries, if it set others and was not answered; the oldest go first."""
 ACCESS_CHANGES_AT_ONCE = 16
 """Changes of access whose passwords one proxy hashes, or waits to; past it they are refused."""
 

@@ -118,6 +118,8 @@ class Client:
         """It was not let in, or put out: it has no right to the session."""
         self.changing: Grants | None = None
         """Who may do what, as it has asked for and was not answered."""
+        self.wanted: Grants | None = None
+        """The same, as it asked for last."""
         self._tries = 0
 
     # ------------------------------------------------------------ where it is
@@ -248,7 +250,7 @@ class Client:
     def set_access(self, grants: Grants) -> None:
         """Ask that only these principals may do that."""
         assert self.session is not None
-        self.changing = grants
+        self.changing = self.wanted = grants
         self.world.rights.asked(self.session, grants)
         self.machine.set_access(dict(grants))
         self._speak()
@@ -264,8 +266,7 @@ class Client:
         elif isinstance(told.error, Refused):
             self.problems.append(str(told.error))
         else:
-            # Unless something else was asked for since.
-            self.world.later(200, lambda: self.set_access(grants) if self.changing is None else None)
+            self.world.later(200, lambda: self.set_access(grants) if self.wanted is grants else None)
 
     def delete(self) -> None:
         self.machine.delete()

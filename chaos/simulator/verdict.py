@@ -40,8 +40,8 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
     for client in world.clients.values():
-        if client.refused:
-            # Since then it may have been given the right, or the session be another one.
+        if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
+            # It was given the right since then, or the session is another one.
             client.go(client.home)
             world.run(for_ms, lambda: settled(world))
             world.run(GRACE_MS)

@@ -179,3 +179,13 @@ def test_an_index_knows_where_to_begin_to_read_beyond_a_frontier() -> None:
     assert found is not None and found.offset == 7
     assert found.acceptance.frontier == {OWN: 6}
     assert index.position_for({}) is None
+
+
+def test_the_filters_of_a_record_are_those_in_force_at_its_position_however_many() -> None:
+    many = {f"n == {each}": each for each in range(50)}
+    # Two texts of one expression, of which one goes.
+    later = {"n == 5": 5, "n  ==  7": 60, "n == 60": 61}
+    link = Link(Asked(B, 7, 1, many | {"n  ==  7": 60}), published(7), published(60), published(49))
+    link.append(Asked(B, 7, 2, later), published(7), published(60), published(49), published(5))
+    sender = link.open({}, at=0)
+    assert [offset for kind, _, offset in brief(link.send(sender)) if kind == "forwarded"] == [1, 3, 5, 6, 8]

@@ -60,3 +60,22 @@ def test_what_was_removed_wants_nothing() -> None:
     matcher.remove(SessionId("unknown"))
     assert matched(matcher, 5) == {}
     assert len(matcher) == 0
+
+
+def test_with_many_expressions_sessions_come_in_the_order_in_which_their_expressions_did() -> None:
+    matcher = Matcher()
+    for each in range(100):
+        matcher.put(session(f"s{each}", x=f"n > {100 - each}", y=f"n == {each}"))
+    assert matched(matcher, 98) == {"s98": ("x", "y"), "s99": ("x",)} | {f"s{each}": ("x",) for each in range(3, 98)}
+    found = [held.id for held, _ in matcher.match(A, 1, Notification({"n": 98}))]
+    assert found == [f"s{each}" for each in range(3, 100)]
+
+
+def test_what_is_put_again_costs_only_what_changed() -> None:
+    matcher = Matcher()
+    for each in range(20):
+        matcher.put(session(f"s{each}", x=f"n == {each}"))
+    matcher.put(session("s7", x="n == 7", y="n == 3"))
+    assert matched(matcher, 3) == {"s3": ("x",), "s7": ("y",)}
+    matcher.put(session("s7", y="n == 3"))
+    assert matched(matcher, 7) == {} and len(matcher) == 19

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from waypost.batches import batches
-from waypost.errors import Forbidden, LogUnavailable, NotServed, Refused, SessionDeleted, WaypostError, from_wire
+from waypost.errors import Forbidden, LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.frontier import RecentIds, join
 from waypost.identity import (
     NOTHING,
@@ -38,7 +38,7 @@ from waypost.identity import (
     SubscriptionId,
     new_incarnation,
 )
-from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
+from waypost.limits import MAX_PUBLISH_BATCH, PASSWORDS_TRIED, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -206,12 +206,14 @@ class ClientMachine:
         self._create = create
         self._window = window
         self._lasts_s = lasts_s
-        self.credential = credential or Credential()
+        self._credentials = [credential or Credential()]
+        """The one with which we attach; then those that may be right in its place, because a change of ours may be in
+        force of which we do not know."""
+        self._wrong = 0
+        """So many of them were wrong since the last attach that succeeded."""
         self._changing: SetAccess | None = None
         """A change of the access that was not answered yet."""
         self._change_number = 0
-        self._newer: Credential | None = None
-        """What is right in place of our credential, if a change of ours is in force of which we do not know."""
         self._connected = False
         self._greeted = False
         """The proxy of this connection has let us in."""
@@ -320,7 +322,7 @@ class ClientMachine:
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
-        self.attached = True
+        self.attached, self._wrong = True, 0
         self._out.extend(self._asked.values())
         if self._changing is not None:
             self._out.append(self._changing)
@@ -353,23 +355,37 @@ class ClientMachine:
         """Have the session's access changed. One change at a time: the next one when this one was answered."""
         self._change_number += 1
         self._changing = SetAccess(self._change_number, grants)
-        mine = grants.get(self.credential.principal)
-        if mine is not None and mine.password is not None:
-            self._newer = Credential(self.credential.principal, mine.password)
+        following = self._credential_of(self._changing)
+        if following not in self._credentials:
+            self._credentials[1:] = [following, *self._credentials[1:]][: PASSWORDS_TRIED - 1]
         if self.attached:
             self._out.append(self._changing)
 
     def _access_changed(self, number: int) -> None:
         if self._changing is not None and self._changing.number == number:
-            self.credential, self._newer = self._newer or self.credential, None
+            self._credentials = [self._credential_of(self._changing)]
             self._changing = None
             self._told.append(Answered(ACCESS, None))
 
-    def _attach_with_the_newer(self) -> bool:
-        """Our password is refused: perhaps the one that we set is in force, and only the answer did not come."""
-        if self._newer is None:
+    @property
+    def credential(self) -> Credential:
+        """As whom we attach."""
+        return self._credentials[0]
+
+    def _credential_of(self, change: SetAccess) -> Credential:
+        """Return what is right for us once that is in force."""
+        mine = change.grants.get(self.credential.principal)
+        if mine is None or mine.password is None:
+            return self.credential
+        return Credential(self.credential.principal, mine.password)
+
+    def _attach_with_another(self) -> bool:
+        """Our password is refused: try those that we set and that may be in force. False: all are wrong."""
+        self._wrong += 1
+        self._credentials.append(self._credentials.pop(0))
+        if self._wrong >= len(self._credentials):
+            self._wrong = 0
             return False
-        self.credential, self._newer = self._newer, None
         self.attach()
         return True
 
@@ -379,8 +395,6 @@ class ClientMachine:
             return
         if what == ACCESS:
             self._changing = None
-            if isinstance(error, Refused):
-                self._newer = None
         else:
             self._deleting = False
         self._told.append(Answered(what, error))
@@ -399,7 +413,7 @@ class ClientMachine:
                 self._answered(DELETION, error)
             case AboutSession(session) if session == self.session:
                 self.attached = False
-                if not (isinstance(error, Forbidden) and self._attach_with_the_newer()):
+                if not (isinstance(error, Forbidden) and self._attach_with_another()):
                     self._told.append(Refusal(error))
             case None if not self._greeted:
                 self._told.append(Refusal(error))
