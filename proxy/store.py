@@ -149,17 +149,17 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
     _add_entries(connection, copy, change.entries)
     if change.removed:
         _remove_windows(connection, copy, change.removed)
-    connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
     connection.executemany(
         "INSERT OR REPLACE INTO mark VALUES (?, ?, ?)", [(copy, below, at_ms) for below, at_ms in change.marks]
     )
+    connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
 
 
 def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
-    row = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone()
-    if row is not None:
-        return row[0], row[1]
+    copy, first = _held(connection, session)
+    if copy:
+        return copy, first
     (last,) = connection.execute(
         "SELECT max(coalesce((SELECT max(copy) FROM session), 0), coalesce((SELECT max(copy) FROM gone), 0))"
     ).fetchone()
@@ -224,6 +224,12 @@ def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple
     )
 
 
+def _held(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+    """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
+    row = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone()
+    return (row[0], row[1]) if row is not None else (0, 0)
+
+
 SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matched TEXT, start INTEGER, below INTEGER)"
 """The windows that a sweep asks for: there may be more of them than one statement can name."""
 
@@ -236,7 +242,7 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     )
     mine = "entry.copy = ? AND entry.number >= ?"
     lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
-    held = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone() or (0, 0)
+    held = _held(connection, session)
     rows = connection.execute(
         f"""SELECT number, entry.matched, origin, offset FROM entry
             JOIN notification ON notification.id = entry.notification
@@ -309,12 +315,13 @@ def _descriptor(session: str, text: str) -> Descriptor:
 
 
 def _entries(connection: sqlite3.Connection, session: SessionId, after: int, limit: int) -> list[Entry]:
+    # What is gone may be there still: it is taken away in pieces.
+    copy, first = _held(connection, session)
     rows = connection.execute(
         """SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
            FROM entry JOIN notification ON notification.id = entry.notification
-           WHERE entry.copy = (SELECT copy FROM session WHERE id = ?) AND entry.number > ?
-           ORDER BY entry.number LIMIT ?""",
-        (session, after, limit),
+           WHERE entry.copy = ? AND entry.number > ? ORDER BY entry.number LIMIT ?""",
+        (copy, max(after, first - 1), limit),
     )
     return [
         (
