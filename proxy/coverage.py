@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from federation.messages import CatchUp
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
+from proxy.histories import Histories
 from proxy.retention import TOO_OLD, Matched
 from proxy.session import Role, Session, Stored, Subscription
 from waypost.clock import NEVER
@@ -27,6 +28,8 @@ class Coverage:
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
+        self._histories = Histories(context.settings.retry_ms)
+        self._look_at = 0
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -53,11 +56,17 @@ class Coverage:
         for session in list(self._unpromised.values()):
             self.promise(session)
 
+    def tick(self) -> None:
+        """Now and then look at all again; and let those ask for history whose turn it is."""
+        now = self._context.clock.now_ms()
+        if now >= self._look_at:
+            self._look_at = now + self._context.settings.retry_ms
+            self.advance_all()
+        self._let_ask()
+
     def next_deadline(self) -> int:
-        """Return when to try again what failed or is missing still."""
-        if not self._gated and not self._unpromised:
-            return NEVER
-        return self._context.clock.now_ms() + self._context.settings.retry_ms
+        look_at = self._look_at if self._gated or self._unpromised else NEVER
+        return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
         """Open what can be opened, fetch what is missing."""
@@ -99,9 +108,14 @@ class Coverage:
             self.ready.add(session.id)
             return
         missing = gate.missing(covered)
-        if missing and not gate.fetching:
+        now = self._context.clock.now_ms()
+        if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
             gate.fetching = True
             self._fetch(session, origin, *missing)
+
+    def _let_ask(self) -> None:
+        for session in self._histories.take_turn(self._context.clock.now_ms()):
+            self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
         """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
@@ -116,7 +130,10 @@ class Coverage:
         wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
 
         def then(answer: History | WaypostError) -> None:
+            well = not isinstance(answer, WaypostError)
+            self._histories.ended(site_of(origin), self._context.clock.now_ms(), well=well)
             self._fetched(session, wanted, answer)
+            self._let_ask()
 
         self._context.emit(FetchHistory(site_of(origin), wanted, then))
 

@@ -387,7 +387,7 @@ class Engine:
             self.lease_lost()
         self.transfers.tick()
         self.claims.tick()
-        self.coverage.advance_all()
+        self.coverage.tick()
         self.door.relays.tick()
         self._follow_receivers()
         self.moving.tick()

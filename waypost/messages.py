@@ -397,7 +397,7 @@ def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> st
     place = re.match(r"\$\[(\d+)\]", path)
     if place is None:
         return path or None
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError):
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, RecursionError):
         tag = msgspec.msgpack.decode(frame)[0]
         kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
         fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()
