@@ -103,6 +103,8 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     proxy = ProxyId(wish.proxy)
     if proxy not in context.proxies and proxy not in context.drains:
         raise NotFound(f"there is no proxy {proxy}; there are {', '.join(sorted(context.proxies))}", field="proxy")
+    if wish.paused and proxy not in context.drains:
+        raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to pause", field="proxy")
     row = None if wish.rate is None else DrainRow(rate=wish.rate, paused=wish.paused)
     await node.parts.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
@@ -187,7 +189,9 @@ def routes(node: Node) -> list[Route]:
     async def plan(_: Request) -> dict[str, Any]:
         return _rebalance(node, apply=False)
 
-    async def rebalance(_: Request) -> dict[str, Any]:
+    async def rebalance(request: Request) -> dict[str, Any]:
+        if await request.body():
+            raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
         return _rebalance(node, apply=True)
 
     registry = make_registry(node)

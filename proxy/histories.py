@@ -1,7 +1,7 @@
 """How much history is asked for at one time: of each site a few pieces, and less often while it does not answer.
 
-After a fault a thousand sessions may miss something of one site. Asked for all at once, the site answers most of them too
-late, for somebody who has asked again by then, and gets nowhere (P6). So the others wait in line.
+After a fault a thousand sessions may miss something of one site. Asked for all at once, the site answers most of them
+too late, for somebody who has asked again by then, and gets nowhere (P6). So the others wait in line.
 """
 
 from __future__ import annotations

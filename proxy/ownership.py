@@ -282,7 +282,7 @@ class Claims:
         self._unavailable(session.id, "the session has moved")
 
     def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
-        reason = self._reasons.pop(session.id, "deleted")
+        reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
         for subscription in session.active():
             self._context.attest("unsubscribed", session, subscription=subscription.id, frontier=frontier)
         self._context.attest("deleted", session, frontier=frontier, reason=reason)
@@ -413,5 +413,6 @@ class Claims:
 
 def taken(session: SessionId, receiver: str) -> Problem:
     """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
-    text = f"receiver {receiver} of session {session} attached somewhere else"
+    hint = "give each client a receiver's name of its own"
+    text = f"receiver {receiver} of session {session} attached somewhere else; {hint}"
     return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))
