@@ -279,6 +279,16 @@ METRICS = (
         labels=("state",),
     ),
     gauge(
+        "waypost_expressions",
+        "What these sessions subscribe to: distinct expressions, and alternatives of them that no key finds "
+        "(unindexed), so that each is evaluated for every notification.",
+        lambda look: {
+            "distinct": len(look.engine.context.matcher),
+            "unindexed": look.engine.context.matcher.unindexed,
+        },
+        labels=("what",),
+    ),
+    gauge(
         "waypost_clients",
         "Connections of clients to this proxy, producers too.",
         lambda look: len(look.engine.door.connections) - look.relays.far,
