@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from proxy import attesting
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.delivering import Delivering
@@ -494,7 +495,7 @@ class Door:
             if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
                 known.ttl_s, known.max_count = message.ttl_s, message.max_count
                 session.subscriptions_changed()
-                self._say_policy(session, known)
+                attesting.policy(self._context, session, known)
                 self._changed(session)
             self._settled(connection, session, message)
             return
@@ -505,18 +506,11 @@ class Door:
         made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
         made.owner = connection.receiver or ""
         session.add_subscription(made)
-        self._context.attest(
-            "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
-        )
+        attesting.subscribed(self._context, session, made)
         if made.has_policy:
-            self._say_policy(session, made)
+            attesting.policy(self._context, session, made)
         self._changed(session)
         self._settled(connection, session, message)
-
-    def _say_policy(self, session: Session, subscription: Subscription) -> None:
-        """Put on record what may be removed from now on; the audit excuses nothing else."""
-        policy = {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
-        self._context.attest("policy", session, subscription=subscription.id, **policy)
 
     def _start(self, session: Session) -> dict[Origin, int]:
         """Return L: above all that the session has seen, the live stream and every receiver included."""
@@ -532,9 +526,8 @@ class Door:
             return
         identity = SubscriptionId(message.subscription)
         if identity in session.subscriptions:
-            end = self._context.frontier(session)
-            session.end_subscription(identity, end)
-            self._context.attest("unsubscribed", session, subscription=identity, frontier=end)
+            ended = session.end_subscription(identity, self._context.frontier(session))
+            attesting.unsubscribed(self._context, session, ended)
             self._changed(session)
         self._settled(connection, session, message)
 
