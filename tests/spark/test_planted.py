@@ -443,7 +443,7 @@ def test_where_evidence_is_missing_nothing_is_found_that_it_could_excuse(
 
 
 def two_sites() -> Run:
-    """A session that began at B, where a second subscription and a policy were stated, and went on at A; B's journal apart."""
+    """A session that began at B, with a second subscription and a policy stated there, and went on at A."""
     run = Run()
     mine = [run.publish("A", topic="x", n=n) for n in range(3)]
     other = run.publish("A", topic="y")
