@@ -116,12 +116,14 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
         wish = DeleteWish.model_validate_json(await request.body())
     except ValidationError as error:
         raise _bad(error) from None
-    session, registry = SessionId(wish.session), node.parts.registry
+    engine, session, registry = node.serving_engine, SessionId(wish.session), node.parts.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")
     if not (await registry.claim(session, current, current.gone())).won:
         raise NotServed(f"session {session} changes hands at this moment; ask again", field="session")
+    engine.deleted(session, current, "an operator asked for it")
+    node.drain()
     return {"session": session, "deleted": True}
 
 

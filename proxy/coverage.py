@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from federation.messages import CatchUp
+from proxy import attesting
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
 from proxy.histories import Histories
@@ -221,6 +222,7 @@ class Coverage:
         if not fresh:
             return
         subscription.promised |= fresh
+        subscription.untold |= fresh.keys()
         self._context.dirty.add(session.id)
 
         def then(error: WaypostError | None) -> None:
@@ -239,6 +241,7 @@ class Coverage:
     def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
         for origin in fresh:
             subscription.promised.pop(origin, None)
+            subscription.untold.discard(origin)
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
@@ -247,7 +250,8 @@ class Coverage:
 
     def _tell(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
-        self._context.attest("effective", session, subscription=subscription.id, frontier=fresh)
+        subscription.untold -= fresh.keys()
+        attesting.effective(self._context, session, subscription, fresh)
         connections = [r.connection for r in session.receivers.values() if r.connection is not None]
 
         def tell() -> None:

@@ -98,7 +98,7 @@ class Subscription:
 
     Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
     `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
-    far that has come, by number of entry: proxy/retention.py.
+    far that has come, by number of entry: proxy/retention.py. `life`: waypost/checkpoint.py.
     """
 
     id: SubscriptionId
@@ -112,6 +112,10 @@ class Subscription:
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
+    life: str = ""
+    untold: set[Origin] = field(default_factory=set)
+    """Origins of which the promise is not kept yet, or could not be told."""
+    is_end_on_record: bool = True
 
     @property
     def has_policy(self) -> bool:
@@ -143,6 +147,7 @@ class Subscription:
             self.max_count,
             self.expired_below,
             self.displaced_below,
+            self.life,
         )
 
     @classmethod
@@ -159,6 +164,7 @@ class Subscription:
             row.max_count,
             row.expired_below,
             row.displaced_below,
+            row.life,
         )
 
 
@@ -284,6 +290,8 @@ class Session:
         """The claim of a new epoch is under way."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
+        self._made = 0
+        """Subscriptions made in this copy."""
         self._entries: list[Entry] = []
         self._evicted_number = 0
         """Entries up to this one may be in the store only."""
@@ -305,22 +313,27 @@ class Session:
         self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
+        """Take a new subscription, and name its life: no other copy of the session ever serves at this epoch."""
+        self._made += 1
+        subscription.life = f"{self.epoch}/{self._made}"
         self.subscriptions[subscription.id] = subscription
         self.subscriptions_changed()
 
-    def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> None:
+    def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> Subscription:
         """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
         self.ended.append(subscription)
         self.subscriptions_changed()
+        return subscription
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
-        """Forget the ended subscriptions of which every receiver has all."""
+        """Forget the ended subscriptions of which every receiver has all, and the journal knows that they ended."""
         owed = [
             sub
             for sub in self.ended
-            if any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
+            if not sub.is_end_on_record
+            or any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
         ]
         if len(owed) != len(self.ended):
             self.ended = owed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proxy import attesting
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.session import Session, Subscription
@@ -32,7 +33,7 @@ class Subscriptions:
             if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
                 known.ttl_s, known.max_count = message.ttl_s, message.max_count
                 session.subscriptions_changed()
-                self._say_policy(session, known)
+                attesting.policy(self._context, session, known)
                 self._changed(session)
             return
         session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
@@ -42,25 +43,17 @@ class Subscriptions:
         made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
         made.owner = owner
         session.add_subscription(made)
-        self._context.attest(
-            "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
-        )
+        attesting.subscribed(self._context, session, made)
         if made.has_policy:
-            self._say_policy(session, made)
+            attesting.policy(self._context, session, made)
         self._changed(session)
 
     def end(self, session: Session, identity: SubscriptionId) -> None:
         """End a subscription, if it is there."""
         if identity in session.subscriptions:
-            end = self._context.frontier(session)
-            session.end_subscription(identity, end)
-            self._context.attest("unsubscribed", session, subscription=identity, frontier=end)
+            ended = session.end_subscription(identity, self._context.frontier(session))
+            attesting.unsubscribed(self._context, session, ended)
             self._changed(session)
-
-    def _say_policy(self, session: Session, subscription: Subscription) -> None:
-        """Put on record what may be removed from now on; the audit excuses nothing else."""
-        policy = {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
-        self._context.attest("policy", session, subscription=subscription.id, **policy)
 
     def _start(self, session: Session) -> dict[Origin, int]:
         """Return L: above all that the session has seen, the live stream and every receiver included."""
