@@ -10,7 +10,8 @@ from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
 from proxy.histories import Histories
 from proxy.retention import TOO_OLD, Matched
-from proxy.session import Role, Session, Stored, Subscription
+from proxy.session import Receiver, Role, Session, Stored, Subscription
+from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, site_of
@@ -175,10 +176,18 @@ class Coverage:
 
     def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
         self._context.attest("gap", session, origin=origin, offsets=[first, last], reason="retention")
-        for receiver in session.receivers.values():
-            if receiver.connection is not None:
-                gap = Gap(origin, first, last, "the log of that site no longer holds them")
-                self._context.emit(Send(receiver.connection, gap))
+        gap = GapRow(origin, first, last, "the log of that site no longer holds them", list(session.receivers))
+        session.gaps.append(gap)
+        for receiver in list(session.receivers.values()):
+            self.tell_gaps(session, receiver)
+
+    def tell_gaps(self, session: Session, receiver: Receiver) -> None:
+        """Tell a receiver that is attached what it cannot have any more."""
+        if receiver.connection is None:
+            return
+        for gap in session.gaps_for(receiver.id):
+            self._context.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.reason)))
+            self._context.dirty.add(session.id)
 
     # ------------------------------------------------------------ holes
 

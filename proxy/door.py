@@ -264,6 +264,7 @@ class Door:
         for subscription in session.active():
             if subscription.promised:
                 self._tell_effective(connection, subscription)
+        self._coverage.tell_gaps(session, receiver)
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)

@@ -21,7 +21,7 @@ import msgspec
 from handover.gate import Gate
 from proxy.retention import Matched, Retention
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
+from waypost.checkpoint import Descriptor, GapRow, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
@@ -274,6 +274,8 @@ class Session:
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.since_ms = 0
         """When it began to be served here."""
+        self.gaps: list[GapRow] = []
+        """What could not be had any more, as long as somebody is to be told of it."""
         self.lasts_s: int | None = None
         """It ends when nobody was attached for so many seconds; None: never."""
         self.idle_ms = 0
@@ -522,6 +524,14 @@ class Session:
         """Return the receivers that are attached now."""
         return {receiver.id for receiver in self.receivers.values() if receiver.connection is not None}
 
+    def gaps_for(self, receiver: ReceiverId) -> list[GapRow]:
+        """Return the gaps of which this receiver is to be told; it has been told then."""
+        mine = [gap for gap in self.gaps if receiver in gap.untold]
+        for gap in mine:
+            gap.untold.remove(receiver)
+        self.gaps = [gap for gap in self.gaps if gap.untold]
+        return mine
+
     def join(self, identity: ReceiverId) -> Receiver:
         """Add a receiver; it begins with everything that is stored."""
         joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, dict(self.base))
@@ -610,6 +620,7 @@ class Session:
             {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
             self.lasts_s,
             self.idle_ms,
+            [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
             dict(self.access),
         )
 
@@ -617,6 +628,7 @@ class Session:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
+        self.gaps = [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in descriptor.gaps]
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

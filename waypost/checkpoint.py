@@ -43,6 +43,16 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     frontier: dict[Origin, int]
 
 
+class GapRow(msgspec.Struct, frozen=True):
+    """Offsets `first` to `last` of an origin could not be had any more; these receivers are to be told."""
+
+    origin: Origin
+    first: int
+    last: int
+    reason: str
+    untold: list[ReceiverId]
+
+
 class Descriptor(msgspec.Struct, frozen=True):
     """All of a session that is not a stored notification.
 
@@ -56,6 +66,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     receivers: dict[ReceiverId, ReceiverRow] = {}
     lasts_s: int | None = None
     idle_ms: int = 0
+    gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
 
 
