@@ -78,6 +78,14 @@ class HoldsDropped(msgspec.Struct, frozen=True):
     incarnation: Incarnation
 
 
+class Released(msgspec.Struct, frozen=True):
+    """From here on the proxy needs these expressions no more for the session, as it said."""
+
+    proxy: ProxyId
+    session: SessionId
+    expressions: frozenset[str]
+
+
 class WantsChanged(msgspec.Struct, frozen=True):
     """What this site asks of that neighbour is different now."""
 
@@ -91,7 +99,7 @@ class Announced(msgspec.Struct, frozen=True):
     effective: Effective
 
 
-Event = Arrived | Advanced | Covered | HoldsDropped | WantsChanged | Announced
+Event = Arrived | Advanced | Covered | HoldsDropped | Released | WantsChanged | Announced
 
 
 class Filter(msgspec.Struct):
@@ -261,11 +269,13 @@ class SiteState:
 
     def _held(self, offset: int, record: Held) -> list[Event]:
         key = (record.proxy, record.session)
-        self._release(key)
+        before = self._release(key)
         if record.expressions:
             self.holds[key] = Hold(record.incarnation, record.expressions)
             self.held.update(record.expressions)
-        return self._rewant(offset)
+        released = before.difference(record.expressions)
+        events: list[Event] = [Released(record.proxy, record.session, released)] if released else []
+        return events + self._rewant(offset)
 
     def _dropped(self, offset: int, record: Dropped) -> list[Event]:
         gone = [
@@ -275,12 +285,15 @@ class SiteState:
             self._release(key)
         return [*self._rewant(offset), HoldsDropped(record.proxy, record.incarnation)]
 
-    def _release(self, key: tuple[ProxyId, SessionId]) -> None:
+    def _release(self, key: tuple[ProxyId, SessionId]) -> frozenset[str]:
+        """End a hold; return what it held."""
         hold = self.holds.pop(key, None)
-        for expression in hold.expressions if hold else ():
+        expressions = hold.expressions if hold else ()
+        for expression in expressions:
             self.held[expression] -= 1
             if not self.held[expression]:
                 del self.held[expression]
+        return frozenset(expressions)
 
     def _asked(self, offset: int, record: Asked) -> list[Event]:
         asks = self.asks.setdefault(record.link, Asks())

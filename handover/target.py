@@ -45,7 +45,7 @@ class TargetState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All that was stored at Prepare has come, and coverage is known, or has been waited for long enough."""
+    """All that was stored at Prepare has come, and coverage is known or has been waited for long enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,10 @@ def sub(
     max_count: Annotated[
         int | None, typer.Option(help="Keep only so many while we are away, the newest; else all.")
     ] = None,
+    principal: Annotated[str, typer.Option(help="As whom, if the session's access names principals.")] = "",
+    password_file: Annotated[
+        Path | None, typer.Option(help="Its first line is the password for the session; else WAYPOST_PASSWORD is.")
+    ] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -154,7 +158,7 @@ def sub(
     """
     import asyncio
 
-    from node.commands.receive import receive
+    from node.commands.receive import password_of, receive
 
     asyncio.run(
         receive(
@@ -168,6 +172,8 @@ def sub(
             as_json=json_,
             ttl_s=ttl,
             max_count=max_count,
+            principal=principal,
+            password=password_of(password_file),
         )
     )
 
@@ -206,6 +212,14 @@ def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> Non
     from node.commands.sessions import show_session
 
     show_session(session, proxy, as_json=json_)
+
+
+@sessions_app.command("rm")
+def sessions_rm(session: str, proxy: Proxy = None, json_: Json = False) -> None:
+    """Delete a session with all that is stored for it, also if the proxy that owns it is gone."""
+    from node.commands.sessions import delete_session
+
+    delete_session(session, proxy, as_json=json_)
 
 
 @app.command()

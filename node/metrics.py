@@ -30,6 +30,7 @@ from handover.target import TargetState
 from node.node import Node
 from proxy.course import AHEAD, COMMITTED, REST
 from proxy.engine import Engine
+from proxy.guard import REASONS
 from proxy.relay import Relays
 from proxy.session import Role
 from proxy.tally import Handover, Spread, Tally
@@ -355,10 +356,22 @@ METRICS = (
         labels=("how",),
     ),
     counter(
+        "waypost_quarrels_damped_total",
+        "How often a receiver's name was in use in two places, and one of them had to wait.",
+        lambda look: look.engine.context.quarrels.damped,
+    ),
+    counter(
         "waypost_refusals_total",
         "What other proxies said wrong, by the name of what is wrong with it; it changed nothing.",
         lambda look: look.engine.context.refused.counts,
         labels=("what",),
+    ),
+    counter(
+        "waypost_forbidden_total",
+        "What clients asked of sessions and were not allowed: unproven, the password is not right; right missing; "
+        "too often, told to try again later.",
+        lambda look: dict.fromkeys(REASONS, 0) | look.tally.forbidden,
+        labels=("why",),
     ),
     # the site log and the links
     gauge(

@@ -30,6 +30,7 @@ from federation.ports import Lease, ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, TransferMessage
 from node.config import NodeConfig
 from node.facts import Facts
+from node.hashing import Passwords
 from node.history import History, Requests
 from node.links import Links
 from node.parts import Parts, changelog_locator, open_changelog
@@ -124,6 +125,7 @@ class Node:
         self._room = asyncio.Event()
         self._foreign_changelogs: dict[str, Any] = {}
         self._facts = Facts()
+        self._passwords = Passwords()
         self.lease: Lease | None = None
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
@@ -194,6 +196,7 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._passwords.close()
         for changelog in self._foreign_changelogs.values():
             await changelog.close()
         if self._started:
@@ -546,6 +549,10 @@ class Node:
                 return await self._find_checkpoint(effect.session)
             case effects.FetchHistory():
                 return await self._fetch_history(effect)
+            case effects.Verify():
+                return await self._passwords.verify(effect.password, effect.hash)
+            case effects.Hash():
+                return await self._passwords.hash(effect.passwords)
         raise Internal(f"no way to perform {type(effect).__name__}")
 
     async def _store(self, effect: effects.Save) -> None:

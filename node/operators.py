@@ -13,8 +13,10 @@ from starlette.routing import Route
 from federation.ports import DrainRow
 from node.metrics import exposition, make_registry
 from node.node import Node
-from waypost.errors import BadMessage, NotFound, WaypostError
-from waypost.identity import ProxyId
+from proxy.session import Subscription
+from waypost.errors import BadMessage, NotFound, NotServed, WaypostError
+from waypost.identity import ProxyId, SessionId
+from waypost.limits import MAX_ID_LENGTH
 
 STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
@@ -28,6 +30,14 @@ class DrainWish(BaseModel):
     proxy: str
     rate: float | None = Field(None, gt=0, le=10_000)
     paused: bool = False
+
+
+class DeleteWish(BaseModel):
+    """The body of a question to delete a session."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
 
 def _sessions(node: Node) -> list[dict[str, Any]]:
@@ -48,10 +58,16 @@ def _sessions(node: Node) -> list[dict[str, Any]]:
                 "state": here.role.value if here else "elsewhere",
                 "stored": here.stored_count if here else None,
                 "receivers": len(here.receivers) if here else None,
-                "subscriptions": {sub.id: sub.expression.text for sub in here.active()} if here else None,
+                "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
+                "lasts_s": here.lasts_s if here else None,
             }
         )
     return rows
+
+
+def _settings(subscription: Subscription) -> dict[str, Any]:
+    said = subscription.settings()
+    return {field: getattr(said, field) for field in said.__struct_fields__ if getattr(said, field) is not None}
 
 
 def _status(node: Node) -> dict[str, Any]:
@@ -82,8 +98,7 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     try:
         wish = DrainWish.model_validate_json(await request.body())
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None
+        raise _bad(error) from None
     context = node.serving_engine.context
     proxy = ProxyId(wish.proxy)
     if proxy not in context.proxies and proxy not in context.drains:
@@ -91,6 +106,26 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     row = None if wish.rate is None else DrainRow(rate=wish.rate, paused=wish.paused)
     await node.parts.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
+
+
+async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
+    """Delete a session wherever it is, also if nobody serves it: the registry's row decides, its owner reads so."""
+    try:
+        wish = DeleteWish.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise _bad(error) from None
+    session, registry = SessionId(wish.session), node.parts.registry
+    current = await registry.owner(session)
+    if current is None or current.deleted:
+        raise NotFound(f"there is no session {session}", field="session")
+    if not (await registry.claim(session, current, current.gone())).won:
+        raise NotServed(f"session {session} changes hands at this moment; ask again", field="session")
+    return {"session": session, "deleted": True}
+
+
+def _bad(error: ValidationError) -> BadMessage:
+    first = error.errors(include_url=False)[0]
+    return BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None)
 
 
 def _drains(node: Node) -> dict[str, Any]:
@@ -134,6 +169,9 @@ def routes(node: Node) -> list[Route]:
     async def sessions(_: Request) -> dict[str, Any]:
         return {"sessions": _sessions(node)}
 
+    async def delete_session(request: Request) -> dict[str, Any]:
+        return await _delete_session(node, request)
+
     async def handovers(_: Request) -> dict[str, Any]:
         return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
 
@@ -164,6 +202,7 @@ def routes(node: Node) -> list[Route]:
         route("/livez", live),
         route("/v1/status", status),
         route("/v1/sessions", sessions),
+        route("/v1/sessions/delete", delete_session, "POST"),
         route("/v1/handovers", handovers),
         route("/v1/marker", marker, "POST"),
         route("/v1/drains", drains),

@@ -26,7 +26,7 @@ from node.peers import (
 )
 from node.seal import Opener, check_proof, new_nonce
 from proxy.refusals import NOBODY_PROVEN
-from waypost.errors import BadMessage, Refused, Unproven
+from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
 from waypost.messages import VERSION, Problem, decode_client_message, encode_message
 
@@ -160,8 +160,10 @@ async def _hello(socket: WebSocket) -> PeerHello:
             hello = decode_introduction(await _frame(socket))
     except TimeoutError:
         raise Unproven("no hello in time") from None
-    if not isinstance(hello, PeerHello) or hello.version != VERSION:
-        raise BadMessage(f"say hello first, in version {VERSION}")
+    if not isinstance(hello, PeerHello):
+        raise BadMessage("say hello first")
+    if hello.version != VERSION:
+        raise WrongVersion(f"proxy {hello.proxy} speaks version {hello.version}; this one speaks {VERSION}")
     return hello
 
 

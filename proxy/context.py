@@ -11,13 +11,34 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from proxy.effects import Append, Attest, Effect, nobody_waits
 from proxy.matching import Matcher
+from proxy.quarrels import Quarrels
 from proxy.refusals import Refusals
 from proxy.session import Role, Session
 from proxy.tally import Tally
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
+from waypost.limits import (
+    CHUNK_ENTRIES,
+    CHUNK_WINDOW,
+    COPY_AT_ATTACH,
+    COPY_UNSAVED,
+    QUEUE_IN_MEMORY,
+    SWEEP_BATCH,
+)
 from waypost.records import Fact, Held, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds that come to bear only on large sessions, so that a simulator can have small ones: waypost/limits.py."""
+
+    queue_in_memory: int = QUEUE_IN_MEMORY
+    chunk_entries: int = CHUNK_ENTRIES
+    chunk_window: int = CHUNK_WINDOW
+    copy_at_attach: int = COPY_AT_ATTACH
+    copy_unsaved: int = COPY_UNSAVED
+    sweep_batch: int = SWEEP_BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +59,7 @@ class Settings:
     retry_ms: int = 250
     dwell_ms: int = 30_000
     """A session stays so long at its home at least before it follows its busiest receiver."""
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 class Context:
@@ -66,6 +88,7 @@ class Context:
         self.refused = Refusals()
         """What other proxies said and was refused."""
         self.tally = Tally()
+        self.quarrels = Quarrels()
         self.watching = False
         self.dirty: set[SessionId] = set()
         """Sessions that changed since the last flush."""
@@ -74,6 +97,8 @@ class Context:
         self._effects: list[Effect] = []
         self._facts: list[Fact] = []
         self._attested: list[Callable[[], None]] = []
+        self._recording = 0
+        self._unrecorded: list[Callable[[], None]] = []
         self._fact_number = 0
 
     # ------------------------------------------------------------ the lease
@@ -160,6 +185,32 @@ class Context:
                 **fields,  # type: ignore[arg-type]
             )
         )
+
+    def attest_removal(self, session: Session, origin: Origin, offsets: list[int], reason: str) -> None:
+        """Note what policy removed. Until the journal has it, nothing is written that has got past it (P1)."""
+        self.attest("removed", session, origin=origin, offsets=offsets, reason=reason)
+        self._recording += 1
+
+        def recorded() -> None:
+            self._recording -= 1
+            if not self._recording:
+                waiting, self._unrecorded = self._unrecorded, []
+                for each in waiting:
+                    each()
+
+        self.once_attested(recorded)
+
+    @property
+    def recording(self) -> bool:
+        """Removals are on their way to the journal."""
+        return self._recording > 0
+
+    def once_recorded(self, then: Callable[[], None]) -> None:
+        """Call `then` when all removals noted so far are in the journal."""
+        if self._recording:
+            self._unrecorded.append(then)
+        else:
+            then()
 
     def once_attested(self, then: Callable[[], None]) -> None:
         """Call `then` when the journal has the facts noted so far: what is promised must be on record first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from federation.messages import CatchUp
 from proxy.context import Context
@@ -27,8 +27,6 @@ class Coverage:
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
-        self._untold: dict[SessionId, list[tuple[Session, Subscription, dict[Origin, int], WaypostError | None]]] = {}
-        """Promises of which the writes ended while their session stood still, and how."""
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -69,9 +67,11 @@ class Coverage:
             return
         if session.role in (Role.SHADOW, Role.FROZEN):
             return
-        for origin in list(session.gates):
+        before = {origin: gate.seen for origin, gate in session.gates.items()}
+        for origin in before:
             self._advance_origin(session, origin)
-        self._context.dirty.add(session.id)
+        if before != {origin: gate.seen for origin, gate in session.gates.items()}:
+            self._context.dirty.add(session.id)
 
     def covered_from(self, session: Session, origin: Origin) -> int | None:
         """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""
@@ -150,7 +150,7 @@ class Coverage:
         if session.rebuilding and session.retention.aging:
             young = session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
             if not young:
-                self._context.attest("removed", session, origin=stored.origin, offsets=[stored.offset], reason=TOO_OLD)
+                self._context.attest_removal(session, stored.origin, [stored.offset], TOO_OLD)
                 return
             matched = young
         session.accept(stored, matched)
@@ -183,13 +183,13 @@ class Coverage:
         """Say of every subscription from where on it is effective, as far as that is known, once per origin."""
         self._unpromised.pop(session.id, None)
         if self._context.sessions.get(session.id) is not session:
-            self._untold.pop(session.id, None)
             return
         if session.role is not Role.SERVING or not self._context.may_serve():
             return
-        self._tell_untold(session)
         if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
             return
+        while session.untold:
+            self._unmake(*session.untold.pop())
         for subscription in session.active():
             self._promise(session, subscription)
 
@@ -207,30 +207,21 @@ class Coverage:
         self._context.dirty.add(session.id)
 
         def then(error: WaypostError | None) -> None:
-            if self._context.serving(session.id) is session:
-                self._written(session, subscription, fresh, error)
-            elif self._context.sessions.get(session.id) is session:
-                # What stands still must not change; and when it is served here again, those who stayed must hear of it.
-                self._untold.setdefault(session.id, []).append((session, subscription, fresh, error))
+            if self._context.serving(session.id) is not session:
+                # A frozen session must not say another thing of itself than before.
+                session.untold.append((subscription, fresh))
+            elif error is not None:
+                self._unmake(subscription, fresh)
+                self._unpromised[session.id] = session
+            else:
+                self._tell(session, subscription, fresh)
 
         # A restart and a failover must know of the promise before anybody else does.
         self._write(session, then)
 
-    def _tell_untold(self, session: Session) -> None:
-        for of, subscription, fresh, error in self._untold.pop(session.id, []):
-            if of is session and session.subscriptions.get(subscription.id) is subscription:
-                self._written(session, subscription, fresh, error)
-
-    def _written(
-        self, session: Session, subscription: Subscription, fresh: dict[Origin, int], error: WaypostError | None
-    ) -> None:
-        """Tell of a promise, or take it back, for it could not be written."""
-        if error is None:
-            self._tell(session, subscription, fresh)
-            return
+    def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
         for origin in fresh:
             subscription.promised.pop(origin, None)
-        self._unpromised[session.id] = session
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""

@@ -8,8 +8,9 @@ from proxy.context import Context
 from proxy.effects import LoadEntries, Send
 from proxy.session import Entry, Receiver, Session, Stored
 from proxy.sweeping import Sweeps
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import ProxyId
+from waypost.identity import ProxyId, SessionId
 
 
 class Delivering:
@@ -23,6 +24,19 @@ class Delivering:
         self._context = context
         self._sweeps = sweeps
         self._proxy_of = proxy_of
+        self._again: dict[SessionId, Session] = {}
+        """Sessions of which something is to be read once more."""
+        self._again_at = 0
+
+    def tick(self) -> None:
+        """Read again what could not be read."""
+        if self._again and self._context.clock.now_ms() >= self._again_at:
+            again, self._again = self._again, {}
+            for session in again.values():
+                self.to_all(session)
+
+    def next_deadline(self) -> int:
+        return self._again_at if self._again else NEVER
 
     def to_all(self, session: Session) -> None:
         """Send every attached receiver what is there for it."""
@@ -74,7 +88,11 @@ class Delivering:
             if receiver.connection != connection or receiver.sent != after:
                 return
             receiver.fetching = False
-            if isinstance(answer, WaypostError) or self._context.serving(session.id) is not session:
+            if self._context.serving(session.id) is not session:
+                return
+            if isinstance(answer, WaypostError):
+                self._again[session.id] = session
+                self._again_at = self._context.clock.now_ms() + self._context.settings.retry_ms
                 return
             # Fewer than asked for: there are no others in the store.
             self._sweeps.expire(session)

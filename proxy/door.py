@@ -6,37 +6,36 @@ store and in the changelog, with epoch and lease looked at again after the write
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proxy.access import AccessChanges
+from proxy.connection import Connection, problem
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.delivering import Delivering
 from proxy.effects import Attest, Hangup, Send
+from proxy.guard import Guard, Proof
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
 from proxy.relay import Relays
 from proxy.session import Receiver, Role, Session, Subscription
+from proxy.subscribing import Subscriptions
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right
 from waypost.errors import (
     BadMessage,
-    LimitExceeded,
+    Forbidden,
     LogUnavailable,
     NotFound,
     NotServed,
     Refused,
     WaypostError,
 )
-from waypost.frontier import join
-from waypost.identity import Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
+from waypost.identity import ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
-    AboutPublish,
-    AboutSession,
-    AboutSubscription,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -47,10 +46,11 @@ from waypost.messages import (
     ClientMessage,
     Delete,
     Detach,
+    Forgotten,
     Hello,
     Moved,
-    Problem,
     Publish,
+    SetAccess,
     Subscribe,
     Subscribed,
     SubscriptionChanged,
@@ -62,17 +62,16 @@ from waypost.messages import (
 from waypost.records import Fact
 from waypost.subscription import parse
 
-
-@dataclass(slots=True)
-class Connection:
-    """One client's connection."""
-
-    number: int
-    client: str = ""
-    session: SessionId | None = None
-    receiver: ReceiverId | None = None
-    attach: Attach | None = None
-    """What it waits for."""
+Change = Subscribe | Unsubscribe | Delete | SetAccess | Detach
+"""What is asked of a session by a receiver that is attached to it."""
+NEEDED: dict[type[Change], Right] = {
+    Subscribe: SUBSCRIBE,
+    Unsubscribe: SUBSCRIBE,
+    Delete: ADMINISTER,
+    SetAccess: ADMINISTER,
+    Detach: READ,
+}
+"""The right that it needs."""
 
 
 class Door:
@@ -95,12 +94,17 @@ class Door:
         self._transfers = transfers
         self._moving = moving
         self._sweeps = sweeps
+        self.guard = Guard(context)
+        self._subscriptions = Subscriptions(context, coverage, sweeps)
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
-        self._delivering = Delivering(context, sweeps, self.relays.proxy_of)
+        self.delivering = Delivering(context, sweeps, self.relays.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
+        self.access = AccessChanges(
+            context, keeper, self.guard, self.connections, self._session_of, self.message, self._leave
+        )
         self._waiting: dict[SessionId, list[Connection]] = {}
-        self._deferred: dict[SessionId, list[tuple[Connection, Subscribe | Unsubscribe | Delete]]] = {}
+        self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
 
     # ------------------------------------------------------------ connections
@@ -135,7 +139,7 @@ class Door:
         self._context.emit(Send(number, message))
 
     def _tell_failure(self, number: int, message: Publish, error: WaypostError) -> None:
-        self._context.emit(Send(number, _problem(error, message)))
+        self._context.emit(Send(number, problem(error, message)))
 
     # ------------------------------------------------------------ messages
 
@@ -147,7 +151,7 @@ class Door:
         try:
             self._take(connection, message)
         except (Refused, LogUnavailable) as error:
-            self._say(connection, _problem(error, message))
+            self._say(connection, problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
         if isinstance(message, Hello):
@@ -158,7 +162,9 @@ class Door:
         match message:
             case Attach():
                 self._attach(connection, message)
-            case Subscribe() | Unsubscribe() | Acknowledge() | Detach() | Delete() if self._is_relayed(connection):
+            case Acknowledge() | Detach() if self._is_relayed(connection):
+                self.relays.up(connection.number, message)
+            case Subscribe() | Unsubscribe() | Delete() | SetAccess() if self._is_relayed(connection):
                 self.relays.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
@@ -172,6 +178,8 @@ class Door:
                 self._detach(connection, message)
             case Delete():
                 self._delete(connection, message)
+            case SetAccess():
+                self.access.set(connection, message)
 
     def _is_relayed(self, connection: Connection) -> bool:
         return self.relays.is_relayed(connection.number)
@@ -222,19 +230,26 @@ class Door:
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
         message = connection.attach
-        if message is None:
+        if message is None or (grant := self._admitted(connection, session, message)) is None:
             return
         if ReceiverId(message.receiver) not in session.receivers:
             self._join(connection, session, message)
             return
-        connection.attach = None
+        connection.attach = connection.proof = None
+        connection.principal, connection.hash = message.credential.principal, grant.hash
         receiver = session.receivers[ReceiverId(message.receiver)]
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
+                now = self._context.clock.now_ms()
+                pause_ms = self._context.quarrels.pause_ms(session.id, receiver.id, message.incarnation, now)
+                if pause_ms:
+                    self._say(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
+                    return
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
         connection.session, connection.receiver = session.id, receiver.id
+        connection.incarnation = message.incarnation
         if message.lasts_s is not None:
             session.lasts_s = message.lasts_s
             self._sweeps.watch(session)
@@ -252,7 +267,47 @@ class Door:
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
-        self._delivering.to_all(session)
+        self.delivering.to_all(session)
+        self._draw(connection, session)
+
+    def _admitted(self, connection: Connection, session: Session, message: Attach) -> Grant | None:
+        """Return as what it may come in; None: it was told why not, or will be when its password was looked at."""
+
+        def found_out(found: Proof | Wait | Forbidden) -> None:
+            if connection.attach is not message or connection.number not in self.connections:
+                return
+            if not isinstance(found, Proof):
+                self._turn_away(connection, message, found)
+                return
+            connection.proof = found
+            self._enter_or_attach(connection, session, message)
+
+        try:
+            answer = self.guard.lets_in(session, message, connection.proof, found_out)
+        except Forbidden as error:
+            self._turn_away(connection, message, error)
+            return None
+        if isinstance(answer, Wait):
+            self._turn_away(connection, message, answer)
+            return None
+        return answer
+
+    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Forbidden) -> None:
+        connection.attach = connection.proof = None
+        self._say(connection, problem(why, message) if isinstance(why, Forbidden) else why)
+
+    def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
+        """Something was waited for: the session may be somewhere else by now."""
+        if self._context.serving(session.id) is session:
+            self._enter(connection, session)
+        else:
+            self._attach(connection, message)
+
+    def _draw(self, connection: Connection, session: Session) -> None:
+        """A session that not everybody may have has not gone to who asked for it: it goes to who was let in."""
+        at = self.relays.proxy_of(connection.number)
+        if at is not None and session.access and len(session.attached()) == 1:
+            self._moving.want(session.id, at)
 
     def _join(self, connection: Connection, session: Session, message: Attach) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
@@ -265,10 +320,8 @@ class Door:
             if failure is not None:
                 connection.attach = None
                 self._say(connection, Wait(failure.message, self._context.settings.retry_ms))
-            elif self._context.serving(session.id) is session:
-                self._enter(connection, session)
             else:
-                self._attach(connection, message)
+                self._enter_or_attach(connection, session, message)
 
         self._keeper.written(session, then)
 
@@ -277,7 +330,7 @@ class Door:
 
     def deliver(self, session: Session) -> None:
         """The session has something new."""
-        self._delivering.to_all(session)
+        self.delivering.to_all(session)
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it."""
@@ -287,7 +340,7 @@ class Door:
         for connection, message in self._deferred.pop(session.id, []):
             if connection.session == session.id:
                 self.message(connection.number, message)
-        self._delivering.to_all(session)
+        self.delivering.to_all(session)
 
     def unavailable(self, session: SessionId, reason: str) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
@@ -301,7 +354,7 @@ class Door:
                 self._say(connection, Wait(reason, self._context.settings.retry_ms))
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
-                self._say(connection, _problem(missing, attach))
+                self._say(connection, problem(missing, attach))
 
     def fenced(self) -> None:
         """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
@@ -313,17 +366,31 @@ class Door:
         self._waiting.clear()
 
     def _detach(self, connection: Connection, message: Detach) -> None:
+        if message.forget:
+            self._forget(connection, message)
+            return
         session = self._context.sessions.get(connection.session) if connection.session else None
         receiver = self._receiver_of(connection)
         self._leave(connection)
-        if session is None or receiver is None or session.role is not Role.SERVING:
+        if session is not None and receiver is not None and session.role is Role.SERVING:
+            receiver.had(message.frontier)
+            self._context.dirty.add(session.id)
+
+    def _forget(self, connection: Connection, message: Detach) -> None:
+        """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
+        session, receiver = self._session_of(connection, message), self._receiver_of(connection)
+        if session is None or receiver is None:
             return
-        receiver.had(message.frontier)
-        if message.forget:
-            del session.receivers[receiver.id]
-            self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
-            session.remove_acknowledged()
+        self._leave(connection)
+        session.receivers.pop(receiver.id, None)
+        self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
+        session.remove_acknowledged()
         self._context.dirty.add(session.id)
+
+        def then(failure: WaypostError | None) -> None:
+            self._say(connection, Forgotten(receiver.id) if failure is None else problem(failure, message))
+
+        self._keeper.written(session, then)
 
     def _delete(self, connection: Connection, message: Delete) -> None:
         session = self._session_of(connection, message)
@@ -332,8 +399,12 @@ class Door:
 
     # ------------------------------------------------------------ subscriptions
 
-    def _session_of(self, connection: Connection, message: Subscribe | Unsubscribe | Delete) -> Session | None:
-        """Return the session; None: it stands still, and the message waits until the registry has decided."""
+    def _session_of(self, connection: Connection, message: Change) -> Session | None:
+        """Return the session; None: it stands still, and the message waits until the registry has decided.
+
+        Raises:
+            Forbidden: whoever is on this connection does not have the right that it needs.
+        """
         held = self._context.sessions.get(connection.session) if connection.session else None
         if held is not None and held.role is Role.FROZEN:
             deferred = self._deferred.setdefault(held.id, [])
@@ -344,6 +415,7 @@ class Door:
         session = self._context.serving(connection.session) if connection.session else None
         if session is None:
             raise NotServed("no session is served on this connection at the moment; attach, then ask again")
+        self.guard.require(session, connection.principal, NEEDED[type(message)])
         return session
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
@@ -351,56 +423,15 @@ class Door:
         session = self._session_of(connection, message)
         if session is None:
             return
-        identity = SubscriptionId(message.subscription)
-        known = session.subscriptions.get(identity)
-        if known is not None:
-            if known.expression != expression:
-                raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
-            if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
-                known.ttl_s, known.max_count = message.ttl_s, message.max_count
-                session.subscriptions_changed()
-                self._changed(session)
-            self._settled(connection, session, message)
-            return
-        session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
-        if len(session.subscriptions) + len(session.ended) >= MAX_SUBSCRIPTIONS_PER_SESSION:
-            raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
-        start = self._start(session)
-        made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
-        made.owner = connection.receiver or ""
-        session.add_subscription(made)
-        self._context.attest(
-            "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
-        )
-        self._changed(session)
+        self._subscriptions.add(session, message, expression, connection.receiver or "")
         self._settled(connection, session, message)
-
-    def _start(self, session: Session) -> dict[Origin, int]:
-        """Return L: above all that the session has seen, the live stream and every receiver included."""
-        start = dict(self._context.state.frontier)
-        join(start, self._context.frontier(session))
-        for receiver in session.receivers.values():
-            join(start, receiver.known)
-        return start
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         session = self._session_of(connection, message)
         if session is None:
             return
-        identity = SubscriptionId(message.subscription)
-        if identity in session.subscriptions:
-            end = self._context.frontier(session)
-            session.end_subscription(identity, end)
-            self._context.attest("unsubscribed", session, subscription=identity, frontier=end)
-            self._changed(session)
+        self._subscriptions.end(session, SubscriptionId(message.subscription))
         self._settled(connection, session, message)
-
-    def _changed(self, session: Session) -> None:
-        self._context.matcher.put(session)
-        self._context.hold(session.id, session.held_expressions())
-        self._context.dirty.add(session.id)
-        self._coverage.watch(session)
-        self._sweeps.watch(session)
 
     def _settled(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
@@ -409,7 +440,7 @@ class Door:
 
         def then(failure: WaypostError | None) -> None:
             if failure is not None:
-                self._say(connection, _problem(failure, message))
+                self._say(connection, problem(failure, message))
                 return
             if self._context.serving(session.id) is not session or session.epoch != epoch:
                 # Written by an owner that may not be one any more: ask again of who is now.
@@ -450,7 +481,7 @@ class Door:
             return
         session.remove_acknowledged()
         self._context.dirty.add(session.id)
-        self._delivering.to(session, receiver)
+        self.delivering.to(session, receiver)
 
     def _relay(self, connection: Connection, attestations: list[Attestation]) -> None:
         """Write what the receiver's library attests to the journal, as it is, and say so."""
@@ -487,17 +518,4 @@ class Door:
         receiver = self._receiver_of(connection)
         if receiver is None or connection.session is None:
             return None
-        return connection.session, receiver.id, receiver.incarnation
-
-
-def _problem(error: WaypostError, message: ClientMessage) -> Problem:
-    """Return what answers the message that met the error."""
-    about: AboutSession | AboutSubscription | AboutPublish | None = None
-    match message:
-        case Attach():
-            about = AboutSession(message.session)
-        case Subscribe() | Unsubscribe():
-            about = AboutSubscription(SubscriptionId(message.subscription))
-        case Publish():
-            about = AboutPublish(message.first)
-    return Problem(error.code, error.message, error.field, about)
+        return connection.session, receiver.id, connection.incarnation

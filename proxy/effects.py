@@ -129,6 +129,27 @@ class FetchHistory(msgspec.Struct, frozen=True):
     then: Callable[[History | WaypostError], None]
 
 
+class Verify(msgspec.Struct, frozen=True):
+    """Find out whether this is the password behind the hash. Takes tens of milliseconds: not in the event loop."""
+
+    password: str
+    hash: str
+    then: Callable[[bool | WaypostError], None]
+
+    def __repr__(self) -> str:
+        return "Verify()"
+
+
+class Hash(msgspec.Struct, frozen=True):
+    """Make a salted, memory-hard hash of each password; as slow as that, and it must not hold up a `Verify`."""
+
+    passwords: Sequence[str]
+    then: Callable[[list[str] | WaypostError], None]
+
+    def __repr__(self) -> str:
+        return "Hash()"
+
+
 class Attest(msgspec.Struct, frozen=True):
     facts: Sequence[Fact]
     then: Callable[[WaypostError | None], None]
@@ -148,5 +169,7 @@ Effect = (
     | PutCheckpoint
     | FindCheckpoint
     | FetchHistory
+    | Verify
+    | Hash
     | Attest
 )

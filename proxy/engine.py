@@ -22,7 +22,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, SiteState
+from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, Released, SiteState
 from handover.gate import Gate
 from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
@@ -149,6 +149,8 @@ class Engine:
                         covered = True
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
+                    case Released() if event.proxy == self.context.proxy:
+                        self._released(event)
             match record:
                 case Closed():
                     self._closed()
@@ -186,6 +188,12 @@ class Engine:
             self.context.unsay(session.id)
         if event.incarnation != self.context.incarnation:
             self._hold_again()
+
+    def _released(self, event: Released) -> None:
+        """We let go, and since then need the session again: what we said then holds only from its own place on."""
+        session = self.context.sessions.get(event.session)
+        if session is not None and event.expressions.intersection(session.held_expressions()):
+            self.coverage.broken(session)
 
     def _hold_again(self) -> None:
         for session in self.context.sessions.values():
@@ -335,15 +343,16 @@ class Engine:
 
     def _reloaded(self, event: Reloaded) -> None:
         context = self.context
-        gone = [row for proxy, row in context.proxies.items() if proxy not in event.proxies]
+        for proxy, row in list(context.proxies.items()):
+            now = event.proxies.get(proxy)
+            if now is None or now.incarnation != row.incarnation:
+                self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         context.owners = dict(event.owners)
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True
         for proxy in {**context.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
-        for row in gone:
-            self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         for session, current in event.owners.items():
             self.transfers.owner_changed(session, current)
             self.claims.owner_changed(session, current)
@@ -383,6 +392,7 @@ class Engine:
         self._follow_receivers()
         self.moving.tick()
         self._after()
+        self.door.delivering.tick()
         self.sweeps.tick()
         self.keeper.tick()
 
@@ -396,6 +406,7 @@ class Engine:
             self.claims.next_deadline(),
             self.moving.next_deadline(),
             self.door.relays.next_deadline(),
+            self.door.delivering.next_deadline(),
             self.sweeps.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
         )

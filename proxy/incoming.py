@@ -32,7 +32,7 @@ from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
-from waypost.limits import COPIES_KEPT, COPY_KEPT_MS, COPY_UNSAVED
+from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,8 @@ class Targets(Side[Incoming]):
         copied = max(shadow.last_number, into.upto or 0) >= into.stored
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
         waited = self._context.clock.now_ms() - into.progress_ms
-        return (copied and known) or waited >= self._context.settings.timing.coverage_ms
+        # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
+        return copied and (known or waited >= self._context.settings.timing.coverage_ms)
 
     def _say(self, into: Incoming, message: ToSource) -> None:
         self._context.emit(SendPeer(into.machine.owned.proxy, message))
@@ -268,7 +269,7 @@ class Targets(Side[Incoming]):
     def _acknowledge_stored(self, into: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
         chunks, shadow = into.chunks, into.shadow
-        if shadow is None or shadow.last_number - shadow.saved_number <= COPY_UNSAVED:
+        if shadow is None or shadow.last_number - shadow.saved_number <= self._context.settings.bounds.copy_unsaved:
             into.acknowledged = chunks
             self._acknowledge(into)
             return
@@ -303,6 +304,7 @@ class Targets(Side[Incoming]):
                 gate.restart(context.state.frontier.get(origin, NOTHING))
             context.matcher.put(shadow)
             context.hold(shadow.id, shadow.held_expressions())
+        context.dirty.add(shadow.id)
         self._claims().lift_floors(shadow, frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)

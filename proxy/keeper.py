@@ -31,6 +31,8 @@ class Keeper:
         self._fresh: set[SessionId] = set()
         self._waiting: list[Done] = []
         self._saving = False
+        self._held = False
+        """What is to be written has got past something of which the journal must have the removal first."""
         self._kept_version = -1
         self._flush_at = 0
         self._checkpoint_at = 0
@@ -48,7 +50,8 @@ class Keeper:
         self._checkpointed.pop(session, None)
 
     def renew(self, session: SessionId) -> None:
-        """What the store has of an earlier copy of this session goes at the next flush."""
+        """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
+        self._dropped.discard(session)
         self._fresh.add(session)
         self._context.dirty.add(session)
 
@@ -59,9 +62,13 @@ class Keeper:
 
     def flush(self) -> None:
         """Write what changed, unless a write is under way; it is followed by the next one."""
-        if self._saving:
+        if self._saving or self._held:
             return
         context = self._context
+        if context.recording:
+            self._held = True
+            context.once_recorded(self._let_go)
+            return
         waiting, self._waiting = self._waiting, []
         changed = [context.sessions[each] for each in context.dirty if each in context.sessions]
         numbers = {session.id: session.last_number for session in changed}
@@ -80,6 +87,10 @@ class Keeper:
                 self.flush()
 
         context.emit(Save(batch, then))
+
+    def _let_go(self) -> None:
+        self._held = False
+        self.flush()
 
     def _batch(self, changed: list[Session]) -> StoreBatch:
         state = self._context.state
@@ -119,11 +130,11 @@ class Keeper:
     ) -> None:
         if error is None:
             for session, change in zip(changed, batch.changes, strict=True):
-                session.saved(numbers[session.id])
+                session.saved(numbers[session.id], self._context.settings.bounds.queue_in_memory)
                 session.retention.saved(change.marks, change.removed)
             return
         self._kept_version = -1
-        self._dropped.update(batch.dropped)
+        self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)
         self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
         self._context.dirty.update(session.id for session in changed)
 
@@ -131,6 +142,9 @@ class Keeper:
 
     def checkpoint(self, session: Session, then: Done) -> None:
         """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
+        if self._context.recording:
+            self._context.once_recorded(lambda: self.checkpoint(session, then))
+            return
         self._serial += 1
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
@@ -166,7 +180,7 @@ class Keeper:
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
             session.forget_ended(acknowledged)
-            if acknowledged != self._checkpointed.get(session.id):
+            if acknowledged != self._checkpointed.get(session.id) and not self._context.recording:
                 self.checkpoint(session, nobody_waits)
 
     # ------------------------------------------------------------ time
@@ -183,6 +197,6 @@ class Keeper:
         return bool(self._context.dirty or self._dropped or self._waiting or self.pending)
 
     def next_deadline(self) -> int:
-        if not self._saving and self._anything():
+        if not self._saving and not self._held and self._anything():
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at

@@ -46,8 +46,8 @@ from proxy.session import Entry, Role, Session
 from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import CHUNK_BYTES, CHUNK_ENTRIES, CHUNK_WINDOW, COPY_AT_ATTACH, TRANSFERS_REMEMBERED
+from waypost.identity import NOTHING, Origin, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.limits import CHUNK_BYTES, TRANSFERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -60,6 +60,8 @@ class Outgoing:
     """Who attached at the target and made it ask."""
     start: int
     """Chunk 1 begins after this entry."""
+    stored: int = 0
+    """The last entry when the transfer began: the target waits until chunks span it."""
     bounds: list[int] = field(default_factory=list)
     """bounds[i]: the last entry of chunk i + 1. A chunk that is sent again has the same bounds as before."""
     sent: int = 0
@@ -67,6 +69,11 @@ class Outgoing:
     acknowledged: int = 0
     loading: bool = False
     cut: dict[Origin, int] | None = None
+
+    @property
+    def spanned(self) -> int:
+        """Return the last number that the chunks so far span."""
+        return self.bounds[-1] if self.bounds else self.start
 
 
 class _No(NamedTuple):
@@ -132,13 +139,15 @@ class Sources(Side[Outgoing]):
         self.feed(out, message)
 
     def _stays(self, session: Session, asker: ProxyId, message: Prepare) -> bool:
-        """Tell whether the receiver is to be relayed: others are attached here, or it would wait for a long copy.
+        """Tell whether the receiver is to be relayed: others are attached here, it would wait for a long copy, or it
+        has to show first that it may have the session.
 
-        In the second case the session follows it, served here until all but the rest is copied.
+        In the second case the session follows it, served here until all but the rest is copied; in the third when the
+        door has let it in.
         """
-        if session.attached() - {message.receiver}:
+        if session.access or session.attached() - {message.receiver}:
             return True
-        if session.last_number - _copied(session, message) <= COPY_AT_ATTACH:
+        if session.last_number - _copied(session, message) <= self._context.settings.bounds.copy_at_attach:
             return False
         self._follow(session.id, asker)
         return True
@@ -162,7 +171,17 @@ class Sources(Side[Outgoing]):
             return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
         if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
             return _No("another transfer is under way")
+        if message.reason == ATTACH and not session.access and self._quarrels(session, message):
+            return _No(f"receiver {message.receiver} is in use in two places")
         return None
+
+    def _quarrels(self, session: Session, message: Prepare) -> bool:
+        """Tell whether the asking receiver would put another life of itself out too soon."""
+        there = session.receivers.get(ReceiverId(message.receiver))
+        if there is None or there.connection is None or there.incarnation == message.incarnation:
+            return False
+        now = self._context.clock.now_ms()
+        return self._context.quarrels.pause_ms(session.id, there.id, message.incarnation, now) > 0
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""
@@ -282,13 +301,9 @@ class Sources(Side[Outgoing]):
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]
         transfer = out.machine
+        out.stored = session.last_number if session.stored_count else 0
         prepared = Prepared(
-            session.id,
-            transfer.transfer,
-            session.epoch,
-            session.descriptor(),
-            session.last_number if session.stored_count else 0,
-            session.copy,
+            session.id, transfer.transfer, session.epoch, session.descriptor(), out.stored, session.copy
         )
         self._context.emit(SendPeer(transfer.target, prepared))
         self._send_chunks(out, again=True)
@@ -305,8 +320,13 @@ class Sources(Side[Outgoing]):
         frozen = out.machine.state is SourceState.FROZEN
         if session is None or out.machine.over or out.loading:
             return
-        while frozen or out.sent - out.acknowledged < CHUNK_WINDOW:
-            after, limit = _next_range(out, session)
+        bounds = self._context.settings.bounds
+        while frozen or out.sent - out.acknowledged < bounds.chunk_window:
+            after, limit = _next_range(out, session, bounds.chunk_entries)
+            if limit == 0 and out.spanned < out.stored:
+                # All receivers have the rest by now; an empty chunk says so.
+                self._send_chunk(out, session, after, [])
+                continue
             if limit == 0:
                 if frozen:
                     self._send_cut(out)
@@ -325,7 +345,7 @@ class Sources(Side[Outgoing]):
 
         def then(answer: list[Entry] | WaypostError) -> None:
             out.loading = False
-            if out.machine.over or isinstance(answer, WaypostError):
+            if not self._is_running(out) or out.machine.over or isinstance(answer, WaypostError):
                 return
             if out.sent == sent:
                 stored = [entry for entry in answer if entry[0] <= evicted]
@@ -393,15 +413,15 @@ def _copied(session: Session, message: Prepare) -> int:
 
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
-    """Return as many of the entries as a chunk may hold; its bound is taken from them."""
-    cut = batches(stored, lambda entry: len(entry.delivery), most=CHUNK_ENTRIES, most_bytes=CHUNK_BYTES)
+    """Return as many of the entries as the bytes of a chunk allow; its bound is taken from them."""
+    cut = batches(stored, lambda entry: len(entry.delivery), most=max(1, len(stored)), most_bytes=CHUNK_BYTES)
     return list(next(cut, []))
 
 
-def _next_range(out: Outgoing, session: Session) -> tuple[int, int]:
+def _next_range(out: Outgoing, session: Session, most: int) -> tuple[int, int]:
     """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
     after = out.bounds[out.sent - 1] if out.sent else out.start
     if out.sent < len(out.bounds):
         return after, max(1, out.bounds[out.sent] - after)
     after = max(after, session.first_number - 1)
-    return after, min(CHUNK_ENTRIES, session.last_number - after)
+    return after, min(most, session.last_number - after)

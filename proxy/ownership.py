@@ -18,7 +18,7 @@ from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.clock import NEVER
 from waypost.errors import ReceiverTaken, WaypostError
-from waypost.identity import NO_PROXY, Epoch, Incarnation, Origin, Ownership, SessionId
+from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 
 Asker = tuple[str, str]
@@ -142,8 +142,9 @@ class Claims:
         def found(answer: FoundCheckpoint | WaypostError) -> None:
             if isinstance(answer, WaypostError) or not self._enough(answer, current):
                 self._give_up(session, "the session's last checkpoint cannot be read yet")
-            else:
-                self._take_over(session, current, answer.checkpoint)
+                return
+            last = answer.checkpoint
+            self._take_over(session, current, None if last is None or current.outlives(last.epoch) else last)
 
         self._context.emit(FindCheckpoint(session, found))
 
@@ -255,7 +256,7 @@ class Claims:
         """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
         self._reasons[session.id] = reason
         mine = Ownership(self._context.proxy, session.epoch)
-        self._context.emit(ClaimRow(session.id, mine, mine.next(NO_PROXY), nobody_waits))
+        self._context.emit(ClaimRow(session.id, mine, mine.gone(), nobody_waits))
 
     def release(self, session: Session, to: Ownership | None, taken_by: Asker = NOBODY) -> None:
         """The registry names another owner: say where the session went, and delete it here.

@@ -27,9 +27,10 @@ class SavedSession:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """What is new of a session. `fresh`: entries of an earlier copy of it are to go first.
+    """What is new of a session. `fresh`: all that there is of an earlier copy of it is to go first.
 
-    `marks`: new ones, in Unix time; `removed`: what is to go by policy.
+    `marks`: new ones, in Unix time; `removed`: what is to go by policy. Afterwards there is no entry that lies in
+    `removed`, new ones included, none below `saved.first_number`, and no mark that speaks of those alone.
     """
 
     saved: SavedSession
@@ -68,7 +69,8 @@ class Policed:
 class StoreBatch:
     """All that changed at a proxy up to one position of the site log. Applied whole or not at all.
 
-    `acceptance` is what counted up to there, `site_state` the rest of the log's meaning, where that changed.
+    `acceptance` is what counted up to there, `site_state` the rest of the log's meaning, where that changed. Sessions
+    are dropped first: one that is in `changes` too begins anew.
     """
 
     position: int

@@ -29,6 +29,7 @@ from waypost.messages import (
     Delete,
     Detach,
     Hello,
+    SetAccess,
     Subscribe,
     Unsubscribe,
     Wait,
@@ -42,35 +43,38 @@ SILENCE_MS = 3_500
 
 
 class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
-    """Near proxy -> home: the next message of the client at `connection`."""
+    """Near proxy -> home: the next message of the client that is relayed by the name `relay`.
 
-    connection: int
+    No two relays ever have one name: the near proxy makes it of its life's name and a number.
+    """
+
+    relay: str
     number: int
     frame: bytes
 
 
 class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
-    """Home -> near proxy: the next message for the client at `connection`; an empty one is a sign of life.
+    """Home -> near proxy: the next message for that client; an empty one is a sign of life.
 
     `taken`: of what the near proxy passed on, all up to this number has come.
     """
 
-    connection: int
+    relay: str
     number: int
     frame: bytes
     taken: int
 
 
 class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
-    """Either way: `connection` is relayed no more."""
+    """Either way: the relay is over."""
 
-    connection: int
+    relay: str
     home: bool
     """Said by the home."""
 
 
 RelayMessage = RelayUp | RelayDown | RelayEnd
-PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete
+PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete | SetAccess
 """What a client says of its session; the rest is the near proxy's own business."""
 
 
@@ -126,6 +130,7 @@ class _Line:
 class _Near:
     """A client's connection here, whose session is served by `home`."""
 
+    relay: str
     home: ProxyId
     line: _Line
 
@@ -135,7 +140,7 @@ class _Far:
     """A receiver's connection at another proxy, whose session is served here."""
 
     proxy: ProxyId
-    connection: int
+    relay: str
     line: _Line
     session: str = ""
 
@@ -159,12 +164,15 @@ class Relays:
         self._disconnected = disconnected
         self._message = message
         self._near: dict[int, _Near] = {}
+        self._connections: dict[str, int] = {}
+        """Relay -> the client's connection here."""
+        self._begun = 0
         self._far: dict[int, _Far] = {}
-        self._numbers: dict[tuple[ProxyId, int], int] = {}
-        """(proxy, connection there) -> our own number of it."""
+        self._numbers: dict[tuple[ProxyId, str], int] = {}
+        """(proxy, relay) -> our own number of a receiver's connection there."""
         self._last = 0
-        self._over: dict[tuple[ProxyId, int], None] = {}
-        """(the other proxy, its or our connection) of relays that ended lately: more may be under way."""
+        self._over: dict[tuple[ProxyId, str], None] = {}
+        """(the other proxy, relay) of those that ended lately: more may be under way."""
 
     @property
     def near(self) -> int:
@@ -176,15 +184,15 @@ class Relays:
         """How many receivers at other proxies are served here."""
         return len(self._far)
 
-    def _remember(self, proxy: ProxyId, connection: int) -> None:
-        self._over[proxy, connection] = None
+    def _remember(self, proxy: ProxyId, relay: str) -> None:
+        self._over[proxy, relay] = None
         if len(self._over) > RELAYS_REMEMBERED:
             del self._over[next(iter(self._over))]
 
     def _refuse(self, name: str, sender: ProxyId, message: RelayMessage) -> None:
         """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
-        if (sender, message.connection) not in self._over:
-            detail = f"{type(message).__name__} of connection {message.connection}"
+        if (sender, message.relay) not in self._over:
+            detail = f"{type(message).__name__} of relay {message.relay}"
             self._context.refused.note(name, sender, detail[:REFUSAL_DETAIL])
 
     def _not_ours(self, near: _Near | None, sender: ProxyId, message: RelayMessage) -> None:
@@ -208,7 +216,10 @@ class Relays:
     def begin(self, connection: int, client: str, attach: Attach, home: ProxyId) -> None:
         """Relay the client's session from now on."""
         now = self._context.clock.now_ms()
-        self._near[connection] = _Near(home, _Line(heard_ms=now))
+        self._begun += 1
+        relay = f"{self._context.incarnation}/{self._begun}"
+        self._near[connection] = _Near(relay, home, _Line(heard_ms=now))
+        self._connections[relay] = connection
         self.up(connection, Hello(VERSION, client))
         self.up(connection, attach)
 
@@ -216,20 +227,22 @@ class Relays:
         """Pass on what the client says."""
         near = self._near[connection]
         number = near.line.next(self._context.clock.now_ms())
-        self._context.emit(SendPeer(near.home, RelayUp(connection, number, encode_message(message))))
+        self._context.emit(SendPeer(near.home, RelayUp(near.relay, number, encode_message(message))))
 
     def leave(self, connection: int) -> None:
         """The client is gone, or attaches anew."""
         near = self._near.pop(connection, None)
         if near is not None:
-            self._remember(near.home, connection)
-            self._context.emit(SendPeer(near.home, RelayEnd(connection, home=False)))
+            del self._connections[near.relay]
+            self._remember(near.home, near.relay)
+            self._context.emit(SendPeer(near.home, RelayEnd(near.relay, home=False)))
 
     def _down(self, sender: ProxyId, message: RelayDown) -> None:
-        near = self._near.get(message.connection)
+        connection = self._connections.get(message.relay, 0)
+        near = self._near.get(connection)
         if near is None or near.home != sender:
             self._not_ours(near, sender, message)
-            self._context.emit(SendPeer(sender, RelayEnd(message.connection, home=False)))
+            self._context.emit(SendPeer(sender, RelayEnd(message.relay, home=False)))
             return
         if message.number < 1 or not 0 <= message.taken <= near.line.sent:
             self._refuse("wrong number of a relay", sender, message)
@@ -238,11 +251,11 @@ class Relays:
         near.line.confirm(message.taken, now)
         frames = near.line.take(message.number, message.frame, now)
         if frames is None:
-            self._break_near(message.connection)
+            self._break_near(connection)
             return
         for frame in frames:
             if frame:
-                self._context.emit(Send(message.connection, msgspec.Raw(frame)))
+                self._context.emit(Send(connection, msgspec.Raw(frame)))
 
     def _break_near(self, connection: int) -> None:
         """The relay is broken: the client is to attach again."""
@@ -256,12 +269,15 @@ class Relays:
         if message.number < 1:
             self._refuse("wrong number of a relay", sender, message)
             return
-        key = (sender, message.connection)
+        key = (sender, message.relay)
+        if key in self._over:
+            self._context.emit(SendPeer(sender, RelayEnd(message.relay, home=True)))
+            return
         if key not in self._numbers:
             self._last -= 1
             self._numbers[key] = self._last
             now = self._context.clock.now_ms()
-            self._far[self._last] = _Far(sender, message.connection, _Line(heard_ms=now, said_ms=now))
+            self._far[self._last] = _Far(sender, message.relay, _Line(heard_ms=now, said_ms=now))
             self._connected(self._last)
         number = self._numbers[key]
         frames = self._far[number].line.take(message.number, message.frame, self._context.clock.now_ms())
@@ -281,13 +297,13 @@ class Relays:
     def _break_far(self, number: int) -> None:
         far = self._far.get(number)
         if far is not None:
-            self._context.emit(SendPeer(far.proxy, RelayEnd(far.connection, home=True)))
+            self._context.emit(SendPeer(far.proxy, RelayEnd(far.relay, home=True)))
             self._forget_far(number)
 
     def _forget_far(self, number: int) -> None:
         far = self._far.pop(number)
-        self._remember(far.proxy, far.connection)
-        del self._numbers[far.proxy, far.connection]
+        self._remember(far.proxy, far.relay)
+        del self._numbers[far.proxy, far.relay]
         self._disconnected(number)
 
     def translated(self, effects: list[Effect]) -> list[Effect]:
@@ -303,12 +319,12 @@ class Relays:
         if far is None:
             return None
         if isinstance(effect, Hangup):
-            return SendPeer(far.proxy, RelayEnd(far.connection, home=True))
+            return SendPeer(far.proxy, RelayEnd(far.relay, home=True))
         return self._say_down(far, encode_message(effect.message))
 
     def _say_down(self, far: _Far, frame: bytes) -> SendPeer:
         number = far.line.next(self._context.clock.now_ms())
-        return SendPeer(far.proxy, RelayDown(far.connection, number, frame, far.line.taken))
+        return SendPeer(far.proxy, RelayDown(far.relay, number, frame, far.line.taken))
 
     # ------------------------------------------------------------ both
 
@@ -319,13 +335,14 @@ class Relays:
             case RelayDown():
                 self._down(sender, message)
             case RelayEnd(home=True):
-                near = self._near.get(message.connection)
+                connection = self._connections.get(message.relay, 0)
+                near = self._near.get(connection)
                 if near is not None and near.home == sender:
-                    self._break_near(message.connection)
+                    self._break_near(connection)
                 else:
                     self._not_ours(near, sender, message)
             case RelayEnd():
-                number = self._numbers.get((sender, message.connection))
+                number = self._numbers.get((sender, message.relay))
                 if number is not None:
                     self._forget_far(number)
                 else:

@@ -76,8 +76,13 @@ class Retention:
         self.copying = False
         """Entries come whose subscriptions may not be known yet."""
 
-    def know(self, subscriptions: Iterable[Subscription]) -> None:
-        """Take the session's subscriptions, ended ones too, as they are now."""
+    def know(self, subscriptions: Iterable[Subscription], stored: Iterable[tuple[int, Matched]] = ()) -> None:
+        """Take the session's subscriptions, ended ones too, as they are now.
+
+        Args:
+            stored: what is in memory: a policy that is new works on what was taken before it, too.
+        """
+        known = self._counts.keys() | self._newest.keys()
         self._of = {}
         for subscription in subscriptions:
             self._of.setdefault(subscription.id, []).append(subscription)
@@ -94,8 +99,18 @@ class Retention:
             self._marks.clear()
         if not self.copying:
             self._newest = {each: numbers for each, numbers in self._newest.items() if each in self._counts}
+        self._catch_up(stored, self._counts.keys() - known)
         self.displace()
         self._settle()
+
+    def _catch_up(self, stored: Iterable[tuple[int, Matched]], counted: set[SubscriptionId]) -> None:
+        """Note what was taken before there was a policy to note it for."""
+        if not self.active:
+            return
+        for number, matched in stored:
+            self._swept.setdefault(matched, 1)
+            for identity in counted.intersection(matched):
+                self._newest.setdefault(identity, deque()).append(number)
 
     def _settle(self) -> None:
         self._highest = max((each.held_from for held in self._of.values() for each in held), default=0)
@@ -106,7 +121,7 @@ class Retention:
         """The session has an entry more."""
         if not self.active and not self.copying:
             return
-        self._swept.setdefault(matched, number)
+        self._swept.setdefault(matched, 1)
         for identity in matched:
             if identity in self._counts or (self.copying and identity not in self._of):
                 self._newest.setdefault(identity, deque()).append(number)
@@ -123,7 +138,12 @@ class Retention:
         while len(numbers) > most:
             numbers.popleft()
         for subscription in self._of[identity]:
-            if subscription.max_count is not None and len(numbers) >= subscription.max_count:
+            # One that has ended is owed to the end; what comes now is its successor's.
+            if (
+                subscription.end is None
+                and subscription.max_count is not None
+                and len(numbers) >= subscription.max_count
+            ):
                 lowest = numbers[len(numbers) - subscription.max_count]
                 subscription.displaced_below = max(subscription.displaced_below, lowest)
                 self._highest = max(self._highest, lowest)
@@ -225,7 +245,11 @@ class Retention:
 
     def leave(self, windows: Sequence[Window]) -> None:
         """Remove these from the store with its next write."""
-        self.leaving.extend(windows)
+        leaving = {window.matched: window for window in self.leaving}
+        for window in windows:
+            before = leaving.get(window.matched)
+            leaving[window.matched] = window if before is None else before._replace(below=window.below)
+        self.leaving = list(leaving.values())
         for window in windows:
             self._swept[window.matched] = max(self._swept.get(window.matched, 0), window.below)
 

@@ -20,11 +20,12 @@ import msgspec
 
 from handover.gate import Gate
 from proxy.retention import Matched, Retention
+from waypost.access import Grant
 from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
-from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, QUEUE_IN_MEMORY, RECEIVER_WINDOW
+from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
 from waypost.messages import DeliverEncoded, Delivery, SubscriptionSettings
 from waypost.notification import Value
 from waypost.records import Forwarded, Published
@@ -173,6 +174,19 @@ class Flight:
 
 
 @dataclass(slots=True)
+class Tries:
+    """How it went when a principal of a session was to be proven. Kept in memory only (proxy/guard.py)."""
+
+    failures: int = 0
+    """Wrong passwords since the last right one."""
+    next_ms: int = 0
+    """When the next one will be looked at."""
+    under_way: int = 0
+    known: bytes = b""
+    """A digest of the password that was right, by a key that never leaves this process."""
+
+
+@dataclass(slots=True)
 class Receiver:
     """A client attached to the session, or its place while it is away.
 
@@ -238,6 +252,10 @@ class Session:
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers: dict[ReceiverId, Receiver] = {}
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
+        self.ahead: dict[Origin, int] = {}
+        """Of origins of which it has seen more than the site's log brings here: up to where."""
+        self.untold: list[tuple[Subscription, dict[Origin, int]]] = []
+        """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
         self.next_number = 1
@@ -256,6 +274,10 @@ class Session:
         """For how long nobody has been, while it was served and no transfer ran."""
         self.idle = False
         """Nobody was when we last looked."""
+        self.access: dict[str, Grant] = {}
+        """Who may do what; without any grant, everybody everything."""
+        self.tries: dict[str, Tries] = {}
+        """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
         """It was raised from its last checkpoint, and is not level with every origin yet."""
         self.waking = False
@@ -279,7 +301,8 @@ class Session:
 
     def subscriptions_changed(self) -> None:
         """Tell whoever decides by them."""
-        self.retention.know([*self.active(), *self.ended])
+        stored = ((number, matched) for number, _, matched in self._entries)
+        self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.id] = subscription
@@ -319,11 +342,21 @@ class Session:
             if sub.wants(origin, offset) and sub.expression.matches(attributes)
         )
 
+    def let(self, access: Mapping[str, Grant]) -> None:
+        """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
+        self.access = dict(access)
+        self.tries.clear()
+
     # ------------------------------------------------------------ what comes
 
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what the session has seen, given the frontier of the site log as read here."""
         seen = dict(site)
+        for origin, offset in list(self.ahead.items()):
+            if offset <= site.get(origin, NOTHING):
+                del self.ahead[origin]
+            else:
+                seen[origin] = offset
         for origin, gate in self.gates.items():
             if gate.seen is None:
                 seen.pop(origin, None)
@@ -332,7 +365,9 @@ class Session:
         return seen
 
     def arrive(self, stored: Stored, matched: Matched) -> bool:
-        """Take a live match; tell whether it can be delivered at once."""
+        """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
+        if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
+            return False
         if not self.gates and self.role is SERVING:
             self.accept(stored, matched)
             return True
@@ -384,7 +419,10 @@ class Session:
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
-        self.gates.pop(origin).open(lambda _, item: self.accept(*item))
+        gate = self.gates.pop(origin)
+        gate.open(lambda _, item: self.accept(*item))
+        if gate.seen is not None:
+            self.ahead[origin] = gate.seen
 
     # ------------------------------------------------------------ what is stored
 
@@ -419,13 +457,18 @@ class Session:
     def unsaved(self) -> list[Entry]:
         return self._entries[self._place(self.saved_number) :]
 
-    def saved(self, number: int) -> None:
-        """Entries up to `number` are in the store: what is past the bound leaves memory."""
+    def saved(self, number: int, keep: int) -> None:
+        """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
         self.saved_number = max(self.saved_number, number)
-        surplus = min(len(self._entries) - QUEUE_IN_MEMORY, self._place(self.saved_number))
+        surplus = min(len(self._entries) - keep, self._place(self.saved_number))
         if surplus > 0:
             self._evicted_number = self._entries[surplus - 1][0]
             del self._entries[:surplus]
+
+    @property
+    def saved_in_memory(self) -> int:
+        """How many entries are in memory that the store has."""
+        return self._place(self.saved_number)
 
     def restore_numbers(self, first: int, following: int) -> None:
         """All entries from `first` up to, not including, `following` are in the store."""
@@ -554,12 +597,14 @@ class Session:
             {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
             self.lasts_s,
             self.idle_ms,
+            dict(self.access),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
+        self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]

@@ -15,7 +15,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -149,17 +149,17 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
     _add_entries(connection, copy, change.entries)
     if change.removed:
         _remove_windows(connection, copy, change.removed)
-    connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
     connection.executemany(
         "INSERT OR REPLACE INTO mark VALUES (?, ?, ?)", [(copy, below, at_ms) for below, at_ms in change.marks]
     )
+    connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
 
 
 def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
-    row = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone()
-    if row is not None:
-        return row[0], row[1]
+    copy, first = _held(connection, session)
+    if copy:
+        return copy, first
     (last,) = connection.execute(
         "SELECT max(coalesce((SELECT max(copy) FROM session), 0), coalesce((SELECT max(copy) FROM gone), 0))"
     ).fetchone()
@@ -207,9 +207,12 @@ def _remove_entries(connection: sqlite3.Connection, copy: int, below: int, limit
 
 def _remove_windows(connection: sqlite3.Connection, copy: int, windows: Sequence[Window]) -> None:
     """Remove what policy ended; a sweep never removes more than a bounded number at a time."""
-    lying, *values = _within(windows)
-    rows = connection.execute(f"SELECT notification, number FROM entry WHERE copy = ? AND ({lying})", (copy, *values))
-    _remove_rows(connection, copy, rows.fetchall())
+    for window in windows:
+        rows = connection.execute(
+            "SELECT notification, number FROM entry WHERE copy = ? AND number >= ? AND number < ? AND matched = ?",
+            (copy, window.start, window.below, _text(window.matched)),
+        )
+        _remove_rows(connection, copy, rows.fetchall())
 
 
 def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple[int, int]]) -> None:
@@ -221,25 +224,37 @@ def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple
     )
 
 
-def _within(windows: Sequence[Window]) -> tuple[Any, ...]:
-    """Return the condition that an entry lies in one of the windows, and its values."""
-    lying = " OR ".join("(matched = ? AND number >= ? AND number < ?)" for _ in windows)
-    return (lying, *(value for each in windows for value in (_text(each.matched), each.start, each.below)))
+def _held(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+    """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
+    row = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone()
+    return (row[0], row[1]) if row is not None else (0, 0)
+
+
+SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matched TEXT, start INTEGER, below INTEGER)"
+"""The windows that a sweep asks for: there may be more of them than one statement can name."""
 
 
 def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
-    lying, *values = _within(windows)
-    mine = "copy = ? AND number >= ?"
-    held = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone() or (0, 0)
+    connection.execute(SOUGHT)
+    connection.execute("DELETE FROM sought")
+    connection.executemany(
+        "INSERT INTO sought VALUES (?, ?, ?)", [(_text(each.matched), each.start, each.below) for each in windows]
+    )
+    mine = "entry.copy = ? AND entry.number >= ?"
+    lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
+    held = _held(connection, session)
     rows = connection.execute(
-        f"""SELECT number, matched, origin, offset FROM entry JOIN notification ON notification.id = entry.notification
-            WHERE {mine} AND ({lying}) ORDER BY number LIMIT ?""",
-        (*held, *values, limit),
+        f"""SELECT number, entry.matched, origin, offset FROM entry
+            JOIN notification ON notification.id = entry.notification
+            WHERE {mine} AND EXISTS (SELECT 1 FROM sought WHERE {lying}) ORDER BY number LIMIT ?""",
+        (*held, limit),
     ).fetchall()
     found = [Outdated(number, _matched(text), Origin(origin), offset) for number, text, origin, offset in rows]
     last = found[-1].number if len(found) == limit else ALL
     (lowest,) = connection.execute(
-        f"SELECT min(number) FROM entry WHERE {mine} AND NOT (({lying}) AND number <= ?)", (*held, *values, last)
+        f"""SELECT number FROM entry WHERE {mine} AND NOT (number <= ? AND EXISTS (SELECT 1 FROM sought WHERE {lying}))
+            UNION ALL SELECT NULL LIMIT 1""",
+        (*held, last),
     ).fetchone()
     return Swept(found, lowest)
 
@@ -300,12 +315,13 @@ def _descriptor(session: str, text: str) -> Descriptor:
 
 
 def _entries(connection: sqlite3.Connection, session: SessionId, after: int, limit: int) -> list[Entry]:
+    # What is gone may be there still: it is taken away in pieces.
+    copy, first = _held(connection, session)
     rows = connection.execute(
         """SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
            FROM entry JOIN notification ON notification.id = entry.notification
-           WHERE entry.copy = (SELECT copy FROM session WHERE id = ?) AND entry.number > ?
-           ORDER BY entry.number LIMIT ?""",
-        (session, after, limit),
+           WHERE entry.copy = ? AND entry.number > ? ORDER BY entry.number LIMIT ?""",
+        (copy, max(after, first - 1), limit),
     )
     return [
         (

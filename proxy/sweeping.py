@@ -18,7 +18,6 @@ from proxy.session import Role, Session
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
-from waypost.limits import SWEEP_BATCH
 
 
 class Sweeps:
@@ -58,7 +57,7 @@ class Sweeps:
         for origin, offset, reason in removed:
             offsets.setdefault((origin, reason), []).append(offset)
         for (origin, reason), listed in offsets.items():
-            self._context.attest("removed", session, origin=origin, offsets=listed, reason=reason)
+            self._context.attest_removal(session, origin, listed, reason)
 
     # ------------------------------------------------------------ time
 
@@ -83,7 +82,7 @@ class Sweeps:
             retention.mark(now, session.next_number)
             if retention.unsaved_marks():
                 self._context.dirty.add(session.id)
-        if sweep or retention.overdue > SWEEP_BATCH:
+        if sweep or retention.overdue > self._context.settings.bounds.sweep_batch:
             self.sweep(session)
 
     def _look_at_idleness(self, session: Session, *, persist: bool) -> None:
@@ -120,13 +119,13 @@ class Sweeps:
             if not isinstance(answer, WaypostError) and self._context.serving(session.id) is session:
                 self._found(session, windows, through, answer)
 
-        self._context.emit(FindOutdated(session.id, windows, SWEEP_BATCH, then))
+        self._context.emit(FindOutdated(session.id, windows, self._context.settings.bounds.sweep_batch, then))
 
     def _found(self, session: Session, windows: list[Window], through: int, answer: Swept) -> None:
         found = answer.outdated
         why = session.retention.why
         self.note(session, [(each.origin, each.offset, why(each.number, each.matched)) for each in found])
-        more = len(found) == SWEEP_BATCH
+        more = len(found) == self._context.settings.bounds.sweep_batch
         upto = found[-1].number if more else through
         lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)
 

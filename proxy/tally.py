@@ -63,6 +63,8 @@ class Tally:
         """How a session came to be served here: create, handover, thaw, restart, failover."""
         self.published = self.appended = self.failed = 0
         """Notifications taken from producers, in the log, not taken by it."""
+        self.forbidden: Counter[str] = Counter()
+        """Why it was not allowed -> what clients asked for and did not get."""
         self.acknowledged = 0
         """Notifications, once for each receiver."""
         self.delivery_sizes = Spread(SIZES)

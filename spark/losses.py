@@ -67,7 +67,9 @@ def _gone(journal: DataFrame) -> DataFrame:
 
 def _with_excuses(missed: DataFrame, journal: DataFrame) -> DataFrame:
     """Add `excuse`, the reason of a removal by policy, and `is_gap`, if a gap was told of there (G1 says so itself)."""
-    removed = of_kind(journal, "removed").select(
+    stated = of_kind(journal, "policy").where("ttl_s > 0 or max_count > 0").select("session").distinct()
+    removed = of_kind(journal, "removed").join(stated, "session", "left_semi")
+    removed = removed.select(
         "session",
         F.col("receiver").alias("of_receiver"),
         "origin",

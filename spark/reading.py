@@ -82,7 +82,7 @@ def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Colum
         return F.coalesce(field, F.array().cast("array<bigint>")).alias(name)
     if name == "frontier":
         return F.coalesce(field, F.create_map().cast("map<string,bigint>")).alias(name)
-    if name in ("epoch", "entries", "bytes"):
+    if name in ("epoch", "entries", "bytes", "ttl_s", "max_count"):
         return F.coalesce(field, F.lit(0).cast("bigint")).alias(name)
     return field.alias(name) if name in ("number", "at_ms") else F.coalesce(field, F.lit("")).alias(name)
 

@@ -72,6 +72,8 @@ FACT: Final = T.StructType(
         transfer=_STRING,
         entries=_LONG,
         bytes=_LONG,
+        ttl_s=_LONG,
+        max_count=_LONG,
     )
 )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from waypost.client import blocking
     from waypost.client.machine import ReceiverState
-    from waypost.client.session import Received, Session, attach, produce
+    from waypost.client.session import Received, Session, allow, attach, produce
     from waypost.errors import WaypostError
     from waypost.frontier import Frontier
     from waypost.notification import Int64, Notification
@@ -30,6 +30,7 @@ __all__ = [
     "ReceiverState",
     "Session",
     "WaypostError",
+    "allow",
     "attach",
     "blocking",
     "parse",
@@ -44,6 +45,7 @@ _HOMES = {
     "ReceiverState": "waypost.client.machine",
     "Session": "waypost.client.session",
     "WaypostError": "waypost.errors",
+    "allow": "waypost.client.session",
     "attach": "waypost.client.session",
     "parse": "waypost.subscription",
     "produce": "waypost.client.session",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from waypost.access import Grant
 from waypost.errors import BadRecord
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 
@@ -43,6 +44,7 @@ class Descriptor(msgspec.Struct, frozen=True):
 
     `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
     when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
+    `access`: who may do what (waypost/access.py); without any grant it is open to everybody.
     """
 
     base: dict[Origin, int] = {}
@@ -50,6 +52,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     receivers: dict[ReceiverId, ReceiverRow] = {}
     lasts_s: int | None = None
     idle_ms: int = 0
+    access: dict[str, Grant] = {}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

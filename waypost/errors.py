@@ -51,6 +51,12 @@ class BadMessage(Refused):
     code = "BAD_MESSAGE"
 
 
+class WrongVersion(BadMessage):
+    """The other side speaks a version of the protocol that is not spoken here."""
+
+    code = "WRONG_VERSION"
+
+
 class BadConfiguration(Refused):
     code = "BAD_CONFIGURATION"
 
@@ -80,6 +86,12 @@ class ReceiverTaken(Refused):
     """Another client attached under this receiver's name."""
 
     code = "RECEIVER_TAKEN"
+
+
+class Forbidden(Refused):
+    """The session's access does not allow it: the password is not right, or a right is missing."""
+
+    code = "FORBIDDEN"
 
 
 class NameTaken(Refused):

@@ -19,6 +19,9 @@ Origin = NewType("Origin", str)
 
 NO_PROXY = ProxyId("")
 """Owns the sessions that were deleted."""
+GENERATION = 1_000_000_000
+"""Epochs of sessions of one name that were deleted and created again lie so far apart at least, so that what is left of
+an earlier one - a checkpoint, a copy - is never taken for a part of the next one."""
 NOTHING = -1
 """The offset before the first: the frontier of an origin of which nothing has been seen."""
 
@@ -47,10 +50,18 @@ class Ownership(NamedTuple):
     def next(self, proxy: ProxyId) -> Ownership:
         return Ownership(proxy, Epoch(self.epoch + 1))
 
+    def gone(self) -> Ownership:
+        """Return the row that says that the session is deleted: nobody's, and the first of the next generation."""
+        return Ownership(NO_PROXY, Epoch((self.epoch // GENERATION + 1) * GENERATION))
+
     @property
     def deleted(self) -> bool:
-        """The session was deleted at this epoch. The row stays: who creates it anew takes the next epoch after it."""
+        """The session was deleted. The row stays: who creates it anew takes the next epoch after it."""
         return self.proxy == NO_PROXY
+
+    def outlives(self, epoch: int) -> bool:
+        """Tell whether a session of that epoch was deleted before this one of the same name was created."""
+        return epoch // GENERATION < self.epoch // GENERATION
 
 
 def origin_of(site: SiteId, partition: int = 0) -> Origin:

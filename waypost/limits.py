@@ -50,6 +50,13 @@ RECENT_IDS = 65_536
 CONNECTION_QUEUE_BYTES = 16 * 1024 * 1024
 """Unsent bytes of one connection; there the proxy hangs up, and the client resumes from its frontier."""
 
+QUARREL_FIRST_MS = 200
+"""So long a receiver's new connection keeps its place against another life of that receiver; it doubles each time."""
+QUARREL_LONGEST_MS = 30_000
+"""And never longer than this; after so much peace it begins anew."""
+QUARRELS_REMEMBERED = 10_000
+"""Receivers of which a proxy knows that; the longest ago go first."""
+
 # --- sessions
 QUEUE_IN_MEMORY = 2_000
 """Entries of a session kept in memory once stored; older ones are read back from the store."""
@@ -65,6 +72,21 @@ STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 STORE_TRIM = 1_000
 """Entries that are taken away from the store in one go; the rest follows after what else is to be written."""
+MAX_PRINCIPALS = 32
+"""Principals in the access of one session; each may have a password, and setting one costs a hash."""
+MAX_PASSWORD_LENGTH = 256
+PASSWORDS_AT_ONCE = 64
+"""Passwords that one proxy looks at, or waits to; past it whoever attaches with one is told to come again."""
+PASSWORDS_OF_ONE = 4
+"""Of them, passwords of one principal of one session; past it likewise."""
+FREE_TRIES = 3
+"""Wrong passwords of a principal of a session before the next one has to wait: 1 s, and twice as long each time."""
+LONGEST_WAIT_MS = 60_000
+"""The longest such wait."""
+PASSWORDS_TRIED = 4
+"""Passwords that a client library tries, if it set others and was not answered; the oldest go first."""
+ACCESS_CHANGES_AT_ONCE = 16
+"""Changes of access whose passwords one proxy hashes, or waits to; past it they are refused."""
 
 # --- the site log
 LOG_BATCH = 1000

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 from msgspec import Meta
 
+from waypost.access import Right
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import (
@@ -23,6 +24,8 @@ from waypost.limits import (
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,
     MAX_ID_LENGTH,
+    MAX_PASSWORD_LENGTH,
+    MAX_PRINCIPALS,
     MAX_PUBLISH_BATCH,
     MAX_TTL_S,
     RECEIVER_WINDOW,
@@ -33,6 +36,8 @@ _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Serial = Annotated[int, Meta(ge=0)]
+Principal = Annotated[str, Meta(max_length=MAX_ID_LENGTH)]
+Password = Annotated[str, Meta(max_length=MAX_PASSWORD_LENGTH)]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -45,6 +50,16 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class Hello(_Message, tag="hello", frozen=True):
     version: int
     client: Name
+
+
+class Credential(_Message, frozen=True):
+    """As whom a client attaches: a principal of the session's access, and its password."""
+
+    principal: Principal = ""
+    password: Password = ""
+
+    def __repr__(self) -> str:
+        return f"Credential({self.principal!r})"
 
 
 class Attach(_Message, tag="attach", frozen=True):
@@ -61,6 +76,7 @@ class Attach(_Message, tag="attach", frozen=True):
     window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
     create: bool = True
     lasts_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    credential: Credential = Credential()
 
 
 class SubscriptionSettings(_Message, frozen=True):
@@ -133,7 +149,27 @@ class Delete(_Message, tag="delete", frozen=True):
     """Delete the session that this connection is attached to, with all that is stored for any of its receivers."""
 
 
-ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach | Delete
+class Granted(_Message, frozen=True):
+    """What a principal may do. `password`: the one that proves it; empty: none does; None: the one that it has."""
+
+    rights: Annotated[list[Right], Meta(min_length=1)]
+    password: Password | None = None
+
+    def __repr__(self) -> str:
+        return f"Granted({self.rights!r})"
+
+
+class SetAccess(_Message, tag="set-access", frozen=True):
+    """From now on these principals may do that, and nobody else anything; without any, everybody may do everything.
+
+    Idempotent; `number`, which the client chooses, is in the answer.
+    """
+
+    number: Serial
+    grants: Annotated[dict[Principal, Granted], Meta(max_length=MAX_PRINCIPALS)]
+
+
+ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach | Delete | SetAccess
 
 # ---------------------------------------------------------------- to a client
 
@@ -175,6 +211,12 @@ class Deleted(_Message, tag="deleted", frozen=True):
     reason: str
 
 
+class Forgotten(_Message, tag="forgotten", frozen=True):
+    """The receiver has given up its place, for good; this connection serves no session any more."""
+
+    receiver: Name
+
+
 class Subscribed(_Message, tag="subscribed", frozen=True):
     subscription: SubscriptionId
 
@@ -195,6 +237,12 @@ class BecameEffective(_Message, tag="effective", frozen=True):
 
 class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
     subscription: SubscriptionId
+
+
+class AccessChanged(_Message, tag="access-changed", frozen=True):
+    """What `SetAccess` asked for is in force, and would survive this proxy."""
+
+    number: int
 
 
 class Delivery(_Message, frozen=True):
@@ -264,13 +312,21 @@ class AboutPublish(_Message, tag="publish", frozen=True):
     first: int
 
 
+class AboutDeletion(_Message, tag="deletion", frozen=True):
+    pass
+
+
+class AboutAccess(_Message, tag="access", frozen=True):
+    number: int
+
+
 class Problem(_Message, tag="problem", frozen=True):
     """A refusal. `about` names what it answers: an attach, a subscription, a publish; None: a frame that said none."""
 
     code: str
     message: str
     field: str | None = None
-    about: AboutSession | AboutSubscription | AboutPublish | None = None
+    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | None = None
 
 
 ProxyMessage = (
@@ -279,10 +335,12 @@ ProxyMessage = (
     | Wait
     | Moved
     | Deleted
+    | Forgotten
     | Subscribed
     | SubscriptionChanged
     | BecameEffective
     | Unsubscribed
+    | AccessChanged
     | Deliver
     | Acknowledged
     | Attested

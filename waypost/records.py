@@ -138,6 +138,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     attached          `receiver` attached with `frontier`; with `reason` forgotten it left for good
     drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
     subscribed        `subscription`, `expression`: asked for, accepted and durable
+    policy            `subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end
+    access            the session's access was changed by `receiver`; `reason` says who may do what now
     effective         `subscription`, `frontier`: from above this, P1 holds for it
     unsubscribed      `subscription`, `frontier`: up to this, P1 held for it
     received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
@@ -170,6 +172,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     transfer: str = ""
     entries: int = 0
     bytes: int = 0
+    ttl_s: int = 0
+    max_count: int = 0
 
 
 _fact_encoder = msgspec.json.Encoder()

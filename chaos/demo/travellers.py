@@ -67,6 +67,8 @@ class Traveller:
 
     name: str
     subscriptions: tuple[str, ...]
+    group: str = ""
+    """Names the session where several share one; each of them is a receiver of its own."""
     got: list[Given] = field(default_factory=list)
     moves_ms: list[float] = field(default_factory=list)
     """Of each attach at another proxy: until the session was served there."""
@@ -81,7 +83,7 @@ class Traveller:
 
     @property
     def session_id(self) -> str:
-        return f"travellers/{self.name}"
+        return f"travellers/{self.group or self.name}"
 
     def tally(self, received: Sequence[Received]) -> None:
         self.got += [Given(each.id, each.coordinate.origin) for each in received]
@@ -93,6 +95,7 @@ class Traveller:
         session = waypost.attach(
             self.session_id,
             proxy=[url, *(other for other in others if other != url)],
+            receiver=self.name if self.group else "main",
             state=self.place,
             name=self.session_id,
             timeout_s=60,

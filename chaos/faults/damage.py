@@ -1,4 +1,4 @@
-"""Damage: a TCP proxy of our own that turns bits over in what one proxy says to another; toxiproxy has nothing for it."""
+"""Damage: a TCP proxy of our own that turns bits over in what proxies say to each other; toxiproxy cannot."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Damage:
             writer.close()
 
     def _damaged(self, data: bytes) -> bytes:
-        """Turn the last bit over: of what was sealed, never of the length before it."""
+        """Turn the last bit over: of a tag, if frames were read whole."""
         if self.due:
             self.due -= 1
         elif not self._injected or self._chance.randrange(self._one_in):

@@ -1,4 +1,4 @@
-"""Silence: what is said through a toxiproxy one way does not arrive, and the connections stay open until it is healed."""
+"""Silence: what is said one way through a toxiproxy does not arrive; the connections stay open until it heals."""
 
 from __future__ import annotations
 

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chaos.simulator.policies import Policy
-from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
-from waypost.errors import SessionDeleted
+from chaos.simulator.rights import Grants
+from waypost.client.machine import (
+    Answered,
+    ClientMachine,
+    Outcome,
+    Published,
+    ReceiverState,
+    Redirected,
+    Refusal,
+    Retry,
+)
+from waypost.errors import Forbidden, Refused, SessionDeleted
 from waypost.identity import Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
 from waypost.messages import (
     Attached,
     BecameEffective,
+    Credential,
     Deleted,
     decode_client_message,
     decode_proxy_message,
@@ -62,7 +73,15 @@ class Wire:
 class Client:
     """A receiver of a session, or with no session a producer. It follows its session by itself."""
 
-    def __init__(self, world: World, name: str, session: str | None, window: int, lasts_s: int | None) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        session: str | None,
+        window: int,
+        lasts_s: int | None,
+        credential: Credential | None = None,
+    ) -> None:
         self.world = world
         self.name = name
         self.session = SessionId(session) if session else None
@@ -78,6 +97,7 @@ class Client:
             state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
             window=window,
             lasts_s=lasts_s,
+            credential=credential,
         )
         self.wire: Wire | None = None
         self.given: list[tuple[NotificationId, Coordinate, int]] = []
@@ -94,6 +114,12 @@ class Client:
         """Subscriptions whose change has not been answered."""
         self.promised: dict[str, dict[Origin, int]] = {}
         self.problems: list[str] = []
+        self.refused = False
+        """It was not let in, or put out: it has no right to the session."""
+        self.changing: Grants | None = None
+        """Who may do what, as it has asked for and was not answered."""
+        self.wanted: Grants | None = None
+        """The same, as it asked for last."""
         self._tries = 0
 
     # ------------------------------------------------------------ where it is
@@ -155,8 +181,10 @@ class Client:
     def _react(self, wire: Wire) -> None:
         for told in self.machine.take_told():
             match told:
-                case Attached() if self.joined is None:
-                    self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                case Attached():
+                    self.refused = False
+                    if self.joined is None:
+                        self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
                 case Retry():
                     self.world.later(told.after_ms, lambda: self._attach(wire))
                 case Redirected():
@@ -179,7 +207,17 @@ class Client:
                     if told.error is not None:
                         self.problems.append(str(told.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
+                    # What it had asked for since went with it, whatever it was answered.
+                    self.ended.update(self.policies)
+                    self.open.difference_update(self.policies)
+                    self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
+                case Answered():
+                    self._access_answered(told)
+                case Refusal(error=Forbidden()):
+                    self.world.note(f"{self.name} is refused", tell=True)
+                    self.refused = True
+                    self.leave()
                 case Refusal():
                     self.problems.append(str(told.error))
 
@@ -213,6 +251,27 @@ class Client:
         self.machine.subscribe(SubscriptionId(subscription), *policy)
         self._speak()
 
+    def set_access(self, grants: Grants) -> None:
+        """Ask that only these principals may do that."""
+        assert self.session is not None
+        self.changing = self.wanted = grants
+        self.world.rights.asked(self.session, grants)
+        self.machine.set_access(dict(grants))
+        self._speak()
+
+    def _access_answered(self, told: Answered) -> None:
+        grants, self.changing = self.changing, None
+        assert grants is not None and self.session is not None
+        if told.error is None:
+            self.world.note(f"{self.name} has changed who may do what", tell=True)
+            self.world.rights.confirmed(self.session, grants)
+        elif isinstance(told.error, SessionDeleted):
+            self.world.rights.forget(self.session)
+        elif isinstance(told.error, Refused):
+            self.problems.append(str(told.error))
+        else:
+            self.world.later(200, lambda: self.set_access(grants) if self.wanted is grants else None)
+
     def delete(self) -> None:
         self.machine.delete()
         self._speak()
@@ -223,6 +282,7 @@ class Client:
         self.promised.clear()
         self.open.clear()
         self.joined = None
+        self.world.rights.forget(self.session or "")
 
     def unsubscribe(self, subscription: str) -> None:
         self.ended.add(subscription)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from chaos.simulator import bounds
@@ -14,6 +15,7 @@ from waypost.identity import Epoch, Ownership, ProxyId, SessionId
 from waypost.records import Fact
 
 if TYPE_CHECKING:
+    from chaos.simulator.clients import Client
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
     from federation.link_ends import LinkEnds
@@ -38,10 +40,13 @@ class Invariants:
         if event.ownership is not None and event.ownership.deleted:
             self._world.deleted(event.session)
 
-    def delivers(self, node: Node, session: SessionId, epoch: int) -> None:
-        """One life of one proxy delivers at an epoch, and only under a lease."""
+    def delivers(self, node: Node, client: Client, epoch: int) -> None:
+        """One life of one proxy delivers at an epoch, only under a lease, and only to who may have it."""
         engine, world = node.engine, self._world
-        assert engine is not None
+        session = client.session
+        assert engine is not None and session is not None
+        if not world.rights.may_read(session, client.machine.credential):
+            world.wrong(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
         life = engine.context.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
             world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")
@@ -49,22 +54,23 @@ class Invariants:
         if lease is None or lease[1] <= world.clock.time_ms:
             world.wrong(f"LEASE {life} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
-        for waiting, bound in bounds.delivered(held) if held else ():
-            self._within(node.proxy, waiting, bound, "delivered and not acknowledged")
+        if held is not None:
+            self._within(node.proxy, bounds.of_windows(held))
 
     def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
         """What is sent over a link stays within its window."""
-        for waiting, bound in bounds.sent(ends):
-            self._within(proxy, waiting, bound, "sent over a link and not acknowledged")
-
-    def _within(self, proxy: ProxyId, waiting: int, bound: int, what: str) -> None:
-        if waiting > bound:
-            self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
+        self._within(proxy, bounds.of_links(ends))
 
     def rests(self, node: Node) -> None:
         """Every queue of a process is within its bound."""
-        for what in bounds.beyond(node) if node.engine is not None else ():
-            self._world.wrong(f"BOUND {node.proxy} has {what}")
+        if node.engine is not None:
+            self._within(node.proxy, bounds.of_engine(node.engine))
+            self._within(node.proxy, bounds.of_links(node.ends.machine))
+
+    def _within(self, proxy: ProxyId, queues: Iterable[bounds.Queue]) -> None:
+        for what, waiting, bound in queues:
+            if waiting > bound:
+                self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
         """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""

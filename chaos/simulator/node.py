@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -19,7 +20,7 @@ from chaos.simulator.telling import TOLD_FACTS, told
 from federation.ports import ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, ToSource, ToTarget
 from proxy import effects
-from proxy.context import Settings
+from proxy.context import Bounds, Settings
 from proxy.engine import Engine
 from proxy.relay import RelayMessage
 from waypost.clock import ManualClock
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
+HASH_MS = 40
 _Between = ToSource | ToTarget | Offer | Give | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
@@ -58,17 +60,21 @@ class Node:
     ends: Ends
     """Of its site's links, in this process."""
 
-    def __init__(self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...]) -> None:
+    def __init__(
+        self, world: World, proxy: ProxyId, site: SiteId, neighbours: tuple[SiteId, ...], bounds: Bounds
+    ) -> None:
         self.world = world
         self.proxy = proxy
         self.site = site
-        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS)
+        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS, bounds=bounds)
         self.store = PlainStore()
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}
         self.ready = False
         self.full = False
         """The disk takes nothing."""
+        self.append_ms = 0
+        """So much longer an append to the log takes."""
         self.slow_until = 0
         """Until then the disk takes its time."""
         self.stalled_until = 0
@@ -120,7 +126,7 @@ class Node:
         engine = self.engine
         if engine is None:
             return
-        if self.still and self.stalls(lambda: self._in(action) if self.engine is engine else None):
+        if self.still and self.stalls(partial(self._in_life, engine, action)):
             return
         action(engine)
         for effect in engine.take_effects():
@@ -159,18 +165,20 @@ class Node:
         if now < self._tick_at <= due:
             return
         self._tick_at = due
+        self.world.later(due - now, partial(self._tick, engine, due))
 
-        def tick() -> None:
-            if self.engine is engine and self._tick_at == due:
-                self._in(lambda engine: engine.tick())
-                self.world.invariants.rests(self)
-
-        self.world.later(due - now, tick)
+    def _tick(self, engine: Engine, due: int) -> None:
+        if self.engine is engine and self._tick_at == due:
+            self._in(Engine.tick)
+            self.world.invariants.rests(self)
 
     def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Step the engine later, if it is still the same one."""
-        engine = self.engine
-        self.world.later(wait_ms, lambda: self._in(action) if self.engine is engine else None)
+        self.world.later(wait_ms, partial(self._in_life, self.engine, action))
+
+    def _in_life(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
+        if self.engine is engine:
+            self._in(action)
 
     def _go_on(self, wait_ms: int, action: Callable[[], None]) -> None:
         """Let the process do something later that is not the engine's, if it still lives."""
@@ -254,8 +262,7 @@ class Node:
         if wire is None:
             return
         if isinstance(effect.message, DeliverEncoded):
-            assert wire.client.session is not None
-            self.world.invariants.delivers(self, wire.client.session, effect.message.epoch)
+            self.world.invariants.delivers(self, wire.client, effect.message.epoch)
         wire.to_client(effect.message)
 
     def _hang_up(self, effect: effects.Hangup) -> None:
@@ -328,7 +335,7 @@ class Node:
     def _append(self, effect: effects.Append) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
-        self._append_at = max(self._append_at, now + world.delay())
+        self._append_at = max(self._append_at, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
         engine = self.engine
@@ -393,6 +400,17 @@ class Node:
 
         self._afterwards(world.delay(), act)
 
+    def _look_at_password(self, effect: effects.Verify | effects.Hash) -> None:
+        """Plain comparison, and a salt that is a number, in place of a hash."""
+
+        def act(engine: Engine) -> None:
+            if isinstance(effect, effects.Verify):
+                effect.then(effect.hash.partition("/")[2] == effect.password)
+            else:
+                effect.then([f"{self.world.salt()}/{each}" for each in effect.passwords])
+
+        self._afterwards(self.world.delay(HASH_MS), act)
+
     _ways: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         effects.Send: _send,
         effects.Hangup: _hang_up,
@@ -408,5 +426,7 @@ class Node:
         effects.PutCheckpoint: _put,
         effects.FindCheckpoint: _look_up,
         effects.FetchHistory: _look_up,
+        effects.Verify: _look_at_password,
+        effects.Hash: _look_at_password,
     }
     """Who performs what."""

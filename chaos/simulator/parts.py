@@ -19,7 +19,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from proxy.ports import Outdated, Policed, Restored, SavedSession, StoreBatch, Swept
+from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
 from proxy.retention import Mark, Window
 from proxy.session import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
@@ -125,25 +125,27 @@ class PlainStore:
     marks: dict[SessionId, dict[int, Mark]] = field(default_factory=dict)
 
     def apply(self, batch: StoreBatch) -> None:
+        # First what may not be possible: all or nothing.
+        descriptors = {each.saved.id: msgspec.json.encode(each.saved.descriptor) for each in batch.changes}
         whole = batch.site_state if batch.site_state is not None else self.place[2] if self.place else b""
         self.place = (batch.position, batch.acceptance, whole)
-        for session in batch.dropped:
-            self.sessions.pop(session, None)
-            self.rows.pop(session, None)
-            self.marks.pop(session, None)
+        for session in [*batch.dropped, *(each.saved.id for each in batch.changes if each.fresh)]:
+            for kept in (self.sessions, self.descriptors, self.rows, self.marks):
+                kept.pop(session, None)
+        self.descriptors |= descriptors
         for change in batch.changes:
-            saved = change.saved
-            self.sessions[saved.id] = saved
-            self.descriptors[saved.id] = msgspec.json.encode(saved.descriptor)
-            rows = {} if change.fresh else self.rows.get(saved.id, {})
-            kept = {
-                number: row
-                for number, row in rows.items()
-                if number >= saved.first_number and not _lies_in(change.removed, row)
-            }
-            self.rows[saved.id] = kept | {entry[0]: entry for entry in change.entries}
-            marks = {} if change.fresh else self.marks.get(saved.id, {})
-            self.marks[saved.id] = marks | {mark.below: mark for mark in change.marks}
+            self._change(change)
+
+    def _change(self, change: SessionChange) -> None:
+        saved = self.sessions[change.saved.id] = change.saved
+        rows = self.rows.get(saved.id, {}) | {entry[0]: entry for entry in change.entries}
+        self.rows[saved.id] = {
+            number: row
+            for number, row in rows.items()
+            if number >= saved.first_number and not _lies_in(change.removed, row)
+        }
+        marks = self.marks.get(saved.id, {}) | {mark.below: mark for mark in change.marks}
+        self.marks[saved.id] = {below: mark for below, mark in marks.items() if below > saved.first_number}
 
     def load(self) -> Restored | None:
         if self.place is None:
@@ -157,7 +159,8 @@ class PlainStore:
                 [mark for _, mark in sorted(self.marks.get(identity, {}).items())],
                 [(number, row[2]) for number, row in sorted(self.rows[identity].items())],
             )
-            for identity in self.sessions
+            for identity, saved in self.sessions.items()
+            if any(row.ttl_s or row.max_count for row in saved.descriptor.subscriptions)
         }
         return Restored(*self.place, sessions, policed)
 

@@ -6,9 +6,13 @@ out is written into the file; read the difference before you keep it.
 
 ================================  ==================================================================================
 sites A: a1 a2 / B: b1            make the world; a line of its own before everything else; every site has a link to
-                                  every other one, or, as ``sites in a line ...``, to the one before and behind it
+                                  every other one, or, as ``sites in a line ...``, to the one before and behind it;
+                                  as ``sites small ...``, with small bounds of copies and of what is in memory
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
-                                  nobody was attached for three seconds
+                                  nobody was attached for three seconds; ``as=eve password=x``: as that principal, and
+                                  with that password
+access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
+                                  whoever names none; nothing behind the ``/``: without a password; no WHO: all is open
 subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what
                                   matches for 2 seconds, and not more than 3
 unsubscribe NAME ID, delete NAME  end a subscription; delete the session
@@ -21,6 +25,7 @@ lose WHAT [times]                 the next of these handover messages get lost; 
 stall P MS                        so long every claim of P is under way
 again WHAT                        what was last sent of this kind of handover message comes once more
 crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
+slow P MS                         what P appends from now on takes so much longer; 0: no more
 deaf P MS                         so long nothing passes between P and the registry
 skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
@@ -41,10 +46,13 @@ from pathlib import Path
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import Give
+from waypost.access import LEVELS
 from waypost.identity import ProxyId, SessionId
+from waypost.messages import Credential, Granted
 
 POLICY = ("ttl", "max")
 IN_A_LINE = "in a line "
+SMALL = "small "
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 
@@ -89,11 +97,12 @@ class Scenario:
 
     def do_sites(self, rest: str, words: list[str]) -> None:
         sites = {}
+        small, rest = rest.startswith(SMALL), rest.removeprefix(SMALL)
         line = rest.startswith(IN_A_LINE)
         for part in rest.removeprefix(IN_A_LINE).split("/"):
             name, _, proxies = part.partition(":")
             sites[name.strip()] = proxies.split()
-        self._world = World(sites, line=line)
+        self._world = World(sites, line=line, small=small)
         self.world.run(400)
         self._told = len(self.world.story)
         for proxy in self.world.nodes:
@@ -128,9 +137,19 @@ class Scenario:
 
     def do_client(self, rest: str, words: list[str]) -> None:
         name, session, _, proxy, *more = words
-        options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
-        self.world.client(name, session, proxy, options.get("window", 4000), options.get("lasts"))
+        options = {option: value for option, _, value in (each.partition("=") for each in more)}
+        window, lasts = int(options.get("window", 4000)), options.get("lasts")
+        credential = Credential(options.get("as", ""), options.get("password", ""))
+        self.world.client(name, session, proxy, window, int(lasts) if lasts else None, credential)
         self.world.run(100)
+
+    def do_access(self, rest: str, words: list[str]) -> None:
+        name, *listed = words
+        grants = {}
+        for who, _, what in (each.partition("=") for each in listed):
+            level, _, password = what.partition("/")
+            grants["" if who == "anybody" else who] = Granted([*LEVELS[level]], password)
+        self.world.clients[name].set_access(grants)
 
     def do_subscribe(self, rest: str, words: list[str]) -> None:
         policy = {name: int(value) for name, _, value in (word.partition("=") for word in words[2:]) if name in POLICY}
@@ -179,6 +198,9 @@ class Scenario:
 
     def do_stall(self, rest: str, words: list[str]) -> None:
         self.world.stalled[words[0]] = self.world.clock.now_ms() + int(words[1])
+
+    def do_slow(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[words[0]].append_ms = int(words[1])
 
     def do_crash(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].crash()

@@ -15,7 +15,9 @@ from chaos.simulator.node import Node
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World
 from handover.messages import Give
+from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId
+from waypost.messages import Credential, Granted
 
 Step = tuple[int, str, int]
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
@@ -37,6 +39,7 @@ WEIGHTS = {
     "go deaf": 1,
     "stall": 1,
     "slow the disk": 1,
+    "slow the log": 1,
     "fill the disk": 1,
     "part two proxies": 1,
     "lose the quorum": 1,
@@ -55,6 +58,8 @@ class Schedule:
     faults: Faults
     window: int
     receivers: int
+    small: bool
+    """Bounds of copies and of memory are so small that they come to bear."""
     policy: tuple[int | None, int | None]
     """For how many seconds, and how much of it, the first subscription stores; None: without an end."""
     script: list[Step]
@@ -78,16 +83,27 @@ class Schedule:
             (chance.randint(0, gaps), name, chance.getrandbits(16))
             for name in chance.choices(actions, weights, k=chance.randint(10, 60))
         ]
+        cls._change_access(seed, script)
         window, receivers = chance.choice([1, 3, 4000]), chance.choice([1, 1, 2])
-        return cls(seed, sites, faults, window, receivers, chance.choice([KEEP, KEEP, *POLICIES]), script)
+        policy = chance.choice([KEEP, KEEP, *POLICIES])
+        return cls(seed, sites, faults, window, receivers, chance.choice([False, True]), policy, script)
+
+    @staticmethod
+    def _change_access(seed: int, script: list[Step]) -> None:
+        """In every fourth run, say now and then who may do what. By chances of its own: the others stay as they are."""
+        chance = random.Random(f"access {seed}")
+        if chance.random() < 0.25:
+            for _ in range(chance.randint(1, 8)):
+                step = (chance.randint(0, 100), "change the access", chance.getrandbits(16))
+                script.insert(chance.randint(0, len(script)), step)
 
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
         """Return the world at its end, and what is wrong with it."""
-        world = World(self.sites, self.seed)
+        world = World(self.sites, self.seed, small=self.small)
         world.run(300)
         client = world.client("c", "s", "a1", self.window)
         if self.receivers > 1:
-            world.client("d", "s", list(world.nodes)[-1], self.window)
+            world.client("d", "s", list(world.nodes)[-1], self.window, credential=Credential("eve"))
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
         client.subscribe("x0", EXPRESSIONS[0], *self.policy)
@@ -158,6 +174,13 @@ def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
         client.unsubscribe(here[pick % len(here)])
 
 
+def _change_access(world: World, client: Client, pick: int, number: int) -> None:
+    """A password for one, and another one may read, or nobody else may; or all is open."""
+    owner = {"": Granted([*EVERYTHING], f"password {pick}")}
+    if client.changing is None:
+        client.set_access(({}, owner, owner | {"eve": Granted([READ], "")})[pick % 3])
+
+
 def _delete(world: World, client: Client, pick: int, number: int) -> None:
     client.delete()
 
@@ -195,6 +218,12 @@ def _slow(world: World, client: Client, pick: int, number: int) -> None:
     _node(world, pick).slow_until = world.clock.now_ms() + pick % 5_000
 
 
+def _slow_log(world: World, client: Client, pick: int, number: int) -> None:
+    node = _node(world, pick)
+    node.append_ms = pick % 1_500
+    world.later(pick % 5_000, lambda: setattr(node, "append_ms", 0))
+
+
 def _fill(world: World, client: Client, pick: int, number: int) -> None:
     node = _node(world, pick)
     node.full = True
@@ -230,6 +259,7 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "subscribe": _subscribe,
     "subscribe for a while": _subscribe_for_a_while,
     "unsubscribe": _unsubscribe,
+    "change the access": _change_access,
     "delete": _delete,
     "leave": _leave,
     "pause": _pause,
@@ -238,6 +268,7 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "go deaf": _deaf,
     "stall": _stall,
     "slow the disk": _slow,
+    "slow the log": _slow_log,
     "fill the disk": _fill,
     "part two proxies": _part,
     "lose the quorum": _quorum,

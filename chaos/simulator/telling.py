@@ -6,7 +6,7 @@ from functools import cache
 
 from waypost.records import Fact, Record
 
-TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap", "removed"}
+TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap", "removed", "access"}
 
 
 def told(fact: Fact) -> str:
@@ -17,6 +17,7 @@ def told(fact: Fact) -> str:
         "effective": f"promises {fact.subscription} above {_where(fact.frontier)}",
         "unsubscribed": f"ends {fact.subscription} at {_where(fact.frontier)}",
         "gap": f"reports a gap {fact.offsets} of {fact.origin}",
+        "access": f"changes who may do what with {fact.session}: {fact.reason}",
         "removed": f"removes {fact.offsets} of {fact.origin} ({fact.reason})",
     }
     return f"{fact.proxy} {what[fact.kind]}"

@@ -28,6 +28,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         link.set_cut(records=False, words=False)
     for node in world.nodes.values():
         node.deaf_until = node.slow_until = node.stalled_until = 0
+        node.append_ms = 0
         node.full = False
         if node.engine is None:
             node.start()
@@ -38,6 +39,12 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(GRACE_MS)
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
+    for client in world.clients.values():
+        if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
+            # It was given the right since then, or the session is another one.
+            client.go(client.home)
+            world.run(for_ms, lambda: settled(world))
+            world.run(GRACE_MS)
     wrong = verdict(world)
     if wrong:
         # Something may have begun again just now: what is wrong with it must stay wrong.
@@ -51,15 +58,22 @@ def settled(world: World) -> bool:
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is None:
+        if client.session is None or client.refused:
             continue
-        silent = client.open or set(client.asked) - client.ended - set(client.promised)
-        if silent or client.machine.waiting or not client.machine.attached:
+        if client.changing is not None:
+            return False
+        if client.open or client.machine.waiting or not client.machine.attached:
+            return False
+        if client.asked.keys() - client.ended - client.promised.keys():
             return False
     frontiers = []
     for node in world.nodes.values():
         engine = node.engine
         if engine is None or not node.ready or engine.state.position < len(world.logs[node.site]):
+            return False
+        # Over every link everything has come that there is, or silence has been spoken of.
+        frontiers.append(engine.state.frontier)
+        if frontiers[-1] != frontiers[0]:
             return False
         if (engine.context.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
             return False
@@ -69,9 +83,7 @@ def settled(world: World) -> bool:
             behind = any(each.acknowledged < session.last_number for each in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
-        frontiers.append(engine.state.frontier)
-    # Over every link everything has come that there is, or silence has been spoken of.
-    return all(frontier == frontiers[0] for frontier in frontiers)
+    return True
 
 
 GRACE_MS = 400
@@ -91,8 +103,11 @@ def verdict(world: World) -> list[str]:
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
-            wrong += _one_side(world, client) + _live(world, client)
-            wrong += _owed(world, client, published) + _given(client, retried)
+            wrong += _one_side(world, client) + _given(client, retried)
+            if not client.refused:
+                wrong += _live(world, client) + _owed(world, client, published)
+            elif world.rights.surely_reads(client.session, client.machine.credential):
+                wrong.append(f"RIGHTS {client.name} is refused, and may have {client.session}")
     return wrong
 
 
@@ -146,6 +161,8 @@ def _live(world: World, client: Client) -> list[str]:
     wrong = []
     if not client.machine.attached:
         wrong.append(f"STUCK {client.name} is not attached")
+    if client.changing is not None:
+        wrong.append(f"STUCK {client.name} has no answer about who may do what")
     wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
     silent = set(client.asked) - client.ended - set(client.promised)
     wrong += [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
@@ -201,12 +218,13 @@ def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[str, int] = {}
     sequences: dict[tuple[str, str, str], int] = {}
-    for (producer, incarnation, sequence), (origin, offset), number in client.given:
+    for identity, (origin, offset), number in client.given:
         if offset <= last.get(origin, NOTHING):
             wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin]}")
         last[origin] = offset
-        if NotificationId(producer, incarnation, sequence) in retried:
+        if identity in retried:
             continue
+        producer, incarnation, sequence = identity
         life = (producer, incarnation, origin)
         if sequence < sequences.get(life, -1):
             wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")

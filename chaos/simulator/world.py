@@ -21,15 +21,20 @@ from chaos.simulator.links import Link
 from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.policies import Policy
+from chaos.simulator.rights import Rights
 from chaos.simulator.telling import brief
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged
 from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
+from proxy.context import Bounds
 from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.messages import Credential
 from waypost.records import Fact, Published
 
+SMALL = Bounds(queue_in_memory=3, chunk_entries=2, chunk_window=2, copy_at_attach=6, copy_unsaved=4, sweep_batch=2)
+"""With these a session of ten notifications is a large one."""
 SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
 
@@ -50,10 +55,13 @@ class Faults:
 class World:
     """Sites and their proxies: ``World({"A": ["a1", "a2"], "B": ["b1"]}, seed=7)``.
 
-    Every site has a link to every other one; with `line`, only to the one before it and the one after it.
+    Every site has a link to every other one; with `line`, only to the one before it and the one after it. With `small`
+    bounds of copies and of memory come to bear.
     """
 
-    def __init__(self, sites: dict[str, list[str]], seed: int | None = None, *, line: bool = False) -> None:
+    def __init__(
+        self, sites: dict[str, list[str]], seed: int | None = None, *, line: bool = False, small: bool = False
+    ) -> None:
         self.clock = ManualClock(1_000)
         self.seed = seed
         self.chance = random.Random(seed)
@@ -72,6 +80,7 @@ class World:
         """Of every session, what was ever said of how long something is stored."""
         self.deletions: dict[str, dict[Origin, int]] = {}
         """Up to where nobody is owed anything of sessions that were deleted."""
+        self.rights = Rights()
         self.published_at: dict[Coordinate, int] = {}
         self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
@@ -91,7 +100,7 @@ class World:
         """A heap of when something happens."""
         self._actions: dict[int, list[Callable[[], None]]] = {}
         """What happens then, in order."""
-        self._connections = 0
+        self._connections = self._salts = 0
         order = list(sites)
         reach = 1 if line else len(sites)
         neighbours = {
@@ -99,7 +108,7 @@ class World:
             for at, site in enumerate(order)
         }
         self.nodes = {
-            name: Node(self, ProxyId(name), SiteId(site), neighbours[site])
+            name: Node(self, ProxyId(name), SiteId(site), neighbours[site], SMALL if small else Bounds())
             for site, names in sites.items()
             for name in names
         }
@@ -161,6 +170,10 @@ class World:
 
     def chances(self, probability: float) -> bool:
         return probability > 0 and self.chance.random() < probability
+
+    def salt(self) -> int:
+        self._salts += 1
+        return self._salts
 
     def skew(self) -> int:
         return 0 if self.seed is None else self.chance.randint(-SKEW_MS, SKEW_MS)
@@ -241,8 +254,16 @@ class World:
         node.engine.client_connected(wire.number)
         return wire
 
-    def client(self, name: str, session: str | None, at: str, window: int = 4000, lasts_s: int | None = None) -> Client:
-        client = self.clients[name] = Client(self, name, session, window, lasts_s)
+    def client(
+        self,
+        name: str,
+        session: str | None,
+        at: str,
+        window: int = 4000,
+        lasts_s: int | None = None,
+        credential: Credential | None = None,
+    ) -> Client:
+        client = self.clients[name] = Client(self, name, session, window, lasts_s, credential)
         client.go(at)
         return client
 

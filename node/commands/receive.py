@@ -6,27 +6,49 @@ import asyncio
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import waypost
 from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
-from waypost.errors import NoProxy, WaypostError
+from waypost.errors import NoProxy, Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
 from waypost.subscription import parse
 
 EXIT_IN_VAIN = 27
+PASSWORD = "WAYPOST_PASSWORD"
 ATTACH_S = 10.0
 """How long to look for a proxy that lets us in."""
 EFFECTIVE_S = 1.0
 """How long to wait, before we say how things are, for the promise of the proxy's own site: it comes at once."""
 FORGET_S = 2.0
 """How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
+
+
+def password_of(file: Path | None) -> str:
+    """Return the password: the first line of the file, or WAYPOST_PASSWORD; empty, if there is neither.
+
+    Raises:
+        Refused: the file cannot be read, or has none.
+    """
+    if file is None:
+        return os.environ.get(PASSWORD, "")
+    try:
+        with file.open(encoding="utf-8") as lines:
+            password = lines.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Refused(f"{file} cannot be read: {reason}", field="password-file") from None
+    if not password:
+        raise Refused(f"{file} has no password in its first line", field="password-file")
+    return password
 
 
 class WaitedInVain(WaypostError):
@@ -46,6 +68,8 @@ async def receive(
     as_json: bool,
     ttl_s: int | None = None,
     max_count: int | None = None,
+    principal: str = "",
+    password: str = "",
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
@@ -53,7 +77,15 @@ async def receive(
     news = _News()
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None
     patience_s = min(ATTACH_S, wait_s) if wait_s else ATTACH_S
-    attached = waypost.attach(name, proxy=proxy, receiver=receiver, timeout_s=patience_s, on_event=news.tell)
+    attached = waypost.attach(
+        name,
+        proxy=proxy,
+        receiver=receiver,
+        principal=principal,
+        password=password,
+        timeout_s=patience_s,
+        on_event=news.tell,
+    )
     try:
         async with attached as place:
             try:

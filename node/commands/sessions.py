@@ -29,6 +29,11 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
     Console(soft_wrap=True).print(table)
 
 
+def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
+    answer = ask(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
+    print(json.dumps(answer) if as_json else f"session {session} is deleted, with all that was stored for it")
+
+
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
     for row in ask(address(proxy), "/v1/sessions")["sessions"]:
         if row["session"] == session:

@@ -23,6 +23,7 @@ from chaos.workloads.audience import Audience, Guest
 from tests.helpers.waiting import until_seen
 
 SITES = {"A": ("a1", "a2"), "B": ("b1",)}
+BACK = "a receiver came back here"
 LEASE_MS = 6_000
 """Longer than any silence here, so that nobody is taken for dead who is not."""
 
@@ -99,6 +100,22 @@ async def story(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> AsyncI
     tally = await work.check()
     assert tally.clean, tally.worst
     assert tally.owed > 100
+
+
+async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_where_it_was(
+    cluster: Cluster, ways: dict[str, Fronted]
+) -> None:
+    async with story(cluster, ways, 40) as told:
+        moving = await told.move()
+        moving.cancel()
+        await told.guest.vanish(politely=False)
+        await told.guest.appear(told.source.url, ())
+        await told.in_phase(told.source, "source ended")
+        await told.unheard.heal()
+        await told.work.until_given()
+        assert told.witness.owner(told.guest.session_id) == ("a1", 1)
+        shown = told.source.ask("/v1/handovers")["handovers"]
+        assert BACK in [row["why"] for row in shown if row["session"] == told.guest.session_id]
 
 
 async def test_the_target_is_killed_after_prepare(cluster: Cluster, ways: dict[str, Fronted]) -> None:

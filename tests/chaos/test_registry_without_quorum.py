@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, Place, ProxyProcess
 from chaos.faults.pause import Pause
 from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
@@ -15,6 +16,10 @@ from tests.helpers.waiting import until_seen
 
 SEED = 71
 LEASE_MS = 4_000
+
+
+def unready(proxy: ProxyProcess) -> bool:
+    return not proxy.ready()
 
 
 async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaServer, tmp_path: Path) -> None:
@@ -41,7 +46,7 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
             await work.until_given(5)
             moving = asyncio.create_task(work.clients[0].move(proxies[1].url))
             for proxy in proxies:
-                await until_seen(lambda proxy=proxy: not proxy.ready(), f"{proxy.name} is not ready any more")
+                await until_seen(partial(unready, proxy), f"{proxy.name} is not ready any more")
                 assert "registry" in proxy.ask("/v1/status")["troubles"]
             # What they had sent by then may still be on its way.
             await asyncio.sleep(0.5)

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from federation.ports import Journal, Registry, SiteLog
 from waypost.records import Fact
 
 
+@runtime_checkable
 class Startable(Protocol):
     async def start(self) -> None: ...
 
+
+class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-Port = TypeVar("Port", bound=Startable)
+Port = TypeVar("Port", bound=Closable)
 
 
 class Bench(Generic[Port]):
@@ -31,7 +34,8 @@ class Bench(Generic[Port]):
         """Return another handle on the same store."""
         port = self._maker()
         self._made.append(port)
-        await port.start()
+        if isinstance(port, Startable):
+            await port.start()
         return port
 
     async def close(self) -> None:

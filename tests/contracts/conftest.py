@@ -1,8 +1,11 @@
-"""The benches that the contract suites run on: in memory, embedded, and the real server."""
+"""The benches that the contract suites run on: in memory, embedded, and the real server.
+
+Session stores have no server: there is the one on the disk, and that of the simulator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
+from chaos.simulator.parts import PlainStore
 from federation.embedded import (
     EmbeddedChangelog,
     EmbeddedJournal,
@@ -30,8 +34,13 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import Changelog, SiteLog
+from proxy.ports import Restored, SessionStore, StoreBatch, Swept
+from proxy.retention import Window
+from proxy.session import Entry
+from proxy.store import SqliteSessionStore
 from tests.contracts.benches import Bench, Journals, Logs, Registries
 from waypost.clock import SystemClock
+from waypost.identity import SessionId
 from waypost.records import Fact
 
 KINDS = ("memory", "embedded", "real")
@@ -82,6 +91,40 @@ async def journals(request: pytest.FixtureRequest, tmp_path: Path, topic_prefix:
     bench = {"memory": _memory_journals, "embedded": _embedded_journals, "real": _kafka_journals}[request.param](
         request, tmp_path, topic_prefix
     )
+    yield bench
+    await bench.close()
+
+
+class PlainSessionStore:
+    """The simulator's store behind the port."""
+
+    def __init__(self, disk: PlainStore) -> None:
+        self._disk = disk
+
+    async def apply(self, batch: StoreBatch) -> None:
+        self._disk.apply(batch)
+
+    async def load(self) -> Restored | None:
+        return self._disk.load()
+
+    async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
+        return self._disk.entries(session, after, limit)
+
+    async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        return self._disk.outdated(session, windows, limit)
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=("simulator", "disk"))
+async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench[SessionStore]]:
+    maker: Callable[[], SessionStore]
+    if request.param == "simulator":
+        maker = partial(PlainSessionStore, PlainStore())
+    else:
+        maker = partial(SqliteSessionStore, tmp_path / "store.db")
+    bench: Bench[SessionStore] = Bench(maker)
     yield bench
     await bench.close()
 

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -111,21 +112,18 @@ def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> Non
         shown = json.loads(run("sessions", "show", session, "--json", "--proxy", proxy.url).stdout)
     row = next(line.split() for line in listed.stdout.splitlines() if session in line)
     assert row == [session, "a", "1", "serving", "0", "1"]
-    assert shown["subscriptions"] == {"ones": "a == 1"}
+    assert shown["subscriptions"] == {"ones": {"expression": "a == 1", "owner": "main"}}
     assert {"v": 1} | next(each for each in told["sessions"] if each["session"] == session) == shown
     missing = run("sessions", "show", "tests/nosuch", "--proxy", proxy.url)
     assert missing.returncode == 5
     assert missing.stderr == "error: NOT_FOUND: session: there is no session tests/nosuch\n"
 
 
-def test_ctrl_c_ends_a_sub_with_130_and_gives_up_the_session_that_was_its_own(proxy: ProxyProcess) -> None:
+def test_ctrl_c_ends_a_sub_with_130_and_deletes_the_session_that_was_its_own(proxy: ProxyProcess) -> None:
     sub = Sub(proxy, "a == 1")
     own = sub.said.split()[4].rstrip(",")
     assert sub.end(signal.SIGINT) == (130, "", "")
-    produce(proxy, {"a": 1})
-    shown = run("sessions", "show", own, "--json", "--proxy", proxy.url)
-    assert json.loads(shown.stdout)["receivers"] == 0
-    assert json.loads(shown.stdout)["stored"] == 0
+    assert run("sessions", "show", own, "--proxy", proxy.url).returncode == 5
 
 
 def test_a_sub_that_waited_in_vain_says_so(proxy: ProxyProcess) -> None:
@@ -202,6 +200,54 @@ def test_the_facade_receives_what_it_publishes_and_goes_on_where_it_stopped(prox
         third = again.next(WAIT_S)
         assert third is not None
         assert (third["n"], third.coordinate) == (3, coordinates[2])
+
+
+def test_what_has_lived_its_time_is_not_given_any_more(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+        alice.subscribe("n > 0", id="short", ttl_s=1)
+        alice.subscribe("n > 1", id="newest", max_count=1)
+        state = alice.state
+    for n in (1, 2, 3):
+        produce(proxy, {"n": n})
+    # A second of life, and one more, for ages are known by the second.
+    time.sleep(2.5)
+    with waypost.blocking.attach(session, proxy=proxy.url, state=state) as again:
+        received = again.next(WAIT_S)
+        assert received is not None
+        assert (received["n"], received.subscriptions) == (3, ("newest",))
+        with pytest.raises(TimeoutError):
+            again.next(0.2)
+    journal = "".join(path.read_text() for path in proxy.process.log.parent.rglob("*.jsonl"))
+    removed = [json.loads(line) for line in journal.splitlines() if '"kind":"removed"' in line]
+    assert {fact["reason"] for fact in removed if fact["session"] == session} == {
+        "time to live",
+        "time to live and maximum count",
+    }
+
+
+def test_a_deleted_session_is_gone_for_all_its_receivers(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url, receiver="other") as other:
+        with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+            alice.subscribe("n > 0")
+            alice.delete()
+        with pytest.raises(WaypostError, match="SESSION_DELETED"):
+            other.next(WAIT_S)
+    with (
+        pytest.raises(WaypostError, match="NOT_FOUND"),
+        waypost.blocking.attach(session, proxy=proxy.url, create=False),
+    ):
+        pass
+    assert run("sessions", "show", session, "--proxy", proxy.url).returncode == 5
+
+
+def test_an_operator_deletes_a_session(proxy: ProxyProcess, session: str) -> None:
+    with waypost.blocking.attach(session, proxy=proxy.url) as alice:
+        done = run("sessions", "rm", session, "--proxy", proxy.url)
+        assert (done.returncode, done.stderr) == (0, "")
+        with pytest.raises(WaypostError, match="SESSION_DELETED"):
+            alice.next(WAIT_S)
+    again = run("sessions", "rm", session, "--proxy", proxy.url)
+    assert (again.returncode, again.stderr) == (5, f"error: NOT_FOUND: session: there is no session {session}\n")
 
 
 def test_the_facade_says_that_nothing_came(proxy: ProxyProcess, session: str) -> None:

@@ -149,7 +149,8 @@ async def test_a_proxy_of_another_version_is_told_which_one_is_spoken_here(clust
     rows, secret = await rows_and_secret(cluster)
     async with calling(a1, rows[A2].incarnation) as caller:
         await caller.introduce(secret, version=VERSION + 1)
-        assert await caller.refused() == (UNACCEPTABLE, f"BAD_MESSAGE: say hello first, in version {VERSION}")
+        said = f"WRONG_VERSION: proxy a2 speaks version {VERSION + 1}; this one speaks {VERSION}"
+        assert await caller.refused() == (UNACCEPTABLE, said)
 
 
 async def test_a_proxy_is_let_in_and_hears_the_proof_of_the_other_side(cluster: Cluster, a1: ProxyProcess) -> None:

@@ -48,6 +48,7 @@ from node.peers import (
 )
 from proxy.relay import RelayDown, RelayEnd, RelayUp
 from waypost import messages, records
+from waypost.access import EVERYTHING, READ, Grant
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
@@ -65,26 +66,35 @@ DESCRIPTOR = Descriptor(
     {ORIGIN: 1},
     [SubscriptionRow(X, "n > 0", {ORIGIN: 1}, {}, {ORIGIN: 2}, None)],
     {ReceiverId("r"): ReceiverRow(3, {ORIGIN: 2})},
+    access={"": Grant(EVERYTHING, "$argon2id$"), "alice": Grant((READ,))},
 )
 
 FROM_CLIENT = [
     messages.Hello(1, "c"),
     messages.Attach("s", "r", "i", {ORIGIN: 3}),
+    messages.Attach("s", "r", "i", {}, credential=messages.Credential("alice", "secret")),
+    messages.SetAccess(1, {"": messages.Granted(["read"], "secret"), "alice": messages.Granted(["administer"])}),
     messages.Subscribe("x", "n > 0"),
     messages.Unsubscribe("x"),
     messages.Publish("p", "i", 0, [BODY, BODY]),
     messages.Acknowledge(3, [messages.Attestation(1, Epoch(1), PROXY, ORIGIN, [1, 2], [3, 4])]),
     messages.Detach(forget=True),
+    messages.Delete(),
 ]
 FROM_PROXY = [
     messages.Welcome(1, PROXY, SITE),
     messages.Attached(SESSION, Epoch(1), PROXY, SITE, {X: messages.SubscriptionSettings("n > 0", 60, None, "main")}, 2),
     messages.Wait("later", 500),
     messages.Moved(SESSION, PROXY, "ws://h:1"),
+    messages.Deleted(SESSION, "receiver main asked for it"),
+    messages.Forgotten("main"),
     messages.Subscribed(X),
     messages.SubscriptionChanged(X, None),
     messages.BecameEffective(X, {ORIGIN: 3}),
     messages.Unsubscribed(X),
+    messages.AccessChanged(1),
+    messages.Problem("FORBIDDEN", "no", "credential", messages.AboutAccess(1)),
+    messages.Problem("FORBIDDEN", "no", "credential", messages.AboutDeletion()),
     messages.Deliver(Epoch(1), 1, [(X,)], [0], [messages.Delivery(ORIGIN, 1, "p", LIFE, 1, 0, BODY)]),
     messages.Acknowledged(0, ORIGIN, [1, 2]),
     messages.Attested(1),
@@ -104,9 +114,9 @@ FROM_PEER = [
     Stay(*NAMED),
     Offer(SESSION, Epoch(1), "drain"),
     Give(SESSION, Epoch(1), PROXY),
-    RelayUp(1, 1, b"x"),
-    RelayDown(1, 1, b"x", 1),
-    RelayEnd(1, True),
+    RelayUp("you#1/1", 1, b"x"),
+    RelayDown("you#1/1", 1, b"x", 1),
+    RelayEnd("you#1/1", True),
     LinkOpen(SITE, 1, {ORIGIN: 1}, 1, {"n > 0": 1}),
     LinkWants(SITE, 1, 2, {"n > 0": 1}),
     LinkRecords(SITE, 1, 1, 1, [FORWARDED, records.Progress(SITE, 1, ORIGIN, 9)]),

@@ -111,15 +111,15 @@ def preparing() -> Place:
     return Place(alone, asked.transfer, asked.epoch)
 
 
-def shadowing() -> Place:
+def shadowing(stored: int = 3) -> Place:
     place = preparing()
-    right(place, Prepared(SESSION, place.transfer, place.epoch, NOBODYS, 3))
+    right(place, Prepared(SESSION, place.transfer, place.epoch, NOBODYS, stored))
     right(place, chunk(place))
     return place
 
 
 def ready() -> Place:
-    place = shadowing()
+    place = shadowing(stored=1)
     place.alone.pass_time(Timing().coverage_ms)
     return place
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from federation.ports import ProxyDown
 from handover.messages import Prepare, Stay
@@ -16,9 +17,13 @@ from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
 from tests.helpers.alone import SESSION, Alone, owner, row
 from tests.properties.test_wrong_handover_messages import picture
 from waypost.identity import ProxyId
-from waypost.messages import VERSION, Attach, Detach, Hello, Publish, encode_message
+from waypost.messages import VERSION, Attach, Attested, Detach, Hello, Publish, encode_message
 
 YOU, THEY = ProxyId("you"), ProxyId("they")
+
+
+HERE, THERE, OTHER = "me#1/1", "you#1/1", "you#1/2"
+"""Names of relays: near at us, and near at you."""
 
 
 def near() -> Alone:
@@ -36,12 +41,12 @@ def near() -> Alone:
 
 
 def far() -> Alone:
-    """The session is served here, and a receiver of it is at you, at connection 7 there."""
+    """The session is served here, and a receiver of it is at you."""
     alone = Alone()
     alone.reload({}, "you", "they")
     alone.serve()
     for number, message in enumerate((Hello(VERSION, "client"), Attach(SESSION, "far", "i", {})), start=1):
-        alone.engine.peer_message(YOU, RelayUp(7, number, encode_message(message)))
+        alone.engine.peer_message(YOU, RelayUp(THERE, number, encode_message(message)))
         alone.settle()
     alone.keep()
     assert alone.engine.door.relays.far == 1
@@ -84,7 +89,7 @@ def tell(alone: Alone, sender: ProxyId, message: RelayMessage) -> None:
 
 anything = st.binary(max_size=8)
 numbers = st.integers(-(1 << 40), 1 << 40)
-others = st.integers(1_000, 1 << 40)
+others = st.text(max_size=20).filter(lambda name: name not in (HERE, THERE))
 
 
 @st.composite
@@ -99,14 +104,14 @@ def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
         case "unknown down":
             return YOU, RelayDown(draw(others), draw(numbers), draw(anything), draw(numbers))
         case "sender":
-            said: list[RelayMessage] = [RelayDown(1, 1, draw(anything), 0), RelayEnd(1, home=True)]
+            said: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, home=True)]
             return THEY, draw(st.sampled_from(said))
         case "taken":
             # Two messages were passed on.
-            return YOU, RelayDown(1, 1, draw(anything), draw(numbers.filter(lambda taken: not 0 <= taken <= 2)))
+            return YOU, RelayDown(HERE, 1, draw(anything), draw(numbers.filter(lambda taken: not 0 <= taken <= 2)))
     if end == "near":
-        return YOU, RelayDown(1, draw(below), draw(anything), 0)
-    return YOU, RelayUp(draw(st.sampled_from([7, 8])), draw(below), draw(anything))
+        return YOU, RelayDown(HERE, draw(below), draw(anything), 0)
+    return YOU, RelayUp(draw(st.sampled_from([THERE, OTHER])), draw(below), draw(anything))
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -120,21 +125,21 @@ def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataOb
         tell(alone, sender, message)
         assert known(alone) == before
         assert (alone.engine.context.refused.counts - counts).total() == 1, message
-        assert said(alone) in ([], [(sender, RelayEnd(message.connection, home=False))])
+        assert said(alone) in ([], [(sender, RelayEnd(message.relay, home=False))])
 
 
 NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
-    ("unknown relay", "near", YOU, RelayDown(9, 1, b"", 0)),
-    ("unknown relay", "near", YOU, RelayEnd(9, home=True)),
-    ("unknown relay", "far", YOU, RelayEnd(9, home=False)),
-    ("unknown relay", "far", THEY, RelayEnd(7, home=False)),
-    ("wrong sender", "near", THEY, RelayDown(1, 1, b"", 0)),
-    ("wrong sender", "near", THEY, RelayEnd(1, home=True)),
-    ("wrong number of a relay", "near", YOU, RelayDown(1, 0, b"", 0)),
-    ("wrong number of a relay", "near", YOU, RelayDown(1, 1, b"", 3)),
-    ("wrong number of a relay", "far", YOU, RelayUp(7, 0, b"")),
-    ("relay of what is not of a session", "far", YOU, RelayUp(7, 3, b"\xc1")),
-    ("relay of what is not of a session", "far", YOU, RelayUp(7, 3, encode_message(Publish("p", "i", 1, [])))),
+    ("unknown relay", "near", YOU, RelayDown("nobody/9", 1, b"", 0)),
+    ("unknown relay", "near", YOU, RelayEnd("nobody/9", home=True)),
+    ("unknown relay", "far", YOU, RelayEnd("nobody/9", home=False)),
+    ("unknown relay", "far", THEY, RelayEnd(THERE, home=False)),
+    ("wrong sender", "near", THEY, RelayDown(HERE, 1, b"", 0)),
+    ("wrong sender", "near", THEY, RelayEnd(HERE, home=True)),
+    ("wrong number of a relay", "near", YOU, RelayDown(HERE, 0, b"", 0)),
+    ("wrong number of a relay", "near", YOU, RelayDown(HERE, 1, b"", 3)),
+    ("wrong number of a relay", "far", YOU, RelayUp(THERE, 0, b"")),
+    ("relay of what is not of a session", "far", YOU, RelayUp(THERE, 3, b"\xc1")),
+    ("relay of what is not of a session", "far", YOU, RelayUp(THERE, 3, encode_message(Publish("p", "i", 1, [])))),
 ]
 
 
@@ -144,7 +149,7 @@ def test_what_is_wrong_has_a_name(name: str, end: str, sender: ProxyId, message:
     tell(alone, sender, message)
     refused = alone.engine.context.refused
     assert refused.counts == {name: 1}
-    detail = f"{type(message).__name__} of connection {message.connection}"
+    detail = f"{type(message).__name__} of relay {message.relay}"
     assert refused.take_news() == [Refusal(name, sender, detail)]
     tell(alone, sender, message)
     assert refused.take_news() == [], "it is told of once"
@@ -154,17 +159,17 @@ def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attache
     """Left in place it would wait for ever: what was refused is never answered."""
     alone = far()
     said(alone)
-    tell(alone, YOU, RelayUp(7, 3, b"\xc1"))
+    tell(alone, YOU, RelayUp(THERE, 3, b"\xc1"))
     assert alone.engine.door.relays.far == 0
-    assert said(alone) == [(YOU, RelayEnd(7, home=True))]
+    assert said(alone) == [(YOU, RelayEnd(THERE, home=True))]
     assert alone.engine.context.sessions[SESSION].attached() == {"r"}
 
 
 def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
     alone = far()
-    for sender, message in ((YOU, RelayUp(7, 0, b"")), (THEY, RelayEnd(7, home=False))):
+    for sender, message in ((YOU, RelayUp(THERE, 0, b"")), (THEY, RelayEnd(THERE, home=False))):
         tell(alone, sender, message)
-    tell(alone, YOU, RelayUp(7, 3, encode_message(Detach(forget=True))))
+    tell(alone, YOU, RelayUp(THERE, 3, encode_message(Detach(forget=True))))
     assert set(alone.engine.context.sessions[SESSION].receivers) == {"r"}
 
 
@@ -175,7 +180,7 @@ def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None
     alone = near()
     alone.engine.client_disconnected(1)
     alone.settle()
-    for message in (RelayDown(1, 1, b"", 2), RelayDown(1, 2, b"", 99), RelayEnd(1, home=True)):
+    for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, home=True)):
         tell(alone, YOU, message)
     assert alone.engine.context.refused.counts == {}
 
@@ -183,5 +188,21 @@ def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None
 def test_both_ends_may_end_a_relay_at_once() -> None:
     alone = far()
     alone.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
-    tell(alone, YOU, RelayEnd(7, home=False))
+    tell(alone, YOU, RelayEnd(THERE, home=False))
     assert alone.engine.context.refused.counts == {}
+
+
+def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what_the_next_one_says() -> None:
+    alone = near()
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    asked = alone.next(effects.SendPeer)
+    while not isinstance(asked.message, Prepare):
+        asked = alone.next(effects.SendPeer)
+    alone.engine.peer_message(YOU, Stay(SESSION, asked.message.transfer, asked.message.epoch))
+    alone.settle()
+    alone.heard()
+    tell(alone, YOU, RelayDown(HERE, 2, b"", 0))
+    for number in (1, 2):
+        tell(alone, YOU, RelayDown("me#1/2", number, encode_message(Attested(number)), 0))
+    assert alone.heard() == [Raw(encode_message(Attested(number))) for number in (1, 2)]

@@ -109,3 +109,20 @@ def test_nothing_that_is_on_its_way_to_the_disk_changes_any_more() -> None:
     alone.says(1, Acknowledge(1))
     assert str(saved.descriptor) == before
     assert str(alone.engine.context.sessions[SESSION].descriptor()) != before
+
+
+def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_deleted() -> None:
+    alone = serving()
+    session = alone.engine.context.sessions[SESSION]
+    alone.engine.claims.drop(session)
+    alone.pass_time(1_000)
+    deleting = alone.next(effects.Save)
+    assert deleting.batch.dropped == (SESSION,)
+    alone.engine.keeper.renew(SESSION)
+    alone.engine.context.sessions[SESSION] = session
+    deleting.then(StoreFailed("full"))
+    alone.settle()
+    alone.pass_time(1_000)
+    batch = alone.next(effects.Save).batch
+    assert batch.dropped == ()
+    assert [(change.saved.id, change.fresh) for change in batch.changes] == [(SESSION, True)]

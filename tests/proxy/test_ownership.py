@@ -16,6 +16,7 @@ from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import RegistryUnavailable, StoreFailed
 from waypost.identity import Epoch, Incarnation, ProxyId, ReceiverId, SiteId, SubscriptionId
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Wait
+from waypost.records import Held
 from waypost.subscription import parse
 
 YOU = ProxyId("you")
@@ -313,3 +314,14 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     assert again.new.epoch > 5
     again.then(Claimed(True, again.new))
     assert (role(alone), epoch(alone)) == (Role.SERVING, again.new.epoch)
+
+
+def test_what_is_held_for_a_session_that_is_not_here_is_taken_back() -> None:
+    alone = Alone()
+    alone.log.append(Held(alone.engine.context.proxy, alone.engine.context.incarnation, SESSION, ("n > 0",)))
+    alone.read_log()
+    alone.pass_time(3_000)
+    assert alone.log[-1] == Held(alone.engine.context.proxy, alone.engine.context.incarnation, SESSION, ())
+    alone.read_log()
+    alone.pass_time(3_000)
+    assert isinstance(alone.log[-1], Held) and len(alone.log) == 2

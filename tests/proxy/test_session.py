@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,29 +36,27 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS, st.integers(0, 14), st.integers(1, 5))
 def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, int]], after: int, limit: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proxy.session.QUEUE_IN_MEMORY", 3)
-        real, model, saved = session(), [0], 0
-        receiver = real.join(ReceiverId("r"))
-        for what, number in steps:
-            if what == "accept":
-                real.accept(stored(len(model)), (X,))
-                model.append(len(model))
-            elif what == "save":
-                saved = max(saved, min(number, len(model) - 1))
-                real.saved(saved)
-            else:
-                receiver.acknowledged = max(receiver.acknowledged, min(number, len(model) - 1))
-                real.remove_acknowledged()
-            assert real.last_number == len(model) - 1
-            assert real.stored_count == len(model) - 1 - receiver.acknowledged
-            assert [each[0] for each in real.unsaved()] == model[max(saved, receiver.acknowledged) + 1 :]
-        begin = max(after, receiver.acknowledged)
-        found = real.entries_after(after, limit)
-        if found is None:
-            assert begin < saved, "only what is in the store may have left memory"
+    real, model, saved = session(), [0], 0
+    receiver = real.join(ReceiverId("r"))
+    for what, number in steps:
+        if what == "accept":
+            real.accept(stored(len(model)), (X,))
+            model.append(len(model))
+        elif what == "save":
+            saved = max(saved, min(number, len(model) - 1))
+            real.saved(saved, 3)
         else:
-            assert [each[0] for each in found] == model[begin + 1 : begin + 1 + limit]
+            receiver.acknowledged = max(receiver.acknowledged, min(number, len(model) - 1))
+            real.remove_acknowledged()
+        assert real.last_number == len(model) - 1
+        assert real.stored_count == len(model) - 1 - receiver.acknowledged
+        assert [each[0] for each in real.unsaved()] == model[max(saved, receiver.acknowledged) + 1 :]
+    begin = max(after, receiver.acknowledged)
+    found = real.entries_after(after, limit)
+    if found is None:
+        assert begin < saved, "only what is in the store may have left memory"
+    else:
+        assert [each[0] for each in found] == model[begin + 1 : begin + 1 + limit]
 
 
 def test_an_entry_goes_when_all_receivers_have_it() -> None:

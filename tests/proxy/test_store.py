@@ -1,4 +1,7 @@
-"""The store on a real file: all or nothing, one copy of a notification, and what a crash leaves."""
+"""The store on a real file: one copy of a notification, what a crash leaves, and what goes bit by bit.
+
+What it promises as every store does: tests/contracts/test_session_store.py.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from proxy.ports import Outdated, SavedSession, SessionChange, StoreBatch, Swept
-from proxy.retention import Mark, Window
+from proxy.retention import Window
 from proxy.session import Entry, Stored
 from proxy.store import SqliteSessionStore
-from waypost.checkpoint import Descriptor, SubscriptionRow
+from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.limits import STORE_TRIM
@@ -75,37 +78,6 @@ async def until_gone(path: Path, left: int = 0) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_an_empty_disk_has_nothing(opened: Open) -> None:
-    assert await opened().load() is None
-
-
-async def test_what_was_applied_is_there_after_a_crash(opened: Open) -> None:
-    await opened().apply(batch(change(S, 1, entry(1), entry(2)), position=7))
-    found = await opened().load()
-    assert found is not None
-    assert (found.position, found.acceptance, found.site_state) == (7, b"acceptance", b"state")
-    (saved,) = found.sessions
-    assert (saved.id, saved.first_number, saved.next_number, saved.gates) == (S, 1, 3, {A: 3, "B/0": None})
-    (first, second) = await opened().entries(S, 0, 10)
-    assert (first[0], first[1].origin, first[1].offset, first[1].delivery, first[2]) == (1, A, 1, b"delivery 1", X)
-    assert second[0] == 2
-
-
-async def test_the_site_state_stays_where_a_batch_has_none(opened: Open) -> None:
-    store = opened()
-    await store.apply(batch())
-    await store.apply(StoreBatch(2, b"later", None, (), ()))
-    found = await store.load()
-    assert found is not None
-    assert (found.position, found.acceptance, found.site_state) == (2, b"later", b"state")
-
-
-async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(opened: Open) -> None:
-    store = opened()
-    await store.apply(batch(change(S, 1, *(entry(n) for n in range(1, 13)))))
-    assert [each[0] for each in await store.entries(S, 2, 3)] == [3, 4, 5]
-
-
 async def test_what_all_receivers_have_goes(opened: Open, tmp_path: Path) -> None:
     store = opened()
     await store.apply(batch(change(S, 1, entry(1), entry(2), entry(3))))
@@ -149,21 +121,6 @@ async def test_entries_that_all_have_are_taken_away_and_the_others_stay(opened: 
     assert await numbers(store) == [last - 1, last]
 
 
-async def test_a_fresh_copy_leaves_nothing_of_an_earlier_one(opened: Open) -> None:
-    store = opened()
-    await store.apply(batch(change(S, 1, entry(1), entry(2), entry(9))))
-    await store.apply(batch(change(S, 1, entry(1, 50), fresh=True)))
-    (only,) = await store.entries(S, 0, 10)
-    assert (only[0], only[1].offset) == (1, 50)
-
-
-async def test_a_session_dropped_and_made_again_in_one_batch_is_the_new_one(opened: Open) -> None:
-    store = opened()
-    await store.apply(batch(change(S, 1, entry(1), entry(2))))
-    await store.apply(batch(change(S, 5, entry(5), fresh=True), dropped=(S,)))
-    assert await numbers(store) == [5]
-
-
 async def test_a_batch_that_fails_changes_nothing(opened: Open) -> None:
     store = opened()
     await store.apply(batch(change(S, 1, entry(1)), position=1))
@@ -192,24 +149,6 @@ async def test_what_policy_removes_goes_from_the_middle(opened: Open, tmp_path: 
     await store.apply(batch(SessionChange(saved, [], removed=windows)))
     assert await numbers(store) == [2, 4]
     assert copies(tmp_path) == 2
-
-
-async def test_a_policy_finds_its_ages_and_its_entries_again(opened: Open) -> None:
-    store = opened()
-    row = SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {}, ttl_s=5)
-    saved = SavedSession(S, Epoch(1), "serving", Descriptor({}, [row]), 2, 4, {})
-    await store.apply(batch(SessionChange(saved, [entry(2), entry(3)], marks=[Mark(3, 1_000), Mark(4, 2_000)])))
-    await store.apply(batch(change(T, 1, entry(1))))
-    found = await opened().load()
-    assert found is not None
-    assert list(found.policed) == [S]
-    assert found.policed[S].marks == [Mark(3, 1_000), Mark(4, 2_000)]
-    assert found.policed[S].matched == [(2, X), (3, X)]
-    later = SavedSession(S, Epoch(1), "serving", Descriptor({}, [row]), 3, 4, {})
-    await store.apply(batch(SessionChange(later, [])))
-    found = await opened().load()
-    assert found is not None
-    assert found.policed[S].marks == [Mark(4, 2_000)]
 
 
 async def test_a_store_of_an_earlier_build_is_refused_with_what_to_do(opened: Open, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from proxy.ports import Outdated, Swept
 from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
 from tests.helpers.alone import ME, SESSION, Alone, owner
 from tests.proxy.test_door import delivered
-from waypost.identity import NO_PROXY, Origin, SubscriptionId
+from waypost.identity import GENERATION, NO_PROXY, Origin, SubscriptionId
 from waypost.messages import Attach, Delete, Deleted, Publish, Subscribe
 from waypost.notification import Notification
 
@@ -95,7 +95,7 @@ def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
     for _ in range(4):
         alone.pass_time(1_000)
     claim = alone.next(effects.ClaimRow)
-    assert (claim.expected, claim.new) == (owner(ME, 1), owner(NO_PROXY, 2))
+    assert (claim.expected, claim.new) == (owner(ME, 1), owner(NO_PROXY, GENERATION))
 
 
 def test_a_deletion_counts_when_the_registry_says_so_and_all_receivers_are_told() -> None:

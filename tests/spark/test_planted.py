@@ -106,10 +106,17 @@ class Planting:
     def excuses(self) -> None:
         run, mine = self.run, self.mine
         self.session("expired")
+        run.attest("policy", "expired", subscription="s1", ttl_s=60)
         self.got("expired", 1, 2)
         run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], reason="ttl")
         self.expect("L4", "expired")
         self.expect("L1", "expired")
+        # Removed by a policy that nobody had stated.
+        self.session("robbed")
+        self.got("robbed", 1)
+        run.attest("policy", "robbed", subscription="s1")
+        run.attest("removed", "robbed", origin=A, offsets=[mine[1].offset], reason="time to live")
+        self.expect("L1", "robbed")
         # One session was deleted before its receiver had everything; and one went on under the same name.
         self.session("deleted")
         self.got("deleted", 1, 2, 3)
@@ -364,6 +371,7 @@ def two_sites() -> Run:
     run.fact("proxy/a/life", "effective", **at, frontier=NOTHING, epoch=1)
     at["subscription"] = "s2"
     run.fact("proxy/b/life", "subscribed", **at, expression="topic == 'y'", epoch=1)
+    run.fact("proxy/b/life", "policy", session=session, subscription="s2", epoch=1, ttl_s=60)
     run.fact("proxy/b/life", "removed", session=session, origin=A, offsets=[mine[2].offset], reason="ttl")
     run.receive(session, *mine[:2], other, *far)
     run.fact("proxy/a/life", "drained", session=session, receiver="r", frontier=EVERYTHING)

@@ -21,6 +21,7 @@ from waypost.client.machine import ReceiverState
 from waypost.client.session import Received
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, SubscriptionId
+from waypost.messages import Granted
 from waypost.notification import Value
 
 _T = TypeVar("_T")
@@ -104,6 +105,9 @@ class Session:
 
     def unsubscribe(self, subscription: str) -> None:
         self._call(self._session.unsubscribe(subscription))
+
+    def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
+        self._call(self._session.set_access(grants, password=password))
 
     def delete(self) -> None:
         """Delete the session, for all its receivers."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from waypost.batches import batches
-from waypost.errors import LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
+from waypost.errors import Forbidden, LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.frontier import RecentIds, join
 from waypost.identity import (
     NOTHING,
@@ -38,12 +38,15 @@ from waypost.identity import (
     SubscriptionId,
     new_incarnation,
 )
-from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
+from waypost.limits import MAX_PUBLISH_BATCH, PASSWORDS_TRIED, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
+    AboutAccess,
+    AboutDeletion,
     AboutPublish,
     AboutSession,
     AboutSubscription,
+    AccessChanged,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -51,16 +54,21 @@ from waypost.messages import (
     Attestation,
     Attested,
     BecameEffective,
+    Credential,
     Delete,
     Deleted,
     Deliver,
     Delivery,
+    Detach,
+    Forgotten,
     Gap,
+    Granted,
     Hello,
     Moved,
     Problem,
     ProxyMessage,
     Publish,
+    SetAccess,
     Subscribe,
     Subscribed,
     SubscriptionChanged,
@@ -93,6 +101,17 @@ class Outcome:
 
     subscription: SubscriptionId
     error: WaypostError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to a change of the access, or to a deletion that was refused; `error` None: done."""
+
+    what: str
+    error: WaypostError | None
+
+
+ACCESS, DELETION, PLACE = "access", "deletion", "place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,7 @@ class Refusal:
 
 Told = (
     Outcome
+    | Answered
     | Published
     | Redirected
     | Retry
@@ -164,6 +184,7 @@ class ClientMachine:
         session: to attach to; None for a producer only.
         receiver: which of the session's receivers this is.
         state: the receiver's place so far.
+        credential: as whom it attaches, and the password that proves it.
     """
 
     def __init__(
@@ -176,6 +197,7 @@ class ClientMachine:
         create: bool = True,
         window: int = RECEIVER_WINDOW,
         lasts_s: int | None = None,
+        credential: Credential | None = None,
     ) -> None:
         self.name = name
         self.session = session
@@ -186,6 +208,14 @@ class ClientMachine:
         self._create = create
         self._window = window
         self._lasts_s = lasts_s
+        self._credentials = [credential or Credential()]
+        """The one with which we attach; then those that may be right in its place, because a change of ours may be in
+        force of which we do not know."""
+        self._wrong = 0
+        """So many of them were wrong since the last attach that succeeded."""
+        self._changing: SetAccess | None = None
+        """A change of the access that was not answered yet."""
+        self._change_number = 0
         self._connected = False
         self._greeted = False
         """The proxy of this connection has let us in."""
@@ -198,6 +228,7 @@ class ClientMachine:
         """Of what is in the inbox."""
         self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
         self._deleting = False
+        self._forgetting = False
         self._producer = name
         self._producer_life = new_incarnation()
         self._next_sequence = 0
@@ -251,6 +282,7 @@ class ClientMachine:
                     self._window,
                     self._create,
                     self._lasts_s,
+                    self.credential,
                 )
             )
 
@@ -273,6 +305,8 @@ class ClientMachine:
             case Subscribed() | Unsubscribed():
                 self._asked.pop(message.subscription, None)
                 self._told.append(Outcome(message.subscription, None))
+            case AccessChanged():
+                self._access_changed(message.number)
             case BecameEffective() | SubscriptionChanged() | Gap():
                 self._told.append(message)
             case Welcome():
@@ -284,6 +318,9 @@ class ClientMachine:
                 self._told.append(Redirected(message.proxy, message.url))
             case Deleted():
                 self._deleted(message)
+            case Forgotten():
+                self.attached = self._forgetting = False
+                self._told.append(Answered(PLACE, None))
             case Wait():
                 self.attached = False
                 self._told.append(Retry(message.reason, message.retry_after_ms))
@@ -291,10 +328,14 @@ class ClientMachine:
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
-        self.attached = True
+        self.attached, self._wrong = True, 0
         self._out.extend(self._asked.values())
+        if self._changing is not None:
+            self._out.append(self._changing)
         if self._deleting:
             self._out.append(Delete())
+        if self._forgetting:
+            self._out.append(self._farewell())
         self._fresh_attestations.clear()
         if self.state.unconfirmed:
             self._out.append(Acknowledge(0, list(self.state.unconfirmed)))
@@ -305,14 +346,76 @@ class ClientMachine:
         error = SessionDeleted(f"session {message.session}: {message.reason}")
         self._told.extend(Outcome(subscription, error) for subscription in self._asked)
         self._asked.clear()
+        if self._changing is not None:
+            self._answered(ACCESS, error)
         asked, self._deleting = self._deleting, False
         self._told.append(message if asked else Refusal(error))
+
+    def forget(self) -> None:
+        """Give up this receiver's place, for good."""
+        self.settle()
+        self._forgetting = True
+        if self.attached:
+            self._out.append(self._farewell())
+
+    def _farewell(self) -> Detach:
+        return Detach(forget=True, frontier=dict(self.state.frontier))
 
     def delete(self) -> None:
         """Have the session deleted, for all its receivers."""
         self._deleting = True
         if self.attached:
             self._out.append(Delete())
+
+    # ------------------------------------------------------------ access
+
+    def set_access(self, grants: dict[str, Granted]) -> None:
+        """Have the session's access changed. One change at a time: the next one when this one was answered."""
+        self._change_number += 1
+        self._changing = SetAccess(self._change_number, grants)
+        following = self._credential_of(self._changing)
+        if following not in self._credentials:
+            self._credentials[1:] = [following, *self._credentials[1:]][: PASSWORDS_TRIED - 1]
+        if self.attached:
+            self._out.append(self._changing)
+
+    def _access_changed(self, number: int) -> None:
+        if self._changing is not None and self._changing.number == number:
+            self._credentials = [self._credential_of(self._changing)]
+            self._changing = None
+            self._told.append(Answered(ACCESS, None))
+
+    @property
+    def credential(self) -> Credential:
+        """As whom we attach."""
+        return self._credentials[0]
+
+    def _credential_of(self, change: SetAccess) -> Credential:
+        """Return what is right for us once that is in force."""
+        mine = change.grants.get(self.credential.principal)
+        if mine is None or mine.password is None:
+            return self.credential
+        return Credential(self.credential.principal, mine.password)
+
+    def _attach_with_another(self) -> bool:
+        """Our password is refused: try those that we set and that may be in force. False: all are wrong."""
+        self._wrong += 1
+        self._credentials.append(self._credentials.pop(0))
+        if self._wrong >= len(self._credentials):
+            self._wrong = 0
+            return False
+        self.attach()
+        return True
+
+    def _answered(self, what: str, error: WaypostError) -> None:
+        """A change or a deletion was refused; where nothing is served now, it is asked for again at the next attach."""
+        if isinstance(error, NotServed):
+            return
+        if what == ACCESS:
+            self._changing = None
+        else:
+            self._deleting = False
+        self._told.append(Answered(what, error))
 
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
@@ -321,8 +424,15 @@ class ClientMachine:
                 self._subscription_problem(subscription, error)
             case AboutPublish(first):
                 self._publish_problem(first, error)
+            case AboutAccess(number):
+                if self._changing is not None and self._changing.number == number:
+                    self._answered(ACCESS, error)
+            case AboutDeletion():
+                self._answered(DELETION, error)
             case AboutSession(session) if session == self.session:
-                self._told.append(Refusal(error))
+                self.attached = False
+                if not (isinstance(error, Forbidden) and self._attach_with_another()):
+                    self._told.append(Refusal(error))
             case None if not self._greeted:
                 self._told.append(Refusal(error))
             case _:

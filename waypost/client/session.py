@@ -24,7 +24,12 @@ from typing import Any
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
+from waypost.access import LEVELS
 from waypost.client.machine import (
+    ACCESS,
+    DELETION,
+    PLACE,
+    Answered,
     ClientMachine,
     Outcome,
     Published,
@@ -37,19 +42,22 @@ from waypost.client.machine import (
 from waypost.clock import full_jitter_ms
 from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SessionId, SubscriptionId
-from waypost.limits import MAX_COUNT, MAX_FRAME_BYTES, MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
+from waypost.limits import MAX_COUNT, MAX_FRAME_BYTES, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import (
     Attached,
     BecameEffective,
+    Credential,
     Deleted,
     Delivery,
     Detach,
+    Granted,
     decode_proxy_message,
     encode_message,
 )
 from waypost.notification import Notification, Value
 
 log = logging.getLogger("waypost")
+FAREWELL_S = 2.0
 NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
 
 Finder = Callable[[], Awaitable[Sequence[str]]]
@@ -117,7 +125,9 @@ class Session:
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
         self._closing = False
-        self._gone = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._answers: dict[str, asyncio.Future[None]] = {}
+        """Who waits for a change of the access, or for the deletion."""
         self.attached: Attached | None = None
         """What the proxy said at the last attach."""
 
@@ -139,22 +149,62 @@ class Session:
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
-        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it."""
+        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it.
+
+        That is tried for two seconds, here or where the session has gone; if nobody answers, its place stays.
+        """
         self._machine.settle()
+        if forget and not self._closing:
+            with contextlib.suppress(WaypostError, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await self._have(PLACE, self._machine.forget, "no answer about the receiver's place")
         if self._socket is not None:
             with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._send_all(self._socket)
-                    await self._socket.send(encode_message(Detach(forget, dict(self.state.frontier))))
+                    await self._socket.send(encode_message(Detach(frontier=dict(self.state.frontier))))
                     await self._socket.close()
         await self._stop()
 
     async def delete(self) -> None:
         """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
-        self._machine.delete()
-        self._wake.set()
-        await self._within(self._gone.wait(), "the session was not deleted")
+        await self._have(DELETION, self._machine.delete, "the session was not deleted")
         await self.close()
+
+    async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
+        """Change who may do what with the session; returns once that is in force, and would survive its proxy.
+
+        Who loses the right to read is told, and gets nothing from then on; who has another password now has to say it.
+        This session keeps what it may do, and goes on under its own new password by itself.
+
+            await session.set_access(password=secret)                                # one password, for everything
+            await session.set_access({"alice": waypost.allow("owner", password=a),   # `attach(principal="alice")`
+                                      "": waypost.allow("user", password="")})       # others only read, without one
+            await session.set_access()                                               # open to everybody
+
+        Args:
+            grants: by principal; nobody else may do anything. Whoever asks must be among them, and administer.
+            password: the one that everybody has to say who names no principal, and may do everything then.
+
+        Raises:
+            Forbidden: we may not change it.
+            Refused: we could never change it again, or a principal has no password that it could keep.
+        """
+        if password is not None:
+            grants = dict(grants or {}) | {"": allow("owner", password=password)}
+        chosen = dict(grants or {})
+        async with self._changing:
+            await self._have(ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
+
+    async def _have(self, what: str, ask: Callable[[], None], otherwise: str) -> None:
+        future = self._answers[what] = asyncio.get_running_loop().create_future()
+        ask()
+        self._wake.set()
+        try:
+            await self._within(asyncio.shield(future), otherwise)
+        finally:
+            if self._answers.get(what) is future:
+                del self._answers[what]
 
     async def abandon(self) -> None:
         """Vanish without a word, as a client does that loses its network."""
@@ -170,12 +220,14 @@ class Session:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         gone = Unreachable("the session was closed before an answer came")
-        futures: list[asyncio.Future[Any]] = [*self._asked.values(), *self._published.values()]
-        for future in futures:
+        for future in self._awaited():
             if not future.done():
                 future.set_exception(gone)
                 future.exception()
         self._news.set()
+
+    def _awaited(self) -> list[asyncio.Future[Any]]:
+        return [*self._asked.values(), *self._answers.values(), *self._published.values()]
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         """By itself it ends only by a fault of ours, which everybody who waits is told."""
@@ -436,6 +488,8 @@ class Session:
                 future = self._asked.get(told.subscription)
                 if future is not None and not future.done():
                     future.set_exception(told.error) if told.error else future.set_result(None)
+            case Answered():
+                self._answer(told.what, told.error)
             case Attached():
                 self._attempt = 0
                 self.attached = told
@@ -452,12 +506,17 @@ class Session:
                 self._refused(told.error)
             case Deleted():
                 self._closing = True
-                self._gone.set()
+                self._answer(DELETION, None)
                 self._news.set()
             case _ if self._machine.session is None:
                 self._attempt = 0
                 self._ready.set()
         self._on_event(told)
+
+    def _answer(self, what: str, error: WaypostError | None) -> None:
+        future = self._answers.get(what)
+        if future is not None and not future.done():
+            future.set_exception(error) if error else future.set_result(None)
 
     def _settle_publish(self, told: Published) -> None:
         self._room.set()
@@ -480,10 +539,9 @@ class Session:
         self._closing = True
         if self._socket is not None:
             self._socket.transport.abort()
-        for wakened in (self._ready, self._news, self._effective_changed, self._room, self._gone):
+        for wakened in (self._ready, self._news, self._effective_changed, self._room):
             wakened.set()
-        futures: list[asyncio.Future[Any]] = [*self._asked.values(), *self._published.values()]
-        for future in futures:
+        for future in self._awaited():
             if not future.done():
                 future.set_exception(error)
                 future.exception()
@@ -509,6 +567,27 @@ def _finder() -> Finder | None:
     return None
 
 
+def allow(*rights: str, password: str | None = None) -> Granted:
+    """Return what a principal is allowed, for :meth:`Session.set_access`.
+
+    Args:
+        rights: ``read``, ``subscribe``, ``administer``; or a level: ``user`` reads, ``admin`` subscribes too, ``owner``
+            may do everything.
+        password: the one that proves the principal; "": its name is enough; None: the one that it has.
+
+    Raises:
+        Refused: there is no such right.
+    """
+    unknown = [each for each in rights if each not in (*LEVELS, *LEVELS["owner"])]
+    if unknown or not rights:
+        known = ", ".join((*LEVELS["owner"], *LEVELS))
+        raise Refused(f"{unknown[0] if unknown else 'nothing'} is no right; there are {known}", field="rights")
+    if password is not None and len(password) > MAX_PASSWORD_LENGTH:
+        raise Refused(f"{len(password)} characters; the limit is {MAX_PASSWORD_LENGTH}", field="password")
+    wanted = {right for each in rights for right in LEVELS.get(each, (each,))}
+    return Granted([right for right in LEVELS["owner"] if right in wanted], password)
+
+
 def attach(
     session: str,
     *,
@@ -518,6 +597,8 @@ def attach(
     name: str | None = None,
     create: bool = True,
     lasts_s: int | None = None,
+    principal: str = "",
+    password: str = "",
     window: int = RECEIVER_WINDOW,
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
@@ -532,6 +613,8 @@ def attach(
         name: of the client, for people and as the producer's name.
         create: False: refuse if there is no such session.
         lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
+        principal: as whom, if the session's access names principals.
+        password: the one that proves it; a session that is open asks for none.
         window: notifications that may be under way unacknowledged.
         timeout_s: for every single thing that is waited for.
         on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
@@ -550,6 +633,7 @@ def attach(
         create=create,
         window=window,
         lasts_s=lasts_s,
+        credential=Credential(principal, password),
     )
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
 

@@ -27,13 +27,13 @@ PLANTS = (
         "a link sends whatever the far site has not acknowledged",
         replaced(LinkOut, "_has_room", lambda self: True),
         ("BOUND",),
-        (0, 5, 16, 24),
+        (7, 10, 19, 25),
     ),
     Plant(
         "kept for a sender without an end",
         "a link keeps all that was folded since its sender began to wait",
         replaced(LinkOut, "feed", _feed_without_end),
         ("BOUND",),
-        (5, 6, 16, 31),
+        (7, 25, 26, 66),
     ),
 )

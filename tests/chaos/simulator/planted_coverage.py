@@ -16,8 +16,9 @@ from federation.messages import LinkRecords
 from federation.site_state import Acceptance, Covered, Event, Filter, SiteState
 from handover.gate import Gate
 from proxy import incoming
+from proxy.connection import Connection
 from proxy.coverage import Coverage
-from proxy.door import Connection, Door
+from proxy.door import Door
 from proxy.engine import Engine
 from proxy.ownership import Claims
 from proxy.publishing import Publishing
@@ -165,7 +166,7 @@ PLANTS = (
         "no gate waits for what is missing",
         replaced(Gate, "may_open", lambda self, covered: True),
         ("LOST",),
-        (6, 10, 25),
+        (11, 13, 19, 29),
     ),
     Plant(
         "no gate per origin",
@@ -245,7 +246,7 @@ PLANTS = (
         "an origin of which no coverage is known counts as covered",
         replaced(SiteState, "covered_above", _covered_if_unknown),
         ("LOST",),
-        (6, 51),
+        (89, 130, 160, 167),
         rule=8,
     ),
     Plant(
@@ -255,6 +256,14 @@ PLANTS = (
         ("LOST",),
         seeds=(699,),
         stories=("published_while_nobody_held_it",),
+        rule=9,
+    ),
+    Plant(
+        "given and taken back",
+        "a proxy that took a session back does not mind to read late that it had let go of it",
+        replaced(Engine, "_released", lambda self, event: None),
+        ("LOST",),
+        stories=("taken_back_before_the_log_knows_that_it_was_given",),
         rule=9,
     ),
     Plant(
@@ -278,7 +287,7 @@ PLANTS = (
         "announcements are not said again when a link opens",
         replaced(LinkSender, "hello", lambda self: []),
         ("STUCK", "LOST"),
-        (6, 55, 59),
+        (2, 12, 22, 34),
         rule=12,
     ),
     Plant(
@@ -325,7 +334,7 @@ PLANTS = (
         "the library remembers an id before its notification was given",
         replaced(ClientMachine, "_deliver", _count_what_came),
         ("LOST",),
-        (2, 4, 9),
+        (17, 26, 28, 81),
         rule=17,
     ),
     Plant(
@@ -333,7 +342,7 @@ PLANTS = (
         "the library keeps no ids",
         replaced(RecentIds, "__contains__", lambda self, identity: False),
         ("TWICE",),
-        (0, 7, 9),
+        (28, 31, 45, 50),
         rule=18,
     ),
     Plant(
@@ -341,7 +350,7 @@ PLANTS = (
         "of two checkpoints the one that was written last counts",
         _last_write_wins,
         ("LOST",),
-        (6, 74, 124),
+        (29, 89, 181, 222),
         rule=19,
     ),
     Plant(
@@ -349,7 +358,7 @@ PLANTS = (
         "of the checkpoints of an epoch the first one counts",
         replaced(Checkpoint, "rank", property(lambda self: (self.epoch, 0))),
         ("LOST",),
-        (5, 6, 10),
+        (11, 13, 29, 30),
         rule=19,
     ),
     Plant(
@@ -357,7 +366,7 @@ PLANTS = (
         "a checkpoint says that all receivers have what the session has",
         replaced(Session, "acknowledged_frontier", Session.frontier),
         ("LOST",),
-        (6, 38, 59, 107),
+        (11, 66, 83, 91),
     ),
     Plant(
         "published before it is kept",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from chaos.simulator import world
 from chaos.simulator.invariants import Invariants
 from chaos.simulator.scenario import Scenario
 from handover.messages import Chunk, Prepared
-from proxy import incoming, outgoing
+from proxy import incoming
+from proxy.context import Bounds
 from waypost.identity import ProxyId, SessionId
 
 S = SessionId("s")
 MANY = 40
 BEGIN = f"""
-sites A: a1 a2
+sites small A: a1 a2
 client c s at a1 window=1
 subscribe c x n > 0
 run 100
@@ -30,7 +33,8 @@ run 100
 class Told:
     """A story, and the chunks of it: (transfer, numbers) in the order in which they came or were lost."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> None:
+        monkeypatch.setattr(world, "SMALL", Bounds(chunk_entries=4, chunk_window=1, **bounds))
         self.story = Scenario()
         self.chunks: list[tuple[str, list[int]]] = []
         self.prepared: list[Prepared] = []
@@ -44,8 +48,6 @@ class Told:
                 self.prepared.append(message)
 
         monkeypatch.setattr(Invariants, "says", listen)
-        monkeypatch.setattr(outgoing, "CHUNK_ENTRIES", 4)
-        monkeypatch.setattr(outgoing, "CHUNK_WINDOW", 1)
         self.tell(BEGIN)
 
     def tell(self, text: str) -> str:
@@ -57,7 +59,7 @@ class Told:
         """Copy a part, then lose every chunk until the target gives up; return what it has, stored."""
         self.tell("move c a2\nuntil a2 -> a1 ChunkStored\nuntil a2 -> a1 ChunkStored\nuntil a2 -> a1 ChunkStored")
         self.story.world.lose_next["Chunk"] = 1 << 30
-        self.tell("leave c\nwithin 20000 a2 is target ended")
+        self.tell("leave c\nwithin 20000 a2 is target aborted")
         self.story.world.lose_next.clear()
         self.tell("run 1000")
         return set(self.rows("a2"))
@@ -134,8 +136,7 @@ def test_of_too_many_parts_of_copies_the_oldest_goes(monkeypatch: pytest.MonkeyP
 
 def test_who_would_wait_for_a_long_copy_is_relayed_and_the_session_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     """F42: what is given does not wait for what is copied."""
-    monkeypatch.setattr(outgoing, "COPY_AT_ATTACH", 10)
-    told = Told(monkeypatch)
+    told = Told(monkeypatch, copy_at_attach=10)
     went = told.tell("resume c\nmove c a2\nwithin 20000 a2 serves s").splitlines()
     given = [line for line in went[: went.index("a1 is source frozen")] if line.startswith("c is given")]
     assert went.index("a1 -> a2 Stay") < went.index("a1 -> a2 Offer") < went.index("a1 is source frozen")
@@ -146,6 +147,30 @@ def test_who_would_wait_for_a_long_copy_is_relayed_and_the_session_follows(monke
 def test_a_copy_that_is_nearly_there_is_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(monkeypatch)
     has = told.begin_and_break_off()
-    monkeypatch.setattr(outgoing, "COPY_AT_ATTACH", MANY - len(has))
+    engine = told.story.world.nodes["a1"].engine
+    assert engine is not None
+    bounds = replace(engine.context.settings.bounds, copy_at_attach=MANY - len(has))
+    engine.context.settings = replace(engine.context.settings, bounds=bounds)
     assert "a1 -> a2 Stay" not in told.tell("move c a2\nwithin 20000 a2 serves s")
+    told.end_well()
+
+
+def test_nothing_is_frozen_before_all_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the pause would be as long as the rest of the copy."""
+    told = Told(monkeypatch)
+    told.tell("move c a2\nuntil a2 -> a1 ChunkStored")
+    told.story.world.lose_next["Chunk"] = 1 << 30
+    assert "a2 is target ready" not in told.tell("run 2000")
+    told.story.world.lose_next.clear()
+    told.tell("within 5000 a2 serves s")
+    told.end_well()
+
+
+def test_a_copy_of_what_all_receivers_have_by_now_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    told.story.world.lose_next["Chunk"] = 1 << 30
+    told.tell("resume c\nmove c a1\ngive s a2\nuntil a2 is target shadowing\nrun 1000")
+    told.story.world.lose_next.clear()
+    told.tell("within 1000 a2 serves s")
+    assert told.chunks[-1][1] == []
     told.end_well()

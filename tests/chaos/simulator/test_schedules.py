@@ -29,6 +29,12 @@ KEPT = {
     1625: "an acknowledgement that was heard after the lease brought a delivery",
     1897: "who came while the lease was in doubt was never answered",
     4760: "a promise stood in the changelog only, and the disk that had been full forgot the subscription",
+    3930: "a promise whose write failed was taken back by a frozen session: its cut went out twice, and differed",
+    4080: "as 3930",
+    4697: "as 3930",
+    5488: "a promise that was written while its session was frozen was told to nobody when the source tired",
+    4817: "what an earlier relay of the same connection had said was taken for what the next one said",
+    5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
 }
 """Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
 it was then: what it found stays in a story, or in a test of its own beside the code."""
@@ -60,7 +66,7 @@ def test_a_storm_that_once_cost_something_does_so_no_more(seed: int) -> None:
 
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
-    worlds = [Schedule.of(seed).play()[0] for seed in range(20)]
+    worlds = [Schedule.of(seed).play()[0] for seed in range(30)]
     begun = {fact.reason for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
     assert sum(len(world.clients["c"].given) for world in worlds) > 200
@@ -70,7 +76,7 @@ def test_storms_bring_about_what_they_are_made_for() -> None:
 
 
 def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
-    world, wrong = Schedule.of(13).play()
+    world, wrong = Schedule.of(3).play()
     client = world.clients["c"]
     given = list(client.given)
     assert wrong == [] and len(given) > 2

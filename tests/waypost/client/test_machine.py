@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
+from waypost.frontier import RecentIds
 from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.limits import MAX_PUBLISH_BATCH
 from waypost.messages import (
@@ -277,3 +278,19 @@ def test_moved_and_wait_are_told_to_the_shell_and_end_the_attachment() -> None:
     assert given(machine) == []
     machine.message(Wait("later", 250))
     assert machine.take_told() == [Retry("later", 250)]
+
+
+def test_a_repeat_is_known_by_its_place_however_many_ids_were_forgotten_since() -> None:
+    machine = attached_machine(ReceiverState(recent=RecentIds(2)))
+    machine.message(deliver(1, 9, *(entry(A, offset) for offset in range(9))))
+    assert len(given(machine)) == 9
+    machine.message(deliver(1, 10, entry(A, 0), entry(A, 8), entry(A, 9)))
+    assert given(machine) == [(A, 9)]
+
+
+def test_a_publish_that_was_retried_elsewhere_is_known_as_long_as_its_id_is_kept() -> None:
+    machine = attached_machine(ReceiverState(recent=RecentIds(2)))
+    machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
+    assert len(given(machine)) == 3
+    machine.message(deliver(1, 4, entry(B, 0, sequence=2), entry(B, 1, sequence=0)))
+    assert given(machine) == [(B, 1)]

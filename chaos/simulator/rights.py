@@ -1,0 +1,44 @@
+"""What the world knows of who may read a session: as clients asked for it, and as they were answered. Plain, and apart
+from proxy/guard.py, which is to be checked by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waypost.access import READ
+from waypost.messages import Credential, Granted
+
+Grants = Mapping[str, Granted]
+
+
+class Rights:
+    """Of every session, the access that was confirmed last, and those asked for since then: either may be in force."""
+
+    def __init__(self) -> None:
+        self._may_be: dict[str, list[Grants]] = {}
+
+    def asked(self, session: str, grants: Grants) -> None:
+        assert all(each.password is not None for each in grants.values()), "name every password: it is compared here"
+        self._may_be.setdefault(session, [{}]).append(grants)
+
+    def confirmed(self, session: str, grants: Grants) -> None:
+        self._may_be[session] = [grants]
+
+    def forget(self, session: str) -> None:
+        """The session was deleted; the next one of its name is open."""
+        self._may_be.pop(session, None)
+
+    def surely_reads(self, session: str, credential: Credential) -> bool:
+        """Whichever of them is in force: it may."""
+        return all(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
+
+    def may_read(self, session: str, credential: Credential) -> bool:
+        """One of them lets it."""
+        return any(_lets_read(grants, credential) for grants in self._may_be.get(session, [{}]))
+
+
+def _lets_read(grants: Grants, credential: Credential) -> bool:
+    if not grants:
+        return True
+    granted = grants.get(credential.principal)
+    return granted is not None and READ in granted.rights and granted.password in ("", credential.password)

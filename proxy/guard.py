@@ -1,0 +1,193 @@
+"""Who is let into a session, and what he may do there: asked where the session is served, before anything is delivered.
+
+A password is looked at by the shell, because that takes tens of milliseconds (:class:`proxy.effects.Verify`). What is
+asked at one time is bounded, for the proxy and for each principal of a session, and wrong ones make the next one wait;
+so guessing costs nobody else anything. The password that was right last is known again without the shell, so guessing
+does not keep out who was in before. Of all this nothing is kept but the hash: a digest lives in memory only, under a
+key of this process.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from proxy.context import Context
+from proxy.effects import Hash, Verify
+from proxy.session import Session, Tries
+from waypost.access import ADMINISTER, READ, Access, Grant, Right, grant_of
+from waypost.errors import Forbidden, Refused, WaypostError
+from waypost.limits import (
+    ACCESS_CHANGES_AT_ONCE,
+    FREE_TRIES,
+    LONGEST_WAIT_MS,
+    PASSWORDS_AT_ONCE,
+    PASSWORDS_OF_ONE,
+)
+from waypost.messages import Attach, Granted, Wait
+
+UNPROVEN, MISSING, TOO_OFTEN = "unproven", "right missing", "too often"
+REASONS = (UNPROVEN, MISSING, TOO_OFTEN)
+"""Why something was not allowed, as it is counted."""
+
+
+class Proof(NamedTuple):
+    """What was found out of one attach: its password is the one behind this hash."""
+
+    attach: Attach
+    hash: str
+
+
+class Guard:
+    """Looks after the access of all sessions here."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._key = b""
+        self.verifying = 0
+        self.hashing = 0
+
+    # ------------------------------------------------------------ who comes in
+
+    def lets_in(
+        self, session: Session, attach: Attach, proof: Proof | None, then: Callable[[Proof | Wait | Forbidden], None]
+    ) -> Grant | Wait | None:
+        """Return as what the receiver comes in, or what it is to wait for.
+
+        None: its password is looked at, and `then` is called with what was found out. The session and its access may
+        be others by then, so ask again.
+
+        Raises:
+            Forbidden: it may not come in.
+        """
+        principal = attach.credential.principal
+        grant = grant_of(session.access, principal)
+        if grant is None:
+            raise self._unproven(session, principal)
+        if grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
+            tries = session.tries.setdefault(principal, Tries())
+            if not self._knows(tries, attach, grant):
+                return self._look(session, attach, grant.hash, tries, then)
+        self.require(session, principal, READ)
+        if attach.lasts_s is not None:
+            self.require(session, principal, ADMINISTER)
+        return grant
+
+    def require(self, session: Session, principal: str, right: Right) -> None:
+        """Raises Forbidden: this principal does not have the right."""
+        grant = grant_of(session.access, principal)
+        if grant is None or right not in grant.rights:
+            self._context.tally.forbidden[MISSING] += 1
+            who = f"principal {principal}" if principal else "who names no principal"
+            raise Forbidden(
+                f"{who} has no right to {right} in session {session.id}; ask its owner for it", field="credential"
+            )
+
+    def _unproven(self, session: Session, principal: str) -> Forbidden:
+        """Return what is told whoever does not prove to be that principal; whether there is one, is not told."""
+        self._context.tally.forbidden[UNPROVEN] += 1
+        who = f"principal {principal}" if principal else "whoever names no principal"
+        text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
+        return Forbidden(text, field="credential")
+
+    def _look(
+        self,
+        session: Session,
+        attach: Attach,
+        hashed: str,
+        tries: Tries,
+        then: Callable[[Proof | Wait | Forbidden], None],
+    ) -> Wait | None:
+        credential, now = attach.credential, self._context.clock.now_ms()
+        if not credential.password:
+            raise self._unproven(session, credential.principal)
+        at_once = PASSWORDS_OF_ONE if tries.failures < FREE_TRIES else 1
+        if now < tries.next_ms or tries.under_way >= at_once or self.verifying >= PASSWORDS_AT_ONCE:
+            self._context.tally.forbidden[TOO_OFTEN] += 1
+            wait_ms = max(tries.next_ms - now, self._context.settings.retry_ms)
+            return Wait("too many passwords are tried at the moment", wait_ms)
+        tries.under_way += 1
+        self.verifying += 1
+
+        def answered(right: bool | WaypostError) -> None:
+            tries.under_way -= 1
+            self.verifying -= 1
+            if isinstance(right, WaypostError):
+                then(Wait(right.message, self._context.settings.retry_ms))
+            elif right:
+                tries.failures = tries.next_ms = 0
+                tries.known = self._digest(credential.password, hashed)
+                then(Proof(attach, hashed))
+            else:
+                self._failed(tries)
+                then(self._unproven(session, credential.principal))
+
+        self._context.emit(Verify(credential.password, hashed, answered))
+        return None
+
+    def _failed(self, tries: Tries) -> None:
+        tries.failures += 1
+        if tries.failures >= FREE_TRIES:
+            # Past the longest wait nothing grows, the exponent neither.
+            wait_ms = 1_000 << min(tries.failures - FREE_TRIES, 16)
+            tries.next_ms = self._context.clock.now_ms() + min(wait_ms, LONGEST_WAIT_MS)
+
+    def _knows(self, tries: Tries, attach: Attach, grant: Grant) -> bool:
+        """Tell whether this is the password that was right before."""
+        password = attach.credential.password
+        return bool(tries.known) and hmac.compare_digest(tries.known, self._digest(password, grant.hash))
+
+    def _digest(self, password: str, hashed: str) -> bytes:
+        self._key = self._key or self._context.chance.randbytes(32)
+        return blake2b(f"{hashed}\0{password}".encode(), key=self._key).digest()
+
+    # ------------------------------------------------------------ another access
+
+    def hash(
+        self,
+        session: Session,
+        principal: str,
+        grants: Mapping[str, Granted],
+        then: Callable[[dict[str, str] | WaypostError], None],
+    ) -> None:
+        """Have the passwords hashed that this change of access brings.
+
+        Args:
+            principal: who asks for it; who changes the access must have the right to change it again.
+            then: called with the hashes, by principal.
+
+        Raises:
+            Refused: the change is not acceptable as it stands, or too many are under way.
+        """
+        if grants and (principal not in grants or ADMINISTER not in grants[principal].rights):
+            who = f"principal {principal}" if principal else "whoever names no principal"
+            raise Refused(f"{who} asks for this, and could never change it again; let it administer", field="grants")
+        for name, granted in grants.items():
+            if granted.password is None and name not in session.access:
+                raise Refused(f"principal {name or '(none)'} has no password yet; name one", field="grants")
+        if self.hashing >= ACCESS_CHANGES_AT_ONCE:
+            raise Refused("the access of too many sessions is being changed; ask again in a moment", field="grants")
+        fresh = {name: granted.password for name, granted in grants.items() if granted.password}
+        if not fresh:
+            then({})
+            return
+        self.hashing += 1
+
+        def answered(hashes: list[str] | WaypostError) -> None:
+            self.hashing -= 1
+            then(hashes if isinstance(hashes, WaypostError) else dict(zip(fresh, hashes, strict=True)))
+
+        self._context.emit(Hash([*fresh.values()], answered))
+
+
+def changed(access: Access, grants: Mapping[str, Granted], hashes: Mapping[str, str]) -> dict[str, Grant]:
+    """Return the access that the change makes of this one. Raises Refused: it was changed meanwhile, by others."""
+    made = {}
+    for name, granted in grants.items():
+        if granted.password is None and name not in access:
+            raise Refused(f"principal {name or '(none)'} has no password any more; name one", field="grants")
+        kept = access[name].hash if granted.password is None else hashes.get(name, "")
+        made[name] = Grant(tuple(dict.fromkeys(granted.rights)), kept)
+    return made

@@ -1,0 +1,206 @@
+"""What every store of sessions promises: the one on the disk, and the one that the simulator stands on."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.ports import Outdated, Restored, SavedSession, SessionChange, SessionStore, StoreBatch, Swept
+from proxy.retention import Mark, Matched, Window
+from proxy.session import Entry, Stored
+from tests.contracts.benches import Bench
+from waypost.checkpoint import Descriptor, SubscriptionRow
+from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+
+A, B = Origin("A/0"), Origin("B/0")
+S, T = SessionId("s"), SessionId("t")
+X, Y = (SubscriptionId("x"),), (SubscriptionId("y"),)
+POLICY = SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {}, ttl_s=5)
+KEPT = Descriptor({}, [SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {})])
+Stores = Bench[SessionStore]
+
+
+def entry(number: int, matched: Matched = X, offset: int | None = None) -> Entry:
+    at = number if offset is None else offset
+    return (number, Stored(A, at, f"delivery {at}".encode()), matched)
+
+
+def row(session: SessionId = S, first: int = 1, following: int = 1, descriptor: Descriptor = KEPT) -> SavedSession:
+    return SavedSession(session, Epoch(1), "serving", descriptor, first, following, {A: 3, B: None})
+
+
+def change(
+    *entries: Entry,
+    session: SessionId = S,
+    first: int = 1,
+    fresh: bool = False,
+    marks: tuple[Mark, ...] = (),
+    removed: tuple[Window, ...] = (),
+) -> SessionChange:
+    following = entries[-1][0] + 1 if entries else first
+    return SessionChange(row(session, first, following, Descriptor({}, [POLICY])), entries, fresh, marks, removed)
+
+
+def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
+    return StoreBatch(position, b"acceptance", b"state", changes, dropped)
+
+
+async def numbers(store: SessionStore, session: SessionId = S) -> list[int]:
+    return [each[0] for each in await store.entries(session, 0, 100)]
+
+
+async def restored(stores: Stores) -> Restored:
+    """Return what the next life finds."""
+    found = await (await stores.open()).load()
+    assert found is not None
+    return found
+
+
+async def test_an_empty_disk_has_nothing(stores: Stores) -> None:
+    store = await stores.open()
+    assert await store.load() is None
+    assert await store.entries(S, 0, 10) == []
+    assert await store.outdated(S, [Window(X, 1, 9)], 10) == Swept([], None)
+
+
+async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
+    saved = row(first=1, following=3)
+    await (await stores.open()).apply(batch(SessionChange(saved, [entry(1), entry(2, Y)]), position=7))
+    found = await restored(stores)
+    assert (found.position, found.acceptance, found.site_state) == (7, b"acceptance", b"state")
+    assert found.sessions == [saved]
+    entries = await (await stores.open()).entries(S, 0, 10)
+    assert [(number, each.origin, each.offset, each.delivery, matched) for number, each, matched in entries] == [
+        (1, A, 1, b"delivery 1", X),
+        (2, A, 2, b"delivery 2", Y),
+    ]
+
+
+async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch())
+    await store.apply(StoreBatch(2, b"later", None, (), ()))
+    found = await restored(stores)
+    assert (found.position, found.acceptance, found.site_state) == (2, b"later", b"state")
+
+
+async def test_sessions_come_in_the_order_of_their_names(stores: Stores) -> None:
+    await (await stores.open()).apply(batch(change(session=T), change(session=S)))
+    assert [each.id for each in (await restored(stores)).sessions] == [S, T]
+
+
+async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(*(entry(n) for n in range(1, 13)))))
+    assert [each[0] for each in await store.entries(S, 2, 3)] == [3, 4, 5]
+    assert [each[0] for each in await store.entries(S, 10, 30)] == [11, 12]
+
+
+async def test_numbers_may_have_holes(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(2), entry(7), entry(9), first=2)))
+    assert [each[0] for each in await store.entries(S, 3, 1)] == [7]
+    assert await store.outdated(S, [Window(X, 3, 8)], 10) == Swept([Outdated(7, X, A, 7)], 2)
+
+
+async def test_what_all_receivers_have_is_there_no_more(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2), entry(3))))
+    await store.apply(batch(change(entry(4), first=3)))
+    assert await numbers(store) == [3, 4]
+    assert await store.outdated(S, [Window(X, 1, 4)], 10) == Swept([Outdated(3, X, A, 3)], 4)
+
+
+async def test_a_session_that_is_dropped_takes_its_entries_with_it_and_nothing_of_another_one(stores: Stores) -> None:
+    store = await stores.open()
+    one = entry(1, offset=9)
+    await store.apply(batch(change(one), change(one, session=T)))
+    await store.apply(batch(dropped=(S,)))
+    assert (await numbers(store, S), await numbers(store, T)) == ([], [1])
+    found = await restored(stores)
+    assert [each.id for each in found.sessions] == [T] == list(found.policed)
+    assert await store.outdated(S, [Window(X, 1, 9)], 10) == Swept([], None)
+
+
+async def test_a_fresh_copy_leaves_nothing_of_an_earlier_one(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2), entry(9), marks=(Mark(3, 1_000), Mark(10, 2_000)))))
+    await store.apply(batch(change(entry(1, offset=50), fresh=True)))
+    (only,) = await store.entries(S, 0, 10)
+    assert (only[0], only[1].offset) == (1, 50)
+    assert (await restored(stores)).policed[S].marks == []
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_a_session_dropped_and_made_again_in_one_batch_is_the_new_one(stores: Stores, fresh: bool) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2))))
+    await store.apply(batch(change(entry(5), first=5, fresh=fresh), dropped=(S,)))
+    assert await numbers(store) == [5]
+    await store.apply(batch(change(entry(1), first=1, fresh=fresh), dropped=(S,)))
+    assert await numbers(store) == [1]
+
+
+async def test_a_batch_that_cannot_be_written_changes_nothing(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1)), position=1))
+    bad = SessionChange(row(T, descriptor=Descriptor({}, [object()])), [entry(1)])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        await store.apply(batch(change(entry(2), fresh=True), bad, position=9, dropped=(S,)))
+    found = await restored(stores)
+    assert (found.position, [each.id for each in found.sessions]) == (1, [S])
+    assert await numbers(store) == [1]
+
+
+# ------------------------------------------------------------ policies
+
+
+async def test_what_policy_removes_goes_from_the_middle(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2, Y), entry(3), entry(4))))
+    await store.apply(batch(change(removed=(Window(X, 1, 4),))))
+    assert await numbers(store) == [2, 4]
+    await store.apply(batch(change(removed=(Window(Y, 1, 3), Window(X, 4, 5)))))
+    assert await numbers(store) == []
+
+
+async def test_what_lies_in_a_window_is_not_there_afterwards_new_or_not(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2))))
+    await store.apply(batch(change(entry(3), entry(4, Y), entry(5), removed=(Window(X, 2, 5),))))
+    assert await numbers(store) == [1, 4, 5]
+
+
+async def test_a_window_is_of_what_matched_exactly_these(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2, X + Y), entry(3, Y))))
+    await store.apply(batch(change(removed=(Window(X, 1, 9),))))
+    assert await numbers(store) == [2, 3]
+
+
+async def test_what_is_outdated_comes_in_order_in_pieces_and_with_what_stays(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2, Y), entry(3), entry(4))))
+    windows = [Window(X, 1, 4)]
+    one, three = Outdated(1, X, A, 1), Outdated(3, X, A, 3)
+    assert await store.outdated(S, windows, 10) == Swept([one, three], 2)
+    # What lies in the windows and was not told yet stays, until it was.
+    assert await store.outdated(S, windows, 1) == Swept([one], 2)
+    assert await store.outdated(S, [*windows, Window(Y, 1, 9)], 2) == Swept([one, Outdated(2, Y, A, 2)], 3)
+    assert (await store.outdated(S, [*windows, Window(Y, 1, 9), Window(X, 4, 9)], 10)).lowest is None
+
+
+async def test_ages_are_found_again_as_long_as_they_say_something(stores: Stores) -> None:
+    store = await stores.open()
+    marks = (Mark(2, 500), Mark(3, 1_000), Mark(4, 2_000))
+    await store.apply(batch(change(entry(2), entry(3), first=2, marks=marks)))
+    policed = (await restored(stores)).policed[S]
+    assert (list(policed.marks), list(policed.matched)) == ([*marks[1:]], [(2, X), (3, X)])
+    await store.apply(batch(change(entry(4, Y), first=3, marks=(Mark(4, 2_500),))))
+    policed = (await restored(stores)).policed[S]
+    assert (list(policed.marks), list(policed.matched)) == ([Mark(4, 2_500)], [(3, X), (4, Y)])
+
+
+async def test_what_no_policy_speaks_of_has_no_ages(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(SessionChange(row(T, following=2), [entry(1)]), change(entry(1))))
+    assert list((await restored(stores)).policed) == [S]

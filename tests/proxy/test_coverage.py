@@ -1,0 +1,53 @@
+"""From where on a subscription is effective, and when that is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy import effects
+from tests.helpers.alone import SESSION, Alone
+from waypost.errors import StoreFailed
+from waypost.identity import Epoch
+from waypost.messages import BecameEffective, Subscribe
+
+
+def promising() -> Alone:
+    """Return a proxy whose promise is on its way to the store and to the changelog."""
+    alone = Alone()
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.heard()
+    alone.read_log()
+    return alone
+
+
+def told(alone: Alone) -> list[BecameEffective]:
+    return [each for each in alone.heard() if isinstance(each, BecameEffective)]
+
+
+def test_a_promise_is_told_once_it_is_written() -> None:
+    alone = promising()
+    assert told(alone) == []
+    alone.keep()
+    assert [each.subscription for each in told(alone)] == ["x"]
+
+
+@pytest.mark.parametrize("answer", [None, StoreFailed("full")])
+def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_it_is_served(
+    answer: StoreFailed | None,
+) -> None:
+    """A frozen session says the same of itself all the time: its cut may be asked for again."""
+    alone = promising()
+    session = alone.engine.context.sessions[SESSION]
+    session.freeze(alone.engine.state.frontier)
+    standing = session.descriptor()
+    alone.answer_all(effects.Save, answer)
+    alone.answer_all(effects.PutCheckpoint, None)
+    assert session.descriptor() == standing
+    assert told(alone) == []
+    alone.engine.claims.serve(session, Epoch(2), "thaw")
+    alone.settle()
+    alone.pass_time(1_000)
+    alone.keep()
+    assert [each.subscription for each in told(alone)] == ["x"]
