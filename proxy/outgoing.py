@@ -169,8 +169,6 @@ class Sources(Side[Outgoing]):
             return _No("the session is not here", wrong="unknown session")
         if session.epoch != message.epoch:
             return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
-        if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
-            return _No("another transfer is under way")
         if message.reason == ATTACH and not session.access and self._quarrels(session, message):
             return _No(f"receiver {message.receiver} is in use in two places")
         return None
