@@ -56,15 +56,15 @@ PLANTS = (
         "a receiver gets past what policy removed before the journal has the record",
         replaced(Delivering, "_record", _record_meanwhile),
         ("LOST",),
-        (3, 235, 689, 787),
+        (3, 235, 689),
         rule=21,
     ),
     Plant(
         "deleted as any other change",
         "a session that is created again goes on with the epochs of the one that was deleted",
         replaced(Ownership, "gone", _gone_as_any_other),
-        ("LOST", "PHANTOM", "STUCK"),
-        stories=("deleted_and_created_again_by_one_that_dies",),
+        ("RIGHTS",),
+        (271,),
         rule=22,
     ),
     Plant(
