@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from federation.messages import CatchUp
 from proxy import attesting
@@ -139,7 +139,18 @@ class Coverage:
 
         self._context.emit(FetchHistory(site_of(origin), wanted, then))
 
-    def _fetched(self, session: Session, wanted: CatchUp, answer: History | WaypostError) -> None:
+    def _fetched(
+        self,
+        session: Session,
+        wanted: CatchUp,
+        answer: History | WaypostError,
+        recorded: Collection[int] | None = None,
+    ) -> None:
+        """Take what was fetched; what is not to be had, or too old, when it is on record (handover rule 21).
+
+        Args:
+            recorded: offsets that are too old, by the journal; None: it was not told of any yet.
+        """
         origin, after, upto = wanted.origin, wanted.after, wanted.upto
         gate = session.gates.get(origin)
         if gate is None or self._context.sessions.get(session.id) is not session:
@@ -151,31 +162,56 @@ class Coverage:
             # Asked for before the subscriptions changed: what the new ones want of it was not fetched.
             self.advance(session)
             return
-        if answer.first_kept > after + 1:
-            self._report_gap(session, origin, after + 1, min(answer.first_kept - 1, upto))
+        gap = range(after + 1, min(answer.first_kept, upto + 1))
+        if recorded is None:
+            old = self._too_old(session, wanted, answer)
+            if old or gap:
+                gate.fetching = True
+                self._record(session, origin, old, gap)
+                self._context.once_attested(lambda: self._fetched(session, wanted, answer, old))
+                return
+        if gap:
+            self._report_gap(session, origin, gap[0], gap[-1])
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
                 matched = session.match(origin, record.offset, read_body(record.body))
-                if matched:
-                    self._take(session, Stored.of(origin, record.offset, record), matched, record.at_ms)
+                if matched and record.offset not in (recorded or ()):
+                    young = self._young(session, matched, record.at_ms)
+                    session.accept(Stored.of(origin, record.offset, record), young or matched)
         gate.fetched(min(answer.through, upto))
         self.ready.add(session.id)
         self.advance(session)
 
-    def _take(self, session: Session, stored: Stored, matched: Matched, at_ms: int) -> None:
-        """Take what was fetched. A session that is rebuilt may have been nobody's for long: what is too old by the time
-        in its log is not stored again. Elsewhere it is as young as it can be: clocks may differ (failures, F34)."""
-        if session.rebuilding and session.retention.aging:
-            young = session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
-            if not young:
-                self._context.attest_removal(session, stored.origin, [stored.offset], TOO_OLD)
-                return
-            matched = young
-        session.accept(stored, matched)
+    def _too_old(self, session: Session, wanted: CatchUp, answer: History) -> list[int]:
+        """Return which of these are not stored again."""
+        if not (session.rebuilding and session.retention.aging):
+            return []
+        return [
+            record.offset
+            for record in answer.records
+            if wanted.after < record.offset <= wanted.upto
+            and (matched := session.match(wanted.origin, record.offset, read_body(record.body)))
+            and not self._young(session, matched, record.at_ms)
+        ]
+
+    def _young(self, session: Session, matched: Matched, at_ms: int) -> Matched:
+        """Return for which of the subscriptions something is worth taking.
+
+        A session that is rebuilt may have been nobody's for long: what is too old by the time in its log is not stored
+        again. Elsewhere it is as young as it can be: clocks may differ (failures, F34).
+        """
+        if not (session.rebuilding and session.retention.aging):
+            return matched
+        return session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
+
+    def _record(self, session: Session, origin: Origin, old: list[int], gap: Sequence[int]) -> None:
+        if old:
+            self._context.attest("removed", session, origin=origin, offsets=old, reason=TOO_OLD)
+        if gap:
+            self._context.attest("gap", session, origin=origin, offsets=[gap[0], gap[-1]], reason="retention")
 
     def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
-        self._context.attest("gap", session, origin=origin, offsets=[first, last], reason="retention")
         gap = GapRow(origin, first, last, "the log of that site no longer holds them", list(session.receivers))
         session.gaps.append(gap)
         for receiver in list(session.receivers.values()):
@@ -261,11 +297,15 @@ class Coverage:
         """Put the promise on record, then tell the receivers."""
         subscription.untold -= fresh.keys()
         attesting.effective(self._context, session, subscription, fresh)
-        connections = [r.connection for r in session.receivers.values() if r.connection is not None]
+        connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
-            for connection in connections:
-                self._context.emit(Send(connection, BecameEffective(subscription.id, fresh)))
+            if session.subscriptions.get(subscription.id) is not subscription:
+                # It has ended meanwhile, and its name may mean another one.
+                return
+            for receiver in session.receivers.values():
+                if receiver.connection is not None and receiver.connection in connections:
+                    self._context.emit(Send(receiver.connection, BecameEffective(subscription.id, fresh)))
 
         self._context.once_attested(tell)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from proxy.context import Context
 from proxy.effects import LoadEntries, Send
-from proxy.session import Entry, Receiver, Session, Stored
+from proxy.session import Entry, Receiver, Session
 from proxy.sweeping import Sweeps
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
@@ -67,10 +67,13 @@ class Delivering:
             self._send(session, receiver, entries, 0 if entries else session.last_number)
 
     def _send(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int = 0) -> None:
-        passed: list[tuple[Stored, str]] = []
-        message = session.next_delivery(receiver, entries, passed, upto)
-        if passed:
-            self._sweeps.note(session, [(each.origin, each.offset, why) for each, why in passed])
+        gone = session.unrecorded(receiver, entries)
+        if gone:
+            self._record(session, receiver, gone)
+            entries, upto = [each for each in entries if each[0] < gone[0][0]], 0
+            if not entries:
+                return
+        message = session.next_delivery(receiver, entries, upto)
         if message is not None and receiver.connection is not None:
             at = self._proxy_of(receiver.connection) or self._context.proxy
             count = len(message.entries)
@@ -79,6 +82,23 @@ class Delivering:
             self._context.emit(Send(receiver.connection, message))
         elif message is None:
             self._context.dirty.add(session.id)
+
+    def _record(self, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
+        """Put on record what the receiver is not to have; it gets past that no sooner (handover rule 21)."""
+        receiver.fetching = True
+        connection = receiver.connection
+        why = session.retention.why
+        self._sweeps.note(
+            session, [(stored.origin, stored.offset, why(number, matched)) for number, stored, matched in gone]
+        )
+
+        def then() -> None:
+            if receiver.connection == connection and session.receivers.get(receiver.id) is receiver:
+                receiver.fetching = False
+                receiver.recorded.update(number for number, _, _ in gone)
+                self.to(session, receiver)
+
+        self._context.once_attested(then)
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
         receiver.fetching = True

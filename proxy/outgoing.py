@@ -122,6 +122,7 @@ class Sources(Side[Outgoing]):
         if message.reason == ATTACH and self._stays(session, asker, message):
             self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
             return
+        if running:
             self.cut_short(running, ABORTED, SUPERSEDED)
         owned = Ownership(self._context.proxy, message.epoch)
         now = self._context.clock.now_ms()

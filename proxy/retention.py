@@ -223,6 +223,11 @@ class Retention:
     # ------------------------------------------------------------ sweeping
 
     @property
+    def highest(self) -> int:
+        """At this number and above nothing was dropped yet."""
+        return self._highest
+
+    @property
     def overdue(self) -> int:
         """How many numbers policy has gone on since the last sweep."""
         return self._highest - self._swept_highest

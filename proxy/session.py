@@ -211,6 +211,9 @@ class Receiver:
     under_way: int = 0
     """Notifications that were delivered and are not acknowledged."""
     fetching: bool = False
+    """Something is waited for before it gets more: the store, or the journal."""
+    recorded: set[int] = field(default_factory=set)
+    """Entries that it is not to have, because nobody holds them any more; the journal says so."""
 
     def had(self, frontier: Mapping[Origin, int]) -> None:
         """Its application was given all up to here, also in the middle of a delivery."""
@@ -230,6 +233,7 @@ class Receiver:
     def _begin_anew(self) -> None:
         self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
         self.flights.clear()
+        self.recorded.clear()
 
     def room(self) -> int:
         return self.window - self.under_way
@@ -537,13 +541,22 @@ class Session:
         joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, dict(self.base))
         return joined
 
-    def next_delivery(
-        self, receiver: Receiver, entries: Sequence[Entry], passed: list[tuple[Stored, str]], upto: int = 0
-    ) -> DeliverEncoded | None:
+    def unrecorded(self, receiver: Receiver, entries: Sequence[Entry]) -> list[Entry]:
+        """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
+        if not entries or entries[0][0] >= self.retention.highest:
+            return []
+        return [
+            (number, stored, matched)
+            for number, stored, matched in entries
+            if number not in receiver.recorded
+            and stored.offset > receiver.known.get(stored.origin, NOTHING)
+            and not self.retention.held(number, matched)
+        ]
+
+    def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
         """Make the next delivery of these entries, which follow `receiver.sent`; None: it is to have none of them.
 
         Args:
-            passed: takes what nobody holds any more, and why.
             upto: there are no others up to this number.
         """
         raws: list[msgspec.Raw] = []
@@ -560,13 +573,13 @@ class Session:
                         break
                     raws.append(stored.raw)
                     which.append(kinds.setdefault(holding, len(kinds)))
-                else:
-                    passed.append((stored, self.retention.why(number, matched)))
                 coordinates[stored.origin] = stored.offset
             sent = number
         else:
             sent = max(sent, upto)
         receiver.sent = sent
+        if receiver.recorded:
+            receiver.recorded = {number for number in receiver.recorded if number > sent}
         if not raws:
             self._skip(receiver, coordinates)
             return None

@@ -20,12 +20,13 @@ from waypost.client.machine import (
     Retry,
 )
 from waypost.errors import Forbidden, Refused, SessionDeleted
-from waypost.identity import Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
+from waypost.identity import NOTHING, Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
 from waypost.messages import (
     Attached,
     BecameEffective,
     Credential,
     Deleted,
+    Detach,
     decode_client_message,
     decode_proxy_message,
     encode_message,
@@ -116,6 +117,8 @@ class Client:
         self.problems: list[str] = []
         self.refused = False
         """It was not let in, or put out: it has no right to the session."""
+        self.forgotten = False
+        """It has left for good: nobody owes it anything."""
         self.changing: Grants | None = None
         """Who may do what, as it has asked for and was not answered."""
         self.wanted: Grants | None = None
@@ -126,12 +129,24 @@ class Client:
 
     def go(self, name: str) -> None:
         """Be at this proxy from now on."""
+        if self.forgotten:
+            return
         self.home, self.away, self._tries = name, False, 0
         if self.wire is not None and self.wire.node.proxy == name:
             return
         self.leave()
         self.away = False
         self._connect()
+
+    def leave_for_good(self) -> None:
+        """Say that it will not come back, and go; as a person would, it does not wait for an answer."""
+        if self.wire is not None and self.machine.attached:
+            self.world.note(f"{self.name} leaves for good", tell=True)
+            self.forgotten = True
+            self.wire.to_proxy(Detach(forget=True, frontier=dict(self.machine.state.frontier)))
+            wire = self.wire
+            self.away = True
+            self.world.later(200, wire.close)
 
     def leave(self) -> None:
         self.away = True
@@ -212,6 +227,8 @@ class Client:
                     self.open.difference_update(self.policies)
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
+                case Answered(what="place"):
+                    pass
                 case Answered():
                     self._access_answered(told)
                 case Refusal(error=Forbidden()):
@@ -239,6 +256,27 @@ class Client:
                 self.world.note(f"{self.name} is given {number}", tell=True)
         self._speak()
 
+    # ------------------------------------------------------------ what it is owed
+
+    def ends(self, subscription: str) -> dict[Origin, int]:
+        """Return up to where a promise holds."""
+        if subscription not in self.ended:
+            return dict.fromkeys(self.world.logs_by_origin, 1 << 60)
+        return self.world.ends.get((self.session or self.name, subscription)) or self._ends(subscription)
+
+    def _ends(self, subscription: str) -> dict[Origin, int]:
+        """Return where a subscription ended; of several tries to end it the lowest."""
+        name = (self.session or self.name, subscription)
+        found = [
+            fact.frontier
+            for fact in self.world.facts[self.world.begun.get(name, 0) :]
+            if fact.kind == "unsubscribed" and (fact.session, fact.subscription) == name
+        ]
+        return {
+            origin: min([end.get(origin, NOTHING) for end in found], default=NOTHING)
+            for origin in self.world.logs_by_origin
+        }
+
     # ------------------------------------------------------------ what it wants
 
     def subscribe(
@@ -250,6 +288,19 @@ class Client:
         self.open.add(subscription)
         self.machine.subscribe(SubscriptionId(subscription), *policy)
         self._speak()
+
+    def subscribe_again(self, subscription: str, expression: str) -> None:
+        """Use the name of a subscription that has ended for another one; what was owed of the first is owed still."""
+        first = f"{subscription}'{len(self.asked)}"
+        session = self.session or self.name
+        self.asked[first] = self.asked[subscription]
+        self.ended.add(first)
+        self.ended.discard(subscription)
+        if subscription in self.promised:
+            self.promised[first] = self.promised.pop(subscription)
+        self.world.ends[session, first] = self._ends(subscription)
+        self.world.begun[session, subscription] = len(self.world.facts)
+        self.subscribe(subscription, expression)
 
     def set_access(self, grants: Grants) -> None:
         """Ask that only these principals may do that."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from chaos.simulator import bounds
 from chaos.simulator.policies import removed
 from federation.ports import OwnerChanged
-from handover.messages import Frozen
+from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
 from proxy.effects import ClaimRow, Save
-from waypost.identity import Epoch, Ownership, ProxyId, SessionId
+from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
 from waypost.records import Fact
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chaos.simulator.world import World
     from federation.link_ends import LinkEnds
     from proxy.engine import Engine
+    from waypost.checkpoint import SubscriptionRow
 
 
 class Invariants:
@@ -30,6 +31,12 @@ class Invariants:
         self._deliverers: dict[tuple[SessionId, int], Engine] = {}
         self._epochs: dict[SessionId, Epoch] = {}
         self._cuts: dict[str, object] = {}
+        self._copies: dict[str, str] = {}
+        """Transfer -> the name of what it copies."""
+        self._numbered: dict[tuple[SessionId, str, int], Coordinate] = {}
+        """What a number means in a copy."""
+        self._decided: dict[tuple[str, int], dict[str, int]] = {}
+        """(session, epoch) -> how far policy had come at its last cut, by subscription."""
 
     def row_changed(self, event: OwnerChanged) -> None:
         """The epoch of a row only ascends."""
@@ -77,6 +84,8 @@ class Invariants:
         if fact.kind == "removed":
             for each in removed(self._world, fact):
                 self._world.wrong(each)
+        if fact.kind == "owned" and fact.reason == "handover":
+            self._begins(proxy, fact)
         if fact.kind != "released":
             return
         row = self._world.registry.owners.get(SessionId(fact.session))
@@ -99,9 +108,44 @@ class Invariants:
             if kept is None or kept.epoch != claim.new.epoch:
                 self._world.wrong(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
 
+    def _begins(self, proxy: ProxyId, fact: Fact) -> None:
+        """What policy has decided at one owner is decided at the next one (handover rule 20)."""
+        engine = self._world.nodes[proxy].engine
+        session = engine.context.sessions.get(SessionId(fact.session)) if engine is not None else None
+        before = self._decided.get((fact.session, fact.epoch - 1), {})
+        for row in session.descriptor().subscriptions if session is not None else ():
+            if _dropped_below(row) < before.get(_interval(row), 0):
+                self._world.wrong(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
+
     def says(self, proxy: ProxyId, message: object) -> None:
-        """What is frozen stands still: of one transfer the cut is always the same."""
-        if isinstance(message, Frozen):
-            cut = (message.cut, message.oldest, message.next_number, message.descriptor.subscriptions)
-            if self._cuts.setdefault(message.transfer, cut) != cut:
-                self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
+        """What is frozen stands still: of one transfer the cut is always the same; of one copy every number is."""
+        match message:
+            case Prepared():
+                self._copies[message.transfer] = message.copy
+            case Chunk():
+                self._numbers(proxy, message)
+            case Frozen():
+                cut = (message.cut, message.oldest, message.next_number, message.descriptor.subscriptions)
+                if self._cuts.setdefault(message.transfer, cut) != cut:
+                    self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
+                rows = message.descriptor.subscriptions
+                self._decided[message.session, message.epoch] = {_interval(row): _dropped_below(row) for row in rows}
+
+    def _numbers(self, proxy: ProxyId, chunk: Chunk) -> None:
+        """In one copy a number means one entry for ever (handover rule 23)."""
+        copy = self._copies[chunk.transfer]
+        for entry in chunk.entries:
+            place = Coordinate(entry.origin, entry.offset)
+            meant = self._numbered.setdefault((chunk.session, copy, entry.number), place)
+            if meant != place:
+                what = f"{entry.number} of copy {copy} of {chunk.session}"
+                self._world.wrong(f"COPY {proxy} says that {what} is {place}, and it was {meant}")
+
+
+def _interval(row: SubscriptionRow) -> str:
+    """Name a subscription: one of the same id may follow it."""
+    return f"{row.id} from {sorted(row.start.items())}"
+
+
+def _dropped_below(row: SubscriptionRow) -> int:
+    return max(row.expired_below, row.displaced_below)

@@ -73,8 +73,12 @@ class Node:
         self.ready = False
         self.full = False
         """The disk takes nothing."""
+        self.unreadable = 0
+        """So many of the next reads of the disk fail."""
         self.append_ms = 0
         """So much longer an append to the log takes."""
+        self.journal_ms = 0
+        """So much longer facts take to the journal."""
         self.slow_until = 0
         """Until then the disk takes its time."""
         self.stalled_until = 0
@@ -93,6 +97,7 @@ class Node:
         self._lives = 0
         self._heard_at = 0
         self._append_at = 0
+        self._attest_at = 0
         self._tick_at = 0
 
     # ------------------------------------------------------------ life
@@ -105,7 +110,7 @@ class Node:
         life = Incarnation(f"{self.proxy}#{self._lives}")
         self.engine = Engine(self.settings, self.clock, chance, life, restored)
         self.ends = Ends(self)
-        self._heard_at = self._append_at = world.clock.time_ms
+        self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         world.registry_changed()
@@ -289,12 +294,22 @@ class Node:
         self.world.nodes[proxy]._in(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
 
     def _attest(self, effect: effects.Attest) -> None:
+        """Facts reach the journal in order, and later; those that are on their way are lost with the process."""
+        world, now = self.world, self.world.clock.time_ms
         for fact in effect.facts:
-            self.world.facts.append(fact)
-            self.world.invariants.attests(self.proxy, fact)
+            world.facts.append(fact)
+            world.invariants.attests(self.proxy, fact)
             if fact.kind in TOLD_FACTS:
-                self.world.note(told(fact), tell=True)
-        self._answer(self.world.delay(), effect.then, None)
+                world.note(told(fact), tell=True)
+        self._attest_at = max(self._attest_at, now + world.delay() + self.journal_ms)
+        engine = self.engine
+
+        def act() -> None:
+            if self.engine is engine:
+                world.journal.extend(effect.facts)
+                self._answer(0, effect.then, None)
+
+        world.later(self._attest_at - now, act)
 
     def _ask_registry(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> None:
         world, answering = self.world, f"answer {self.proxy}"
@@ -353,11 +368,15 @@ class Node:
         saving = isinstance(effect, effects.Save)
         if isinstance(effect, effects.Save):
             self.world.invariants.saves(self, effect)
-        failed = saving and (self.full or self.world.chances(self.world.faults.writes))
+        full = saving and (self.full or self.world.chances(self.world.faults.writes))
+        unreadable = not saving and self.unreadable > 0
+        self.unreadable -= unreadable
+        why = "the disk is full" if full else "the disk cannot be read"
 
         def act(engine: Engine) -> None:
-            if failed:
-                effect.then(StoreFailed("the disk is full"))
+            if full or unreadable:
+                self.world.note(f"{self.proxy}: {why}")
+                effect.then(StoreFailed(why))
             elif isinstance(effect, effects.Save):
                 self.store.apply(effect.batch)
                 effect.then(None)

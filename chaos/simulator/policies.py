@@ -43,10 +43,13 @@ def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
 
 
 def excused(world: World, session: str) -> set[Coordinate]:
-    """Return what policy removed from the session, by the journal, and what went with it when it was deleted."""
+    """Return what policy removed from the session, by the journal, and what went with it when it was deleted.
+
+    A removal that was noted and never written excuses nothing (P1).
+    """
     removals = {
         Coordinate(Origin(fact.origin), offset)
-        for fact in world.facts
+        for fact in world.journal
         if fact.kind == "removed" and fact.session == session
         for offset in fact.offsets
     }

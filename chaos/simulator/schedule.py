@@ -47,6 +47,7 @@ WEIGHTS = {
     "cut a link": 1,
     "lose a link": 1,
 }
+NEWER = ("fail to read", "slow the journal", "change a policy", "use a name again", "leave for good")
 
 
 @dataclass(slots=True)
@@ -84,6 +85,7 @@ class Schedule:
             for name in chance.choices(actions, weights, k=chance.randint(10, 60))
         ]
         cls._change_access(seed, script)
+        cls._do_more(seed, script)
         window, receivers = chance.choice([1, 3, 4000]), chance.choice([1, 1, 2])
         policy = chance.choice([KEEP, KEEP, *POLICIES])
         return cls(seed, sites, faults, window, receivers, chance.choice([False, True]), policy, script)
@@ -95,6 +97,16 @@ class Schedule:
         if chance.random() < 0.25:
             for _ in range(chance.randint(1, 8)):
                 step = (chance.randint(0, 100), "change the access", chance.getrandbits(16))
+                script.insert(chance.randint(0, len(script)), step)
+
+    @staticmethod
+    def _do_more(seed: int, script: list[Step]) -> None:
+        """In every third run, do what no run did at first. By chances of its own too."""
+        chance = random.Random(f"more {seed}")
+        if chance.random() < 0.33:
+            favourites = chance.sample(NEWER, k=chance.randint(1, len(NEWER)))
+            for _ in range(chance.randint(2, 10)):
+                step = (chance.randint(0, 200), chance.choice(favourites), chance.getrandbits(16))
                 script.insert(chance.randint(0, len(script)), step)
 
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
@@ -174,6 +186,53 @@ def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
         client.unsubscribe(here[pick % len(here)])
 
 
+def _change_policy(world: World, client: Client, pick: int, number: int) -> None:
+    here = sorted(set(client.asked) - client.ended)
+    if here:
+        name = here[pick % len(here)]
+        client.subscribe(name, client.asked[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
+
+
+def _name_again(world: World, client: Client, pick: int, number: int) -> None:
+    """With one receiver: another one may still hear of the first when the second is there."""
+    used = sorted(each for each in client.asked.keys() - client.open if "'" not in each)
+    if not used or "d" in world.clients:
+        return
+    name = used[pick % len(used)]
+
+    def again() -> None:
+        if name in client.ended - client.open:
+            client.subscribe_again(name, EXPRESSIONS[pick // 7 % 3])
+
+    if name not in client.ended:
+        client.unsubscribe(name)
+    world.later(pick % 500, again)
+
+
+def _leave_for_good(world: World, client: Client, pick: int, number: int) -> None:
+    if "d" in world.clients:
+        world.clients["d"].leave_for_good()
+
+
+def _fail_to_read(world: World, client: Client, pick: int, number: int) -> None:
+    """The next reads fail, everywhere: there are few."""
+    for node in world.nodes.values():
+        node.unreadable = 1 + pick % 4
+
+
+def _slow_journal(world: World, client: Client, pick: int, number: int) -> None:
+    """Two times of three it ends with the process, and with it what was on its way."""
+    node = _node(world, pick)
+
+    def end() -> None:
+        node.journal_ms = 0
+        if pick % 3 and node.engine is not None:
+            _stop(world, node, pick, disk_lost=pick % 3 == 1)
+
+    node.journal_ms = 500 + pick % 3_000
+    world.later(pick % 5_000, end)
+
+
 def _change_access(world: World, client: Client, pick: int, number: int) -> None:
     """A password for one, and another one may read, or nobody else may; or all is open."""
     owner = {"": Granted([*EVERYTHING], f"password {pick}")}
@@ -202,8 +261,12 @@ def _pause(world: World, client: Client, pick: int, number: int) -> None:
 def _crash(world: World, pick: int, *, disk_lost: bool) -> None:
     node = _node(world, pick)
     if node.engine is not None:
-        node.crash(disk_lost=disk_lost)
-        world.later(pick % 4_000, lambda: node.start() if node.engine is None else None)
+        _stop(world, node, pick, disk_lost=disk_lost)
+
+
+def _stop(world: World, node: Node, pick: int, *, disk_lost: bool) -> None:
+    node.crash(disk_lost=disk_lost)
+    world.later(pick % 4_000, lambda: node.start() if node.engine is None else None)
 
 
 def _deaf(world: World, client: Client, pick: int, number: int) -> None:
@@ -275,4 +338,9 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "compact the registry": lambda world, client, pick, number: world.compact(),
     "cut a link": _cut,
     "lose a link": _lose,
+    "fail to read": _fail_to_read,
+    "slow the journal": _slow_journal,
+    "change a policy": _change_policy,
+    "use a name again": _name_again,
+    "leave for good": _leave_for_good,
 }

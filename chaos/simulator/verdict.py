@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.policies import excused
 from proxy.session import Role
-from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
+from waypost.identity import NOTHING, Coordinate, NotificationId
 from waypost.limits import PUBLISH_WINDOW
 from waypost.records import Published
 from waypost.subscription import parse
@@ -28,8 +28,9 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         link.set_cut(records=False, words=False)
     for node in world.nodes.values():
         node.deaf_until = node.slow_until = node.stalled_until = 0
-        node.append_ms = 0
+        node.append_ms = node.journal_ms = 0
         node.full = False
+        node.unreadable = 0
         if node.engine is None:
             node.start()
     for client in world.clients.values():
@@ -58,7 +59,7 @@ def settled(world: World) -> bool:
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is None or client.refused:
+        if client.session is None or client.refused or client.forgotten:
             continue
         if client.changing is not None:
             return False
@@ -80,7 +81,10 @@ def settled(world: World) -> bool:
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
         for session in engine.context.sessions.values():
-            behind = any(each.acknowledged < session.last_number for each in session.receivers.values())
+            gone = {client.name for client in world.clients.values() if client.forgotten}
+            behind = any(
+                each.acknowledged < session.last_number for name, each in session.receivers.items() if name not in gone
+            )
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
     return True
@@ -104,6 +108,8 @@ def verdict(world: World) -> list[str]:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.session is not None:
             wrong += _one_side(world, client) + _given(client, retried)
+            if client.forgotten:
+                continue
             if not client.refused:
                 wrong += _live(world, client) + _owed(world, client, published)
             elif world.rights.surely_reads(client.session, client.machine.credential):
@@ -186,7 +192,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
         expression = parse(client.asked[subscription])
-        ends = _ends(world, client, subscription)
+        ends = client.ends(subscription)
         for origin, offset in missing:
             number = safe[Coordinate(origin, offset)]
             if client.joined is None or offset < client.joined[origin] or not expression.matches({"n": number}):
@@ -196,18 +202,6 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             where = f"{origin}:{offset}, promised above {promise[origin]}"
             lost.append(f"LOST {client.name}/{subscription}: {number} at {where}")
     return lost
-
-
-def _ends(world: World, client: Client, subscription: str) -> dict[Origin, int]:
-    """Up to where the promise holds; of several tries to unsubscribe the lowest."""
-    if subscription not in client.ended:
-        return dict.fromkeys(world.logs_by_origin, 1 << 60)
-    ends = [
-        fact.frontier
-        for fact in world.facts
-        if fact.kind == "unsubscribed" and (fact.session, fact.subscription) == (client.session, subscription)
-    ]
-    return {origin: min([end.get(origin, NOTHING) for end in ends], default=NOTHING) for origin in world.logs_by_origin}
 
 
 def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:

@@ -71,11 +71,18 @@ class World:
         self.logs_by_origin = {origin_of(site): log for site, log in self.logs.items()}
         self.changelogs = {site: PlainChangelog() for site in sites}
         self.facts: list[Fact] = []
+        """What proxies noted."""
+        self.journal: list[Fact] = []
+        """What of it was written: the rest is on its way, or went with a process."""
         self.trace: list[str] = []
         self.story: list[str] = []
         self.wrongs: list[str] = []
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
+        self.ends: dict[tuple[str, str], dict[Origin, int]] = {}
+        """Where those ended whose name was used again."""
+        self.begun: dict[tuple[str, str], int] = {}
+        """(session, subscription) whose name was used before -> how many facts there were when it was used again."""
         self.policies: dict[str, list[Policy]] = {}
         """Of every session, what was ever said of how long something is stored."""
         self.deletions: dict[str, dict[Origin, int]] = {}

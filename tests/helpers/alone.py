@@ -42,6 +42,8 @@ class Alone:
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []
         self.facts: list[Fact] = []
+        self.journal_waits = False
+        """Facts are not written before somebody answers."""
         if watch:
             self.reload()
         if lease:
@@ -68,7 +70,7 @@ class Alone:
                         offsets = [*range(len(self.log), len(self.log) + len(effect.records))]
                         self.log += effect.records
                         effect.then(offsets)
-                    case effects.Attest():
+                    case effects.Attest() if not self.journal_waits:
                         self.facts += effect.facts
                         effect.then(None)
                     case _:

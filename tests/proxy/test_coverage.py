@@ -8,7 +8,7 @@ from proxy import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch
-from waypost.messages import BecameEffective, Subscribe
+from waypost.messages import BecameEffective, Subscribe, Unsubscribe
 
 
 def promising() -> Alone:
@@ -48,6 +48,23 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     assert told(alone) == []
     alone.engine.claims.serve(session, Epoch(2), "thaw")
     alone.settle()
+    alone.pass_time(1_000)
+    alone.keep()
+    assert [each.subscription for each in told(alone)] == ["x"]
+
+
+def test_a_promise_on_its_way_to_the_journal_is_not_told_of_the_next_one_of_the_name() -> None:
+    alone = promising()
+    alone.journal_waits = True
+    alone.keep()
+    alone.says(1, Unsubscribe("x"))
+    alone.says(1, Subscribe("x", "n > 1"))
+    alone.keep()
+    alone.answer_all(effects.Attest, None)
+    alone.answer_all(effects.Attest, None)
+    assert told(alone) == []
+    alone.journal_waits = False
+    alone.read_log()
     alone.pass_time(1_000)
     alone.keep()
     assert [each.subscription for each in told(alone)] == ["x"]

@@ -85,7 +85,7 @@ def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> No
         made.accept(stored(offset), (X,))
     receiver.connect(1, Incarnation("i"), {A: 2}, 10)
     entries = made.entries_after(receiver.sent, 10)
-    assert entries is not None and made.next_delivery(receiver, entries, []) is None
+    assert entries is not None and made.next_delivery(receiver, entries) is None
     assert receiver.acknowledged == 3
     assert made.stored_count == 0
 
@@ -98,7 +98,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     receiver.connect(1, Incarnation("i"), {}, 1)
     entries = made.entries_after(0, made.batch_limit(receiver))
     assert entries is not None
-    made.next_delivery(receiver, entries, [])
+    made.next_delivery(receiver, entries)
     assert made.batch_limit(receiver) == 0
     receiver.acknowledge(1)
     assert made.batch_limit(receiver) == 1

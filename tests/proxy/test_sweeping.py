@@ -85,6 +85,34 @@ def test_the_journal_says_what_is_removed_before_the_store_removes_it() -> None:
     assert change.saved.first_number == 2
 
 
+def test_nobody_gets_past_what_policy_removed_before_the_journal_says_so() -> None:
+    alone = policed(max_count=1)
+    take(alone, 1, 2)
+    alone.journal_waits = True
+    alone.attach(2)
+    receiver = next(iter(alone.engine.context.sessions[SESSION].receivers.values()))
+    assert (given(alone), receiver.acknowledged) == ([], 0)
+    while any(isinstance(each, effects.Attest) for each in alone.waiting):
+        alone.answer(effects.Attest, None)
+    assert (given(alone), receiver.acknowledged) == ([2], 0)
+
+
+def test_what_is_removed_is_put_on_record_once_while_somebody_waits_for_it() -> None:
+    alone = policed(max_count=1)
+    take(alone, 1, 2)
+    alone.journal_waits = True
+    alone.attach(2)
+    take(alone, 3)
+    removed = [
+        fact.offsets
+        for each in alone.waiting
+        if isinstance(each, effects.Attest)
+        for fact in each.facts
+        if fact.kind == "removed"
+    ]
+    assert removed == [[1]]
+
+
 def test_a_session_ends_when_nobody_was_attached_for_so_long() -> None:
     alone = Alone()
     alone.serve(lasts_s=3)

@@ -8,10 +8,16 @@ from __future__ import annotations
 import argparse
 import gc
 
-from tests.chaos.simulator import planted_access, planted_bounds, planted_coverage, planted_handovers
+from tests.chaos.simulator import (
+    planted_access,
+    planted_bounds,
+    planted_coverage,
+    planted_handovers,
+    planted_newest,
+)
 from tests.chaos.simulator.planting import Plant, kinds, play
 
-_MODULES = (planted_handovers, planted_coverage, planted_bounds, planted_access)
+_MODULES = (planted_handovers, planted_coverage, planted_bounds, planted_access, planted_newest)
 PLANTS = {plant.name: plant for module in _MODULES for plant in module.PLANTS}
 MASKED = {plant.name: plant for plant in planted_coverage.MASKED}
 """What nothing catches, because something else stands before it; to be hunted again when that goes."""

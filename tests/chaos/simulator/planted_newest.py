@@ -1,0 +1,93 @@
+"""Bugs in retention, deletion, copies that go on, and relays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.delivering import Delivering
+from proxy.relay import Relays
+from proxy.session import Entry, Receiver, Session, Subscription
+from tests.chaos.simulator.planting import Plant, replaced
+from waypost.checkpoint import SubscriptionRow
+from waypost.identity import NO_PROXY, Epoch, Ownership
+from waypost.messages import Attach
+
+_of, _made, _begin = Subscription.of, Session.__init__, Relays.begin
+
+
+def _of_undecided(row: SubscriptionRow) -> Subscription:
+    made = _of(row)
+    made.expired_below = made.displaced_below = 0
+    return made
+
+
+def _record_meanwhile(self: Delivering, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
+    why = session.retention.why
+    removed = [(stored.origin, stored.offset, why(number, matched)) for number, stored, matched in gone]
+    self._sweeps.note(session, removed)
+    receiver.recorded.update(number for number, _, _ in gone)
+
+
+def _gone_as_any_other(self: Ownership) -> Ownership:
+    return Ownership(NO_PROXY, Epoch(self.epoch + 1))
+
+
+def _made_as_one_copy(self: Session, *given: Any) -> None:
+    _made(self, *given)
+    self.copy = "the copy"
+
+
+def _begin_by_connection(self: Relays, connection: int, client: str, attach: Attach, home: Any) -> None:
+    self._begun = connection - 1
+    _begin(self, connection, client, attach, home)
+
+
+PLANTS = (
+    Plant(
+        "policies begin anew",
+        "what policy has decided does not go with the session",
+        replaced(Subscription, "of", _of_undecided),
+        ("POLICY",),
+        (2, 22, 28),
+        rule=20,
+    ),
+    Plant(
+        "passed before it is recorded",
+        "a receiver gets past what policy removed before the journal has the record",
+        replaced(Delivering, "_record", _record_meanwhile),
+        ("LOST",),
+        (3, 235, 689),
+        rule=21,
+    ),
+    Plant(
+        "deleted as any other change",
+        "a session that is created again goes on with the epochs of the one that was deleted",
+        replaced(Ownership, "gone", _gone_as_any_other),
+        ("RIGHTS",),
+        (271,),
+        rule=22,
+    ),
+    Plant(
+        "copies of one name",
+        "all copies of a session have one name, whoever numbered them",
+        replaced(Session, "__init__", _made_as_one_copy),
+        ("COPY",),
+        (38, 193, 315),
+        rule=23,
+    ),
+    Plant(
+        "relays of one name",
+        "a relay has the name of the one before it on the same connection",
+        replaced(Relays, "begin", _begin_by_connection),
+        ("LOST", "STUCK"),
+        (33, 36, 48),
+        rule=24,
+    ),
+    Plant(
+        "read once",
+        "what could not be read from the store is not read again",
+        replaced(Delivering, "tick", lambda self: None),
+        ("STUCK", "LOST"),
+        (289,),
+    ),
+)
