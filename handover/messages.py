@@ -17,7 +17,9 @@ from waypost.identity import Epoch, Origin, ProxyId, SessionId
 
 ATTACH = "attach"
 """The reason of a handover for which a client attached at the target."""
-TRIGGERS = (ATTACH, "drain", "rebalance")
+FOLLOW = "follow"
+"""The reason of one for which a session follows a receiver that is attached elsewhere."""
+TRIGGERS = (ATTACH, FOLLOW, "drain", "rebalance")
 """All reasons of a handover."""
 
 
@@ -28,7 +30,7 @@ class TransferMessage(msgspec.Struct, frozen=True):
 
 
 class Prepare(TransferMessage, tag="prepare", frozen=True):
-    """Will you hand me the session that you own at `epoch`? `reason`: attach, drain, rebalance.
+    """Will you hand me the session that you own at `epoch`? `reason`: one of :data:`TRIGGERS`.
 
     `receiver`, in its life `incarnation`, attached there, if that is the reason. Of the copy that is named `copy`, an
     earlier transfer has brought all entries up to the number `has`: they need not come again.

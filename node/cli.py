@@ -19,7 +19,7 @@ import typer
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
 from node.config import NodeConfig, load_config, reachable
-from waypost.errors import Internal, OutputFailed, Refused, WaypostError
+from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
@@ -156,6 +156,8 @@ def sub(
 
     Example: waypost sub 'origin == "JFK" && dep_delay > 30'
     """
+    if session == "" or receiver == "":
+        raise BadMessage("an empty name", field="session" if session == "" else "receiver")
     import asyncio
 
     from node.commands.receive import password_of, receive

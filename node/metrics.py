@@ -279,6 +279,16 @@ METRICS = (
         labels=("state",),
     ),
     gauge(
+        "waypost_expressions",
+        "What these sessions subscribe to: distinct expressions, and alternatives of them that no key finds "
+        "(unindexed), so that each is evaluated for every notification.",
+        lambda look: {
+            "distinct": len(look.engine.context.matcher),
+            "unindexed": look.engine.context.matcher.unindexed,
+        },
+        labels=("what",),
+    ),
+    gauge(
         "waypost_clients",
         "Connections of clients to this proxy, producers too.",
         lambda look: len(look.engine.door.connections) - look.relays.far,
@@ -414,7 +424,7 @@ METRICS = (
     # handovers
     counter(
         "waypost_handovers_total",
-        "Handovers that ended, by the role of this proxy, by what they were for (attach, drain, rebalance), "
+        "Handovers that ended, by the role of this proxy, by what they were for (attach, follow, drain, rebalance), "
         "by what became of them (committed, aborted, thawed, relayed, unsettled), and why they were not "
         "committed.",
         _handovers,
@@ -462,7 +472,7 @@ METRICS = (
     counter(
         "waypost_offers_total",
         "Sessions offered to another proxy, again if an offer led to nothing.",
-        lambda look: {"drain": 0, "rebalance": 0} | look.tally.offers,
+        lambda look: {"follow": 0, "drain": 0, "rebalance": 0} | look.tally.offers,
         labels=("trigger",),
     ),
 )

@@ -569,6 +569,7 @@ class Node:
             answer = await self.history.answer(effect.wanted)
         else:
             answer = await self.requests.ask(effect.site, effect.wanted)
+            self._there("another site")
         return effects.History(answer.records, answer.through, answer.first_kept)
 
     async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:

@@ -103,6 +103,8 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     proxy = ProxyId(wish.proxy)
     if proxy not in context.proxies and proxy not in context.drains:
         raise NotFound(f"there is no proxy {proxy}; there are {', '.join(sorted(context.proxies))}", field="proxy")
+    if wish.paused and proxy not in context.drains:
+        raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to pause", field="proxy")
     row = None if wish.rate is None else DrainRow(rate=wish.rate, paused=wish.paused)
     await node.parts.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
@@ -114,12 +116,14 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
         wish = DeleteWish.model_validate_json(await request.body())
     except ValidationError as error:
         raise _bad(error) from None
-    session, registry = SessionId(wish.session), node.parts.registry
+    engine, session, registry = node.serving_engine, SessionId(wish.session), node.parts.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")
     if not (await registry.claim(session, current, current.gone())).won:
         raise NotServed(f"session {session} changes hands at this moment; ask again", field="session")
+    engine.deleted(session, current, "an operator asked for it")
+    node.drain()
     return {"session": session, "deleted": True}
 
 
@@ -187,7 +191,9 @@ def routes(node: Node) -> list[Route]:
     async def plan(_: Request) -> dict[str, Any]:
         return _rebalance(node, apply=False)
 
-    async def rebalance(_: Request) -> dict[str, Any]:
+    async def rebalance(request: Request) -> dict[str, Any]:
+        if await request.body():
+            raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
         return _rebalance(node, apply=True)
 
     registry = make_registry(node)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from federation.messages import CatchUp
+from proxy import attesting
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
+from proxy.histories import Histories
 from proxy.retention import TOO_OLD, Matched
-from proxy.session import Role, Session, Stored, Subscription
+from proxy.session import Receiver, Role, Session, Stored, Subscription
+from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, site_of
@@ -27,6 +30,8 @@ class Coverage:
         self._gated: dict[SessionId, Session] = {}
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
+        self._histories = Histories(context.settings.retry_ms)
+        self._look_at = 0
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -53,11 +58,17 @@ class Coverage:
         for session in list(self._unpromised.values()):
             self.promise(session)
 
+    def tick(self) -> None:
+        """Now and then look at all again; and let those ask for history whose turn it is."""
+        now = self._context.clock.now_ms()
+        if now >= self._look_at:
+            self._look_at = now + self._context.settings.retry_ms
+            self.advance_all()
+        self._let_ask()
+
     def next_deadline(self) -> int:
-        """Return when to try again what failed or is missing still."""
-        if not self._gated and not self._unpromised:
-            return NEVER
-        return self._context.clock.now_ms() + self._context.settings.retry_ms
+        look_at = self._look_at if self._gated or self._unpromised else NEVER
+        return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:
         """Open what can be opened, fetch what is missing."""
@@ -99,9 +110,14 @@ class Coverage:
             self.ready.add(session.id)
             return
         missing = gate.missing(covered)
-        if missing and not gate.fetching:
+        now = self._context.clock.now_ms()
+        if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
             gate.fetching = True
             self._fetch(session, origin, *missing)
+
+    def _let_ask(self) -> None:
+        for session in self._histories.take_turn(self._context.clock.now_ms()):
+            self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
         """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
@@ -116,7 +132,10 @@ class Coverage:
         wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
 
         def then(answer: History | WaypostError) -> None:
+            well = not isinstance(answer, WaypostError)
+            self._histories.ended(site_of(origin), self._context.clock.now_ms(), well=well)
             self._fetched(session, wanted, answer)
+            self._let_ask()
 
         self._context.emit(FetchHistory(site_of(origin), wanted, then))
 
@@ -188,15 +207,23 @@ class Coverage:
 
     def _record(self, session: Session, origin: Origin, old: list[int], gap: Sequence[int]) -> None:
         if old:
-            self._context.attest("removed", session, origin=origin, offsets=old, reason=TOO_OLD)
+            self._context.attest_removal(session, origin, old, TOO_OLD)
         if gap:
             self._context.attest("gap", session, origin=origin, offsets=[gap[0], gap[-1]], reason="retention")
 
     def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
-        for receiver in session.receivers.values():
-            if receiver.connection is not None:
-                gap = Gap(origin, first, last, "the log of that site no longer holds them")
-                self._context.emit(Send(receiver.connection, gap))
+        gap = GapRow(origin, first, last, "the log of that site no longer holds them", list(session.receivers))
+        session.gaps.append(gap)
+        for receiver in list(session.receivers.values()):
+            self.tell_gaps(session, receiver)
+
+    def tell_gaps(self, session: Session, receiver: Receiver) -> None:
+        """Tell a receiver that is attached what it cannot have any more."""
+        if receiver.connection is None:
+            return
+        for gap in session.gaps_for(receiver.id):
+            self._context.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.reason)))
+            self._context.dirty.add(session.id)
 
     # ------------------------------------------------------------ holes
 
@@ -240,6 +267,7 @@ class Coverage:
         if not fresh:
             return
         subscription.promised |= fresh
+        subscription.untold |= fresh.keys()
         self._context.dirty.add(session.id)
 
         def then(error: WaypostError | None) -> None:
@@ -258,6 +286,7 @@ class Coverage:
     def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
         for origin in fresh:
             subscription.promised.pop(origin, None)
+            subscription.untold.discard(origin)
 
     def _begun(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
@@ -266,7 +295,8 @@ class Coverage:
 
     def _tell(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
-        self._context.attest("effective", session, subscription=subscription.id, frontier=fresh)
+        subscription.untold -= fresh.keys()
+        attesting.effective(self._context, session, subscription, fresh)
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:

@@ -6,44 +6,36 @@ store and in the changelog, with epoch and lease looked at again after the write
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from proxy.access import AccessChanges
+from proxy.connection import Connection, problem
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.delivering import Delivering
 from proxy.effects import Attest, Hangup, Send
-from proxy.guard import Guard, Proof, changed
+from proxy.guard import Guard, Proof
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
 from proxy.relay import Relays
 from proxy.session import Receiver, Role, Session, Subscription
+from proxy.subscribing import Subscriptions
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
-from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right, grant_of, told
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right
 from waypost.errors import (
     BadMessage,
     Forbidden,
-    LimitExceeded,
     LogUnavailable,
     NotFound,
     NotServed,
     Refused,
     WaypostError,
 )
-from waypost.frontier import join
-from waypost.identity import Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
+from waypost.identity import ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
-    AboutAccess,
-    AboutDeletion,
-    AboutPublish,
-    AboutSession,
-    AboutSubscription,
-    AccessChanged,
     Acknowledge,
     Acknowledged,
     Attach,
@@ -54,9 +46,9 @@ from waypost.messages import (
     ClientMessage,
     Delete,
     Detach,
+    Forgotten,
     Hello,
     Moved,
-    Problem,
     Publish,
     SetAccess,
     Subscribe,
@@ -70,34 +62,16 @@ from waypost.messages import (
 from waypost.records import Fact
 from waypost.subscription import parse
 
-Change = Subscribe | Unsubscribe | Delete | SetAccess
+Change = Subscribe | Unsubscribe | Delete | SetAccess | Detach
 """What is asked of a session by a receiver that is attached to it."""
 NEEDED: dict[type[Change], Right] = {
     Subscribe: SUBSCRIBE,
     Unsubscribe: SUBSCRIBE,
     Delete: ADMINISTER,
     SetAccess: ADMINISTER,
+    Detach: READ,
 }
 """The right that it needs."""
-
-
-@dataclass(slots=True)
-class Connection:
-    """One client's connection."""
-
-    number: int
-    client: str = ""
-    session: SessionId | None = None
-    receiver: ReceiverId | None = None
-    incarnation: str = ""
-    """Which life of it."""
-    attach: Attach | None = None
-    """What it waits for."""
-    proof: Proof | None = None
-    """What was found out of its password."""
-    principal: str = ""
-    """As whom it was let in, and by which hash."""
-    hash: str = ""
 
 
 class Door:
@@ -121,10 +95,14 @@ class Door:
         self._moving = moving
         self._sweeps = sweeps
         self.guard = Guard(context)
+        self._subscriptions = Subscriptions(context, coverage, sweeps)
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
         self.delivering = Delivering(context, sweeps, self.relays.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
+        self.access = AccessChanges(
+            context, keeper, self.guard, self.connections, self._session_of, self.message, self._leave
+        )
         self._waiting: dict[SessionId, list[Connection]] = {}
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
@@ -161,22 +139,19 @@ class Door:
         self._context.emit(Send(number, message))
 
     def _tell_failure(self, number: int, message: Publish, error: WaypostError) -> None:
-        self._context.emit(Send(number, _problem(error, message)))
+        self._context.emit(Send(number, problem(error, message)))
 
     # ------------------------------------------------------------ messages
 
     def message(self, number: int, message: ClientMessage) -> None:
         """Take one message. What is wrong with it is answered; the connection goes on."""
         connection = self.connections.get(number)
-        if connection is not None:
-            self._try(connection, message, lambda: self._take(connection, message))
-
-    def _try(self, connection: Connection, message: ClientMessage, action: Callable[[], None]) -> None:
-        """Do what the message asks for; what is wrong with it is answered."""
+        if connection is None:
+            return
         try:
-            action()
+            self._take(connection, message)
         except (Refused, LogUnavailable) as error:
-            self._say(connection, _problem(error, message))
+            self._say(connection, problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
         if isinstance(message, Hello):
@@ -204,7 +179,7 @@ class Door:
             case Delete():
                 self._delete(connection, message)
             case SetAccess():
-                self._set_access(connection, message)
+                self.access.set(connection, message)
 
     def _is_relayed(self, connection: Connection) -> bool:
         return self.relays.is_relayed(connection.number)
@@ -289,6 +264,7 @@ class Door:
         for subscription in session.active():
             if subscription.promised:
                 self._tell_effective(connection, subscription)
+        self._coverage.tell_gaps(session, receiver)
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
@@ -319,7 +295,7 @@ class Door:
 
     def _turn_away(self, connection: Connection, message: Attach, why: Wait | Forbidden) -> None:
         connection.attach = connection.proof = None
-        self._say(connection, _problem(why, message) if isinstance(why, Forbidden) else why)
+        self._say(connection, problem(why, message) if isinstance(why, Forbidden) else why)
 
     def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
         """Something was waited for: the session may be somewhere else by now."""
@@ -379,7 +355,7 @@ class Door:
                 self._say(connection, Wait(reason, self._context.settings.retry_ms))
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
-                self._say(connection, _problem(missing, attach))
+                self._say(connection, problem(missing, attach))
 
     def fenced(self) -> None:
         """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
@@ -391,77 +367,36 @@ class Door:
         self._waiting.clear()
 
     def _detach(self, connection: Connection, message: Detach) -> None:
+        if message.forget:
+            self._forget(connection, message)
+            return
         session = self._context.sessions.get(connection.session) if connection.session else None
         receiver = self._receiver_of(connection)
         self._leave(connection)
-        if session is None or receiver is None or session.role is not Role.SERVING:
+        if session is not None and receiver is not None and session.role is Role.SERVING:
+            receiver.had(message.frontier)
+            self._context.dirty.add(session.id)
+
+    def _forget(self, connection: Connection, message: Detach) -> None:
+        """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
+        session, receiver = self._session_of(connection, message), self._receiver_of(connection)
+        if session is None or receiver is None:
             return
-        receiver.had(message.frontier)
-        if message.forget:
-            del session.receivers[receiver.id]
-            self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
-            session.remove_acknowledged()
+        self._leave(connection)
+        session.receivers.pop(receiver.id, None)
+        self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
+        session.remove_acknowledged()
         self._context.dirty.add(session.id)
+
+        def then(failure: WaypostError | None) -> None:
+            self._say(connection, Forgotten(receiver.id) if failure is None else problem(failure, message))
+
+        self._keeper.written(session, then)
 
     def _delete(self, connection: Connection, message: Delete) -> None:
         session = self._session_of(connection, message)
         if session is not None:
             self._claims.delete(session, f"receiver {connection.receiver} asked for it")
-
-    # ------------------------------------------------------------ access
-
-    def _set_access(self, connection: Connection, message: SetAccess) -> None:
-        session = self._session_of(connection, message)
-        if session is None:
-            return
-
-        def hashed(hashes: dict[str, str] | WaypostError) -> None:
-            if isinstance(hashes, WaypostError):
-                self._say(connection, _problem(hashes, message))
-            elif connection.number in self.connections:
-                self._try(connection, message, lambda: self._change_access(connection, message, hashes))
-
-        self.guard.hash(session, connection.principal, message.grants, hashed)
-
-    def _change_access(self, connection: Connection, message: SetAccess, hashes: dict[str, str]) -> None:
-        """The passwords are hashed: who may do what is another from here on."""
-        session = self._session_of(connection, message)
-        if session is None:
-            return
-        session.let(changed(session.access, message.grants, hashes))
-        self._context.attest("access", session, receiver=connection.receiver or "", reason=told(session.access))
-        self._context.dirty.add(session.id)
-        grant = grant_of(session.access, connection.principal)
-        connection.hash = grant.hash if grant else ""
-        self._put_out(session)
-        epoch = session.epoch
-
-        def then(failure: WaypostError | None) -> None:
-            if failure is not None:
-                self._say(connection, _problem(failure, message))
-            elif self._context.serving(session.id) is not session or session.epoch != epoch:
-                self.message(connection.number, message)
-            else:
-                self._say(connection, AccessChanged(message.number))
-
-        self._keeper.written(session, then)
-
-    def _put_out(self, session: Session) -> None:
-        """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""
-        for receiver in session.receivers.values():
-            connection = self.connections.get(receiver.connection) if receiver.connection is not None else None
-            if connection is None:
-                continue
-            grant = grant_of(session.access, connection.principal)
-            if grant is None or READ not in grant.rights:
-                gone = Forbidden(f"the right to read session {session.id} was taken away", field="credential")
-                about = AboutSession(session.id)
-                self._say(connection, Problem(gone.code, gone.message, gone.field, about))
-            elif grant.hash and grant.hash != connection.hash:
-                self._say(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
-            else:
-                continue
-            self._leave(connection)
 
     # ------------------------------------------------------------ subscriptions
 
@@ -489,64 +424,15 @@ class Door:
         session = self._session_of(connection, message)
         if session is None:
             return
-        identity = SubscriptionId(message.subscription)
-        known = session.subscriptions.get(identity)
-        if known is not None:
-            if known.expression != expression:
-                raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
-            if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
-                known.ttl_s, known.max_count = message.ttl_s, message.max_count
-                session.subscriptions_changed()
-                self._say_policy(session, known)
-                self._changed(session)
-            self._settled(connection, session, message)
-            return
-        session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
-        if len(session.subscriptions) + len(session.ended) >= MAX_SUBSCRIPTIONS_PER_SESSION:
-            raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
-        start = self._start(session)
-        made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
-        made.owner = connection.receiver or ""
-        session.add_subscription(made)
-        self._context.attest(
-            "subscribed", session, subscription=identity, expression=expression.text, frontier=dict(start)
-        )
-        if made.has_policy:
-            self._say_policy(session, made)
-        self._changed(session)
+        self._subscriptions.add(session, message, expression, connection.receiver or "")
         self._settled(connection, session, message)
-
-    def _say_policy(self, session: Session, subscription: Subscription) -> None:
-        """Put on record what may be removed from now on; the audit excuses nothing else."""
-        policy = {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
-        self._context.attest("policy", session, subscription=subscription.id, **policy)
-
-    def _start(self, session: Session) -> dict[Origin, int]:
-        """Return L: above all that the session has seen, the live stream and every receiver included."""
-        start = dict(self._context.state.frontier)
-        join(start, self._context.frontier(session))
-        for receiver in session.receivers.values():
-            join(start, receiver.known)
-        return start
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         session = self._session_of(connection, message)
         if session is None:
             return
-        identity = SubscriptionId(message.subscription)
-        if identity in session.subscriptions:
-            end = self._context.frontier(session)
-            session.end_subscription(identity, end)
-            self._context.attest("unsubscribed", session, subscription=identity, frontier=end)
-            self._changed(session)
+        self._subscriptions.end(session, SubscriptionId(message.subscription))
         self._settled(connection, session, message)
-
-    def _changed(self, session: Session) -> None:
-        self._context.matcher.put(session)
-        self._context.hold(session.id, session.held_expressions())
-        self._context.dirty.add(session.id)
-        self._coverage.watch(session)
-        self._sweeps.watch(session)
 
     def _settled(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
@@ -555,7 +441,7 @@ class Door:
 
         def then(failure: WaypostError | None) -> None:
             if failure is not None:
-                self._say(connection, _problem(failure, message))
+                self._say(connection, problem(failure, message))
                 return
             if self._context.serving(session.id) is not session or session.epoch != epoch:
                 # Written by an owner that may not be one any more: ask again of who is now.
@@ -634,20 +520,3 @@ class Door:
         if receiver is None or connection.session is None:
             return None
         return connection.session, receiver.id, connection.incarnation
-
-
-def _problem(error: WaypostError, message: ClientMessage) -> Problem:
-    """Return what answers the message that met the error."""
-    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | None = None
-    match message:
-        case Attach():
-            about = AboutSession(message.session)
-        case Subscribe() | Unsubscribe():
-            about = AboutSubscription(SubscriptionId(message.subscription))
-        case Publish():
-            about = AboutPublish(message.first)
-        case Delete():
-            about = AboutDeletion()
-        case SetAccess():
-            about = AboutAccess(message.number)
-    return Problem(error.code, error.message, error.field, about)

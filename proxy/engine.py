@@ -41,7 +41,7 @@ from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Incarnation, ProxyId, SessionId
+from waypost.identity import NOTHING, Incarnation, Ownership, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import Closed, Dropped, Held
@@ -292,6 +292,10 @@ class Engine:
         self.moving.tick()
         return moves
 
+    def deleted(self, session: SessionId, before: Ownership, reason: str) -> None:
+        """Put on record that the session was deleted, which was `before`: its owner may be dead and say nothing."""
+        self.context.attest("deleted", session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason)
+
     # ------------------------------------------------------------ the registry
 
     def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
@@ -387,7 +391,7 @@ class Engine:
             self.lease_lost()
         self.transfers.tick()
         self.claims.tick()
-        self.coverage.advance_all()
+        self.coverage.tick()
         self.door.relays.tick()
         self._follow_receivers()
         self.moving.tick()

@@ -80,6 +80,11 @@ class Matcher:
     def __len__(self) -> int:
         return len(self._index)
 
+    @property
+    def unindexed(self) -> int:
+        """How many alternatives of expressions are evaluated for every notification."""
+        return self._index.unindexed
+
     def _holders_of(self, expression: Expression) -> _Holders:
         holders = self._index.get(expression)
         if holders is None:

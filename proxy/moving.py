@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from federation.ports import DrainRow, ProxyRow
-from handover.messages import Give, Offer
+from handover.messages import FOLLOW, Give, Offer
 from proxy.context import Context
 from proxy.effects import SendPeer
 from proxy.session import Role, Session
 from waypost.clock import NEVER
-from waypost.identity import ProxyId, SessionId
+from waypost.identity import NO_PROXY, ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE
 
 GRACE_MS = 1_000
@@ -33,7 +33,7 @@ class Moving:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._wanted: dict[SessionId, ProxyId] = {}
+        self._wanted: dict[SessionId, tuple[ProxyId, str]] = {}
         """Asked for by a rebalance, or by where its receivers are."""
         self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
         """To whom, and when."""
@@ -71,11 +71,11 @@ class Moving:
         if session.epoch != message.epoch:
             self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
             return
-        self.want(message.session, message.target)
+        self.want(message.session, message.target, "rebalance")
 
-    def want(self, session: SessionId, proxy: ProxyId) -> None:
-        """Let a session of ours move to that proxy."""
-        self._wanted[session] = proxy
+    def want(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
+        """Let a session of ours move to that proxy, if it is there when its turn comes."""
+        self._wanted[session] = (proxy, why)
 
     def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
         """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
@@ -116,14 +116,17 @@ class Moving:
         for session in list(islice(self._candidates(), MOVES_AT_ONCE - len(self._offered))):
             if now < self._next_at:
                 return
-            row = self._context.proxies.get(self._wanted.get(session, ProxyId(""))) or self.target(loads)
+            proxy, why = self._wanted.pop(session, (NO_PROXY, ""))
+            row = self._context.proxies.get(proxy)
+            if row is None and self.row is None:
+                continue
+            row = row or self.target(loads)
             if row is None:
                 return
-            self._wanted.pop(session, None)
             loads[row.proxy] += 1
             self._offered[session] = (row.proxy, now)
             self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
-            offer = Offer(session, self._context.sessions[session].epoch, "rebalance" if self.row is None else "drain")
+            offer = Offer(session, self._context.sessions[session].epoch, why if self.row is None else "drain")
             self._context.tally.offers[offer.reason] += 1
             self._context.emit(SendPeer(row.proxy, offer))
 

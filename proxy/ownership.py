@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from federation.ports import Claimed
+from proxy import attesting
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send, nobody_waits
@@ -219,6 +220,7 @@ class Claims:
             context.hold(session.id, session.held_expressions())
         context.tally.served[reason] += 1
         context.attest("owned", session, reason=reason, frontier=context.frontier(session))
+        attesting.restated(context, session)
         self._keeper.checkpoint(session, nobody_waits)
         self._coverage.watch(session)
         self._coverage.advance(session)
@@ -282,9 +284,7 @@ class Claims:
         self._unavailable(session.id, "the session has moved")
 
     def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
-        reason = self._reasons.pop(session.id, "deleted")
-        for subscription in session.active():
-            self._context.attest("unsubscribed", session, subscription=subscription.id, frontier=frontier)
+        reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
         self._context.attest("deleted", session, frontier=frontier, reason=reason)
         for receiver in session.receivers.values():
             if receiver.connection is not None:
@@ -413,5 +413,6 @@ class Claims:
 
 def taken(session: SessionId, receiver: str) -> Problem:
     """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
-    text = f"receiver {receiver} of session {session} attached somewhere else"
+    hint = "give each client a receiver's name of its own"
+    text = f"receiver {receiver} of session {session} attached somewhere else; {hint}"
     return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))

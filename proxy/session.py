@@ -21,7 +21,7 @@ import msgspec
 from handover.gate import Gate
 from proxy.retention import Matched, Retention
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, ReceiverRow, SubscriptionRow
+from waypost.checkpoint import Descriptor, GapRow, ReceiverRow, SubscriptionRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
@@ -98,7 +98,7 @@ class Subscription:
 
     Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
     `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
-    far that has come, by number of entry: proxy/retention.py.
+    far that has come, by number of entry: proxy/retention.py. `life`: waypost/checkpoint.py.
     """
 
     id: SubscriptionId
@@ -112,6 +112,10 @@ class Subscription:
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
+    life: str = ""
+    untold: set[Origin] = field(default_factory=set)
+    """Origins of which the promise is not kept yet, or could not be told."""
+    is_end_on_record: bool = True
 
     @property
     def has_policy(self) -> bool:
@@ -143,6 +147,7 @@ class Subscription:
             self.max_count,
             self.expired_below,
             self.displaced_below,
+            self.life,
         )
 
     @classmethod
@@ -159,6 +164,7 @@ class Subscription:
             row.max_count,
             row.expired_below,
             row.displaced_below,
+            row.life,
         )
 
 
@@ -256,6 +262,8 @@ class Session:
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers: dict[ReceiverId, Receiver] = {}
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
+        self.ahead: dict[Origin, int] = {}
+        """Of origins of which it has seen more than the site's log brings here: up to where."""
         self.untold: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
@@ -270,6 +278,8 @@ class Session:
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.since_ms = 0
         """When it began to be served here."""
+        self.gaps: list[GapRow] = []
+        """What could not be had any more, as long as somebody is to be told of it."""
         self.lasts_s: int | None = None
         """It ends when nobody was attached for so many seconds; None: never."""
         self.idle_ms = 0
@@ -286,6 +296,8 @@ class Session:
         """The claim of a new epoch is under way."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
+        self._made = 0
+        """Subscriptions made in this copy."""
         self._entries: list[Entry] = []
         self._evicted_number = 0
         """Entries up to this one may be in the store only."""
@@ -307,22 +319,27 @@ class Session:
         self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
+        """Take a new subscription, and name its life: no other copy of the session ever serves at this epoch."""
+        self._made += 1
+        subscription.life = f"{self.epoch}/{self._made}"
         self.subscriptions[subscription.id] = subscription
         self.subscriptions_changed()
 
-    def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> None:
+    def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> Subscription:
         """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
         self.ended.append(subscription)
         self.subscriptions_changed()
+        return subscription
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
-        """Forget the ended subscriptions of which every receiver has all."""
+        """Forget the ended subscriptions of which every receiver has all, and the journal knows that they ended."""
         owed = [
             sub
             for sub in self.ended
-            if any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
+            if not sub.is_end_on_record
+            or any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
         ]
         if len(owed) != len(self.ended):
             self.ended = owed
@@ -354,6 +371,11 @@ class Session:
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what the session has seen, given the frontier of the site log as read here."""
         seen = dict(site)
+        for origin, offset in list(self.ahead.items()):
+            if offset <= site.get(origin, NOTHING):
+                del self.ahead[origin]
+            else:
+                seen[origin] = offset
         for origin, gate in self.gates.items():
             if gate.seen is None:
                 seen.pop(origin, None)
@@ -362,7 +384,9 @@ class Session:
         return seen
 
     def arrive(self, stored: Stored, matched: Matched) -> bool:
-        """Take a live match; tell whether it can be delivered at once."""
+        """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
+        if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
+            return False
         if not self.gates and self.role is SERVING:
             self.accept(stored, matched)
             return True
@@ -414,7 +438,10 @@ class Session:
         self.become(Role.STAGED)
 
     def open_gate(self, origin: Origin) -> None:
-        self.gates.pop(origin).open(lambda _, item: self.accept(*item))
+        gate = self.gates.pop(origin)
+        gate.open(lambda _, item: self.accept(*item))
+        if gate.seen is not None:
+            self.ahead[origin] = gate.seen
 
     # ------------------------------------------------------------ what is stored
 
@@ -500,6 +527,14 @@ class Session:
     def attached(self) -> set[str]:
         """Return the receivers that are attached now."""
         return {receiver.id for receiver in self.receivers.values() if receiver.connection is not None}
+
+    def gaps_for(self, receiver: ReceiverId) -> list[GapRow]:
+        """Return the gaps of which this receiver is to be told; it has been told then."""
+        mine = [gap for gap in self.gaps if receiver in gap.untold]
+        for gap in mine:
+            gap.untold.remove(receiver)
+        self.gaps = [gap for gap in self.gaps if gap.untold]
+        return mine
 
     def join(self, identity: ReceiverId) -> Receiver:
         """Add a receiver; it begins with everything that is stored."""
@@ -598,6 +633,7 @@ class Session:
             {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
             self.lasts_s,
             self.idle_ms,
+            [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
             dict(self.access),
         )
 
@@ -605,6 +641,7 @@ class Session:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
+        self.gaps = [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in descriptor.gaps]
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

@@ -65,7 +65,7 @@ class Transfers:
 
     def shown(self) -> list[Shown]:
         """Return the transfers that run and those that ended lately."""
-        return [*self.sources.shown(), *self.targets.shown()]
+        return sorted([*self.sources.shown(), *self.targets.shown()], key=lambda each: -each.began_at_ms)
 
     def moves(self, session: SessionId) -> bool:
         """Tell whether a transfer of the session runs here."""

@@ -110,6 +110,7 @@ def _evidence(
         holes=holes,
         unknown=keep(holes.unionByName(sitelogs.unreadable(records))),
         subscriptions=asked,
+        wanted=wanted,
         judged=keep(judged.judged(stood, owed.deliveries(journal))),
     )
 

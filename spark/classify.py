@@ -30,6 +30,8 @@ class Evidence:
     unknown: DataFrame
     """The holes, and what cannot be read."""
     subscriptions: DataFrame
+    wanted: DataFrame
+    """Each of them for each receiver of its session."""
     judged: DataFrame
 
     @property
@@ -41,6 +43,9 @@ class Evidence:
     def truth(self) -> DataFrame:
         return sitelogs.published(self.records)
 
+    def owing(self, missed: DataFrame) -> DataFrame:
+        return owed.owing(self.truth, self.wanted, missed)
+
 
 def all_findings(evidence: Evidence, has_lost: bool, has_strays: bool) -> DataFrame:
     """Return every finding of every class as it looks; :func:`spark.doubt.weighed` sees to what excuses there may be.
@@ -51,7 +56,7 @@ def all_findings(evidence: Evidence, has_lost: bool, has_strays: bool) -> DataFr
     parts = [_of_deliveries(evidence.judged)]
     if has_lost:
         horizons = sitelogs.horizon(evidence.records)
-        parts.append(losses.losses(evidence.judged, evidence.journal, horizons))
+        parts.append(losses.losses(evidence.judged, evidence.journal, horizons, evidence.owing))
     if has_strays:
         parts.append(_of_strays(evidence))
     parts += _of_journal(evidence) + _of_logs(evidence)
@@ -144,7 +149,8 @@ def split_ownership(journal: DataFrame) -> DataFrame:
 def _mentioned(journal: DataFrame) -> DataFrame:
     """Return the origins that facts speak of."""
     told = journal.where(F.col("origin") != "").select("origin")
-    promised = of_kind(journal, "effective").select(F.explode(F.map_keys("frontier")).alias("origin"))
+    said = journal.where(F.col("kind").isin(*owed.PROMISES))
+    promised = said.select(F.explode(F.map_keys("frontier")).alias("origin"))
     return told.unionByName(promised).distinct()
 
 
@@ -153,9 +159,9 @@ def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
     asked = evidence.subscriptions
     name = F.col("subscription")
     unreadable = asked.where(~F.coalesce("is_usable", F.lit(False)))
-    twice = asked.where(F.col("variants") > 1).groupBy("session", "subscription").agg(F.count("*").alias("times"))
-    promised = owed.promises(evidence.journal).select("session", "subscription").distinct()
-    unknown = promised.join(asked.select("session", "subscription"), on=["session", "subscription"], how="left_anti")
+    twice = asked.where(F.col("variants") > 1).groupBy(*owed.SUBSCRIPTION).agg(F.count("*").alias("times"))
+    promised = owed.promises(evidence.journal).select(*owed.SUBSCRIPTION).distinct()
+    unknown = promised.join(asked.select(*owed.SUBSCRIPTION), on=owed.SUBSCRIPTION, how="left_anti")
     uneven = of_kind(evidence.journal, "received").where(
         (F.size("digests") > 0) & (F.size("digests") != F.size("offsets"))
     )

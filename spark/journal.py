@@ -12,6 +12,10 @@ from pyspark.sql import functions as F
 
 from spark.finding import JOURNALS, SESSION, findings
 from spark.schemas import FACT
+from waypost.identity import GENERATION
+
+SESSION_LIFE = ["session", "generation"]
+"""What makes a session: one that was deleted and created again under the same name is another one."""
 
 
 def numbered(facts: DataFrame) -> DataFrame:
@@ -30,8 +34,9 @@ def numbered(facts: DataFrame) -> DataFrame:
 
 
 def once(facts: DataFrame) -> DataFrame:
-    """Return each usable fact once."""
-    return _usable(facts).where(F.col("copy") == 1).select(*FACT.fieldNames())
+    """Return each usable fact once, with the `generation` of its session's epoch."""
+    generation = F.floor(F.col("epoch") / GENERATION).alias("generation")
+    return _usable(facts).where(F.col("copy") == 1).select(*FACT.fieldNames(), generation)
 
 
 def _usable(facts: DataFrame) -> DataFrame:
@@ -109,7 +114,7 @@ def _writer() -> Column:
 
 
 def torn_receivers(journal: DataFrame) -> DataFrame:
-    """Return the (session, receiver) whose own record of what they received has a hole."""
-    attested = of_kind(journal, "received").select("writer", "session", "receiver").distinct()
+    """Return the (session, generation, receiver) whose own record of what they received has a hole."""
+    attested = of_kind(journal, "received").select("writer", *SESSION_LIFE, "receiver").distinct()
     torn = missing(journal).select("writer").distinct()
-    return attested.join(torn, on="writer", how="left_semi").select("session", "receiver").distinct()
+    return attested.join(torn, on="writer", how="left_semi").select(*SESSION_LIFE, "receiver").distinct()

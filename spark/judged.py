@@ -13,13 +13,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from spark.owed import KEY
+from spark.owed import COORDINATE, KEY, RECEIVER
 
 LOST, STRAY = "lost", "stray"
 """Not yet findings: owed and not delivered; delivered and not matched. Both need a second look."""
 
-_RECEIVER = ["session", "receiver", "producer", "incarnation"]
-_IDENTITY = [*_RECEIVER, "sequence"]
+_STREAM = [*RECEIVER, "producer", "incarnation"]
+_IDENTITY = [*_STREAM, "sequence"]
 _PLACE = ["writer", "number", "at"]
 
 
@@ -27,7 +27,7 @@ def judged(stood: DataFrame, delivered: DataFrame) -> DataFrame:
     """Return every row with its `codes`; `is_first_owed` marks one row of each notification owed to a receiver."""
     both = stood.join(delivered, on=KEY, how="full_outer")
     # All that follows is judged within one producer and receiver: one shuffle serves every window.
-    rows = both.repartition(*_RECEIVER).withColumns(
+    rows = both.repartition(*_STREAM).withColumns(
         {
             "is_delivery": F.col("number").isNotNull(),
             "is_matched": F.col("producer").isNotNull(),
@@ -39,7 +39,7 @@ def judged(stood: DataFrame, delivered: DataFrame) -> DataFrame:
 
 def _with_repeats(rows: DataFrame) -> DataFrame:
     same = Window.partitionBy(*_IDENTITY)
-    before = _before(same.orderBy(*_PLACE, *KEY[2:]))
+    before = _before(same.orderBy(*_PLACE, *COORDINATE))
     owner = F.when(F.col("is_delivery"), F.struct("epoch", "proxy"))
     # A number is compared sooner than a text.
     coordinate = F.xxhash64("origin", "offset")
@@ -62,7 +62,7 @@ def _with_order(rows: DataFrame) -> DataFrame:
     the producer sent later.
     """
     counts = F.col("is_delivery") & F.col("is_matched") & F.col("earlier").isNull() & ~F.col("is_copied")
-    stream = Window.partitionBy(*_RECEIVER, "origin", "writer").orderBy("number", "at", "offset")
+    stream = Window.partitionBy(*_STREAM, "origin", "writer").orderBy("number", "at", "offset")
     delivery = F.when(counts, F.struct("sequence", "epoch", "proxy"))
     previous = F.when(counts, F.last(delivery, ignorenulls=True).over(_before(stream)))
     return rows.withColumn("previous", previous)

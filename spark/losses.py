@@ -4,6 +4,10 @@ A loss counts only behind a closed horizon: a closing marker in the origin's log
 that the receiver was there, and idle, when all up to it had been handed over. Else it is unseen (L3), and so it
 is if the receiver's own journal has a hole.
 
+A loss is excused (L4) if policy removed it: if every subscription by which it is owed had stated, before that, a policy
+of a kind that the removal names. Whoever removed it is not asked. And if the session was deleted, which takes along all
+that its receivers do not have; a name that was created again has epochs of a later generation, which says so too.
+
 A loss is one in a handover (L2) if the session changed its owner, by a handover, a failover or a thaw, between the
 deliveries on either side of it: the nearest of the same origin below and above. Where there is none, the first
 and the last epoch of the session stand in.
@@ -11,29 +15,37 @@ and the last epoch of the session stand in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.finding import findings
-from spark.journal import of_kind, torn_receivers
+from spark.journal import SESSION_LIFE, of_kind, torn_receivers
 from spark.judged import LOST
-from spark.owed import FORGOTTEN
+from spark.owed import FORGOTTEN, KEY
+from spark.owed import RECEIVER as _RECEIVER
 from waypost.identity import NOTHING
 
 HANDOVERS = ("handover", "failover", "thaw")
 """Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
 
-_RECEIVER = ["session", "receiver"]
+TIME_TO_LIVE, MAXIMUM_COUNT = "time to live", "maximum count"
+"""The kinds of policy, as reasons of `removed` name them."""
+
 _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]
 
 
-def losses(rows: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
+def losses(
+    rows: DataFrame, journal: DataFrame, horizons: DataFrame, owing: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
     """Find L1 to L4, one finding for each notification and receiver.
 
+    `owing` tells by what each of the rows that it is given is owed (:func:`spark.owed.owing`).
     An id that has several coordinates is lost only if none of them may still come, and excused only if all are.
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
-    looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal)
+    looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
     rank = F.when(F.col("is_gap"), 9).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
     worst = looked_at.groupBy(*_IDENTITY).agg(F.min(coordinate).alias("worst"))
@@ -65,41 +77,57 @@ def _gone(journal: DataFrame) -> DataFrame:
     return of_kind(journal, "attached").groupBy(*_RECEIVER).agg(last.alias("is_gone"))
 
 
-def _with_excuses(missed: DataFrame, journal: DataFrame) -> DataFrame:
-    """Add `excuse`, the reason of a removal by policy, and `is_gap`, if a gap was told of there (G1 says so itself)."""
-    stated = of_kind(journal, "policy").where("ttl_s > 0 or max_count > 0").select("session").distinct()
-    removed = of_kind(journal, "removed").join(stated, "session", "left_semi")
-    removed = removed.select(
-        "session",
-        F.col("receiver").alias("of_receiver"),
-        "origin",
-        F.explode("offsets").alias("offset"),
-        "reason",
-    )
-    removals = removed.groupBy("session", "of_receiver", "origin", "offset").agg(F.min("reason").alias("reason"))
-    joined = missed.alias("m").join(
-        removals.alias("x"), on=_concerns(F.col("m.offset") == F.col("x.offset")), how="left"
-    )
-    left = F.when(F.col("m.has_left"), F.lit("the receiver left for good"))
-    deleted = _with_deletions(joined.select("m.*", F.col("x.reason").alias("removal")), journal)
-    reason = F.coalesce(F.min("m.removal"), F.min("x.reason"), left)
-    excused = deleted.groupBy(*(f"m.{name}" for name in missed.columns)).agg(reason.alias("excuse"))
+def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
+    """Add `excuse`, and `is_gap`, if a gap was told of there (G1 says so itself)."""
+    removed = missed.join(_removals(missed, journal, owing), on=KEY, how="left")
+    deleted = removed.join(_deletions(journal), on=SESSION_LIFE, how="left")
+    left = F.when(F.col("has_left"), F.lit("the receiver left for good"))
+    excused = deleted.withColumn("excuse", F.coalesce("removal", "deletion", left))
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))
     told = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
     return told.select("m.*", F.col("x.is_gap").isNotNull().alias("is_gap")).distinct()
 
 
-def _with_deletions(missed: DataFrame, journal: DataFrame) -> DataFrame:
-    """Join what was missed with the deletions of its session that took it along: all up to a frontier."""
-    taken = of_kind(journal, "deleted").select("session", "reason", F.explode("frontier").alias("origin", "upto"))
-    place = (F.col("m.session") == F.col("x.session")) & (F.col("m.origin") == F.col("x.origin"))
-    return missed.alias("m").join(taken.alias("x"), on=place & (F.col("m.offset") <= F.col("x.upto")), how="left")
+def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
+    """Return `removal`, the reason, of each KEY that was removed as all subscriptions that it is owed by allow."""
+    removed = of_kind(journal, "removed").select(
+        *SESSION_LIFE,
+        F.col("receiver").alias("of_receiver"),
+        "origin",
+        F.explode("offsets").alias("offset"),
+        "reason",
+        F.struct("epoch", "number").alias("said"),
+    )
+    place = F.col("m.offset") == F.col("x.offset")
+    met = missed.join(owing, on=KEY).alias("m").join(removed.alias("x"), on=_concerns(place))
+    allowed = met.where(F.forall("m.terms", _allows))
+    return allowed.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.reason").alias("removal"))
+
+
+def _allows(terms: Column) -> Column:
+    """Tell whether a subscription on these terms had stated before a policy of a kind that the removal names."""
+    kinds = {TIME_TO_LIVE: terms["ages_since"], MAXIMUM_COUNT: terms["counts_since"]}
+    named = [F.col("x.reason").contains(kind) & (since < F.col("x.said")) for kind, since in kinds.items()]
+    return F.coalesce(named[0], F.lit(False)) | F.coalesce(named[1], F.lit(False))
+
+
+def _deletions(journal: DataFrame) -> DataFrame:
+    """Return `deletion` of each session that was deleted: who did it says so, or the next one of its name does."""
+    said = of_kind(journal, "deleted").groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
+    last = F.max("generation").over(Window.partitionBy("session"))
+    lives = journal.where(F.col("session") != "").select(*SESSION_LIFE).distinct().withColumn("last", last)
+    known = lives.join(said, on=SESSION_LIFE, how="left")
+    following = F.when(F.col("generation") < F.col("last"), F.lit("deleted, and created again"))
+    deletion = F.coalesce("reason", following).alias("deletion")
+    return known.select(*SESSION_LIFE, deletion).where(F.col("deletion").isNotNull())
 
 
 def _concerns(place: Column) -> Column:
     """Match a fact about a session, or about one receiver of it, with what that receiver missed."""
-    same = (F.col("m.session") == F.col("x.session")) & (F.col("m.origin") == F.col("x.origin"))
+    same = F.col("m.origin") == F.col("x.origin")
+    for name in SESSION_LIFE:
+        same &= F.col(f"m.{name}") == F.col(f"x.{name}")
     return same & place & F.col("x.of_receiver").isin("") | same & place & (
         F.col("x.of_receiver") == F.col("m.receiver")
     )
@@ -109,7 +137,7 @@ def gap_facts(journal: DataFrame) -> DataFrame:
     """Return each gap that somebody was told of: `first` to `last` of `origin`."""
     bounds = {"first": F.col("offsets").getItem(0), "last": F.element_at(F.col("offsets"), -1)}
     told = of_kind(journal, "gap").where(F.size("offsets") > 0).withColumns(bounds)
-    return told.select("session", "receiver", "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason")
+    return told.select(*_RECEIVER, "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason")
 
 
 def gaps(journal: DataFrame) -> DataFrame:
@@ -122,7 +150,7 @@ def gaps(journal: DataFrame) -> DataFrame:
 
 
 def _with_handovers(lost: DataFrame, rows: DataFrame, journal: DataFrame) -> DataFrame:
-    around = _with_neighbours(lost, rows).join(_owners(journal), on="session", how="left")
+    around = _with_neighbours(lost, rows).join(_owners(journal), on=SESSION_LIFE, how="left")
     before = F.coalesce(F.col("before.epoch"), F.col("first_epoch"))
     after = F.coalesce(F.col("after.epoch"), F.col("last_epoch"))
     between = F.filter("takeovers", lambda taken: (taken["epoch"] > before) & (taken["epoch"] <= after))
@@ -155,7 +183,7 @@ def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:
 def _owners(journal: DataFrame) -> DataFrame:
     owned = of_kind(journal, "owned")
     takeover = F.when(F.col("reason").isin(*HANDOVERS), F.struct("epoch", "proxy", "reason"))
-    return owned.groupBy("session").agg(
+    return owned.groupBy(*SESSION_LIFE).agg(
         F.min("epoch").alias("first_epoch"),
         F.max("epoch").alias("last_epoch"),
         F.sort_array(F.collect_set(takeover)).alias("takeovers"),

@@ -1,13 +1,17 @@
 """Who was owed what: subscriptions as intervals per origin, over what was published.
 
 A notification at (o, n) is owed to a receiver of a session if some subscription of the session matches it and
-X0[o] < n <= R[o]. Per subscription and origin:
+X0[o] < n <= R[o]. Names are used again: a session of one name that was deleted and created again is another session
+(its epochs are of another *generation*), and so is a subscription that was taken back and made again (`life`). Facts of
+one life may be said often, and the first ones be missing: every start of serving says again what counts (`restated`).
+Per life of a subscription and origin:
 
-X0    the first promise, of all `effective` facts that name the origin: by epoch, then by time. Later ones repeat it
-      after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
+X0    the first promise, of all `effective` and `restated` facts that name the origin: by epoch, then by time. Later
+      ones repeat it after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
 R     of the `unsubscribed` facts. An origin that they do not name was not reached, so nothing of it is owed; without
       such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
-      for what may be delivered.
+      for what may be delivered. What the session's deletion ended is owed up to where `deleted` says, which may come
+      from a proxy that knows less than the owner did: it does not say what may be delivered.
 
 The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
 frontier is owed nothing at or below the lowest of them: it came later, or had that already. One that left for good
@@ -19,31 +23,64 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.journal import of_kind
+from spark.journal import SESSION_LIFE, of_kind
 from waypost.identity import NOTHING
 
-SUBSCRIPTION = ["session", "subscription"]
+SUBSCRIPTION = [*SESSION_LIFE, "subscription", "life"]
 FORGOTTEN = "forgotten"
 """The reason of an `attached` fact that says the contrary: the receiver left for good."""
-KEY = ["session", "receiver", "origin", "offset"]
-_NO_OFFSETS = "map<string,bigint>"
+RECEIVER = [*SESSION_LIFE, "receiver"]
+COORDINATE = ["origin", "offset"]
+KEY = [*RECEIVER, *COORDINATE]
+REQUESTS, PROMISES, POLICIES = ("subscribed", "restated"), ("effective", "restated"), ("policy", "restated")
+"""The kinds of facts that say what was asked for, from where on it is owed, and how long it is stored."""
 
 
 def subscriptions(journal: DataFrame, expressions: DataFrame) -> DataFrame:
-    """Return one row a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
+    """Return one row a life of a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
 
     `expressions` has `expression`, `expression_number`, `is_usable`. A subscription with two expressions, or
     one that cannot be judged by, is not sure: nothing is owed by it.
     """
-    said = of_kind(journal, "subscribed").groupBy(*SUBSCRIPTION, "expression")
-    asked = said.agg(F.min("epoch").alias("since_epoch"))
+    said = journal.where(F.col("kind").isin(*REQUESTS)).groupBy(*SUBSCRIPTION, "expression")
+    asked = said.agg(F.min(_made_in()).alias("since_epoch"))
     variants = F.count("expression").over(Window.partitionBy(*SUBSCRIPTION))
     known = asked.withColumn("variants", variants).join(F.broadcast(expressions), on="expression", how="left")
-    bounded = known.join(_starts(journal), on=SUBSCRIPTION, how="left").join(
-        _ends(journal), on=SUBSCRIPTION, how="left"
+    bounded = (
+        known.join(_starts(journal), on=SUBSCRIPTION, how="left")
+        .join(_ends(journal), on=SUBSCRIPTION, how="left")
+        .join(_deletions(journal), on=SESSION_LIFE, how="left")
+        .join(_policies(journal), on=SUBSCRIPTION, how="left")
     )
-    is_sure = F.col("is_usable") & (F.col("variants") == 1)
-    return bounded.withColumn("is_sure", is_sure).withColumn("is_ended", F.coalesce("is_ended", F.lit(False)))
+    return bounded.withColumns(
+        {
+            "is_sure": F.col("is_usable") & (F.col("variants") == 1),
+            "is_ended": F.coalesce("is_ended", F.lit(False)),
+            "until": F.coalesce("until", "gone"),
+        }
+    )
+
+
+def _made_in() -> Column:
+    """The epoch in which a subscription was made: its life says so, also where the first fact of it is missing."""
+    return F.coalesce(F.substring_index("life", "/", 1).try_cast("bigint"), F.col("epoch"))
+
+
+def _deletions(journal: DataFrame) -> DataFrame:
+    """Return `gone` of each session that was deleted: up to where it was there, by origin."""
+    said = of_kind(journal, "deleted").select(*SESSION_LIFE, F.explode_outer("frontier").alias("origin", "upto"))
+    lowest = said.groupBy(*SESSION_LIFE, "origin").agg(F.min("upto").alias("lowest"))
+    return lowest.groupBy(*SESSION_LIFE).agg(_by_origin("lowest").alias("gone"))
+
+
+def _policies(journal: DataFrame) -> DataFrame:
+    """Return `ages_since` and `counts_since`: where (epoch, number) they were first stated."""
+    place = F.struct("epoch", "number")
+    said = journal.where(F.col("kind").isin(*POLICIES)).groupBy(*SUBSCRIPTION)
+    return said.agg(
+        F.min(F.when(F.col("ttl_s") > 0, place)).alias("ages_since"),
+        F.min(F.when(F.col("max_count") > 0, place)).alias("counts_since"),
+    )
 
 
 def _starts(journal: DataFrame) -> DataFrame:
@@ -52,7 +89,7 @@ def _starts(journal: DataFrame) -> DataFrame:
 
 def promises(journal: DataFrame) -> DataFrame:
     """Return the first promise of each subscription for each origin: `above`."""
-    said = of_kind(journal, "effective").select(
+    said = journal.where(F.col("kind").isin(*PROMISES)).select(
         *SUBSCRIPTION, "epoch", "at_ms", "number", F.explode("frontier").alias("origin", "x")
     )
     first = F.min_by("x", F.struct("epoch", "at_ms", "number"))
@@ -75,24 +112,24 @@ def _by_origin(column: str) -> Column:
 
 
 def receivers(journal: DataFrame) -> DataFrame:
-    """Return `session`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
+    """Return `session`, `generation`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
     here = journal.where(F.col("kind").isin("attached", "received", "drained"))
     is_arrival = (F.col("kind") == "attached") & (F.col("reason") != FORGOTTEN)
-    present = here.groupBy("session", "receiver").agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
-    reported = here.where(is_arrival).select("session", "receiver", F.explode("frontier").alias("origin", "reported"))
-    lowest = reported.groupBy("session", "receiver", "origin").agg(
+    present = here.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
+    reported = here.where(is_arrival).select(*RECEIVER, F.explode("frontier").alias("origin", "reported"))
+    lowest = reported.groupBy(*RECEIVER, "origin").agg(
         F.min("reported").alias("lowest"), F.count("reported").alias("times")
     )
-    known = present.join(lowest, on=["session", "receiver"], how="left")
+    known = present.join(lowest, on=RECEIVER, how="left")
     # An origin that one report leaves out was then seen up to nothing.
     always = F.when(F.col("times") == F.col("arrivals"), F.struct("origin", "lowest"))
     start = F.map_from_entries(F.collect_list(always))
-    return known.groupBy("session", "receiver").agg(start.alias("start"))
+    return known.groupBy(*RECEIVER).agg(start.alias("start"))
 
 
 def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
     """Return each subscription for each receiver of its session; a session without receivers has one, named ''."""
-    joined = subscribed.join(present, on="session", how="left")
+    joined = subscribed.join(present, on=SESSION_LIFE, how="left")
     return joined.withColumn("receiver", F.coalesce("receiver", F.lit("")))
 
 
@@ -102,16 +139,7 @@ def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
     One row a KEY: the id, `published_digest`, and `is_owed`; `may_live`, if delivering it is not too late; and
     `since_epoch`, in which the oldest subscription that matches was made.
     """
-    matches = truth.select(
-        "origin",
-        "offset",
-        "producer",
-        "incarnation",
-        "sequence",
-        "digest",
-        F.explode("matched").alias("expression_number"),
-    )
-    met = matches.join(F.broadcast(wanted), on="expression_number", how="inner").withColumns(
+    met = _met(truth, wanted).withColumns(
         {
             "is_owed": _is_owed(),
             "may_live": ~F.col("is_ended") | (F.col("offset") <= _at("last")),
@@ -130,9 +158,31 @@ def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
     )
 
 
+def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Return each published notification with each subscription that matches it, for each receiver."""
+    matches = truth.select(
+        "origin",
+        "offset",
+        "producer",
+        "incarnation",
+        "sequence",
+        "digest",
+        F.explode("matched").alias("expression_number"),
+    )
+    return matches.join(F.broadcast(wanted), on="expression_number", how="inner")
+
+
+def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
+    """Return by what each of `missed`, rows of a KEY, is owed: `terms`, the policies of those subscriptions."""
+    there = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
+    due = _met(there, wanted).where(_is_owed())
+    terms = F.collect_list(F.struct("ages_since", "counts_since"))
+    return due.groupBy(*KEY).agg(terms.alias("terms")).join(missed.select(*KEY), on=KEY, how="left_semi")
+
+
 def _is_owed() -> Column:
     has_begun = F.coalesce(F.col("offset") > F.col("above")[F.col("origin")], F.lit(False))
-    is_not_over = ~F.col("is_ended") | (F.col("offset") <= _at("until"))
+    is_not_over = F.col("until").isNull() | (F.col("offset") <= _at("until"))
     return F.col("is_sure") & has_begun & is_not_over & (F.col("offset") > _at("start"))
 
 
@@ -144,5 +194,5 @@ def deliveries(journal: DataFrame) -> DataFrame:
     """Return each delivery, `at` its place in the fact that attests it."""
     facts = of_kind(journal, "received")
     each = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "each")
-    apart = facts.select("session", "receiver", "writer", "number", "epoch", "proxy", "origin", each)
+    apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", each)
     return apart.withColumns({"offset": F.col("each.offsets"), "digest": F.col("each.digests")}).drop("each")

@@ -74,6 +74,7 @@ FACT: Final = T.StructType(
         bytes=_LONG,
         ttl_s=_LONG,
         max_count=_LONG,
+        life=_STRING,
     )
 )
 

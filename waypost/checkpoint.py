@@ -15,6 +15,9 @@ from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionI
 class SubscriptionRow(msgspec.Struct, frozen=True):
     """A subscription, an interval of every origin; `end`, if it has ended (handover rule 7).
 
+    `life` tells it from others of the same name in the session, before and after: ``EPOCH/NUMBER``, the epoch in which
+    it was made, and its number in that epoch.
+
     `owner`: the receiver that made it. Of its entries numbered below `expired_below` the time to live (`ttl_s`,
     seconds) has ended; below `displaced_below` newer ones took their place (`max_count`).
     """
@@ -30,6 +33,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
+    life: str = ""
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):
@@ -37,6 +41,16 @@ class ReceiverRow(msgspec.Struct, frozen=True):
 
     acknowledged: int
     frontier: dict[Origin, int]
+
+
+class GapRow(msgspec.Struct, frozen=True):
+    """Offsets `first` to `last` of an origin could not be had any more; these receivers are to be told."""
+
+    origin: Origin
+    first: int
+    last: int
+    reason: str
+    untold: list[ReceiverId]
 
 
 class Descriptor(msgspec.Struct, frozen=True):
@@ -52,6 +66,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     receivers: dict[ReceiverId, ReceiverRow] = {}
     lasts_s: int | None = None
     idle_ms: int = 0
+    gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
 
 

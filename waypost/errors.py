@@ -80,12 +80,14 @@ class SessionDeleted(Refused):
     """The session was deleted, by somebody who may, or because nobody was attached to it for as long as it lasts."""
 
     code = "SESSION_DELETED"
+    exit_status = 5
 
 
 class ReceiverTaken(Refused):
     """Another client attached under this receiver's name."""
 
     code = "RECEIVER_TAKEN"
+    exit_status = 5
 
 
 class Forbidden(Refused):

@@ -130,5 +130,9 @@ LINK_LIVE = 5_000
 LINK_QUEUE = 10_000
 """Records come over a link and not yet asked to be appended; past it the far side did not heed its window, and the
 link is opened again."""
+HISTORIES_AT_ONCE = 4
+"""Pieces of history that a proxy asks a site for at one time; other sessions wait in line."""
+HISTORY_LONGEST_PAUSE_MS = 5_000
+"""And it asks a site that does not answer no less often than this."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024

@@ -211,6 +211,12 @@ class Deleted(_Message, tag="deleted", frozen=True):
     reason: str
 
 
+class Forgotten(_Message, tag="forgotten", frozen=True):
+    """The receiver has given up its place, for good; this connection serves no session any more."""
+
+    receiver: Name
+
+
 class Subscribed(_Message, tag="subscribed", frozen=True):
     subscription: SubscriptionId
 
@@ -329,6 +335,7 @@ ProxyMessage = (
     | Wait
     | Moved
     | Deleted
+    | Forgotten
     | Subscribed
     | SubscriptionChanged
     | BecameEffective
@@ -390,7 +397,7 @@ def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> st
     place = re.match(r"\$\[(\d+)\]", path)
     if place is None:
         return path or None
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError):
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, RecursionError):
         tag = msgspec.msgpack.decode(frame)[0]
         kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
         fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()

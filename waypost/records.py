@@ -137,20 +137,27 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     ended             the lease of the writer that `proxy` names has ended; it will say `closed` no more
     attached          `receiver` attached with `frontier`; with `reason` forgotten it left for good
     drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
-    subscribed        `subscription`, `expression`: asked for, accepted and durable
+    subscribed        `subscription`, `expression`: asked for and accepted; nothing below `frontier` is wanted
     policy            `subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end
+    restated          `subscription`, with its `expression`, `ttl_s`, `max_count`, and as `frontier` what was promised
+                      so far: said of each at every start of serving, for a crash may have come before the fact that
+                      said so first
     access            the session's access was changed by `receiver`; `reason` says who may do what now
     effective         `subscription`, `frontier`: from above this, P1 holds for it
-    unsubscribed      `subscription`, `frontier`: up to this, P1 held for it
+    unsubscribed      `subscription`, `frontier`: up to this, P1 held for it; restated too, as long as it is owed
     received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
     owned             `proxy` serves `session` at `epoch` from now on; `reason` says how it came to it
     released          `proxy` serves `session` at `epoch` no more; `frontier` is its cut
-    deleted           `session` is no more, and what was stored of it up to `frontier` went with it; `reason`
-    removed           `offsets` of `origin` were removed from the session by a stated policy, `reason`
+    deleted           `session` is no more, and what was stored of it went with it; beyond `frontier`, as far as the
+                      writer has read, nothing was wanted of that generation of its epochs; `reason`
+    removed           `offsets` of `origin` were removed from the session by a stated policy; `reason` names "time to
+                      live", "maximum count", or both
     gap               `offsets` = [first, last] of `origin` could not be had any more, `reason`
     handover          a transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names
                       after the role, or ended so; `entries` notifications of `bytes` were copied until then
     ================  ==================================================================================
+
+    `life` goes with every `subscription`: one name may be taken back and made again, and is another one then.
     """
 
     writer: str
@@ -174,6 +181,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int = 0
     ttl_s: int = 0
     max_count: int = 0
+    life: str = ""
 
 
 _fact_encoder = msgspec.json.Encoder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,8 @@ def sim(
 
     Example: waypost sim --seeds 0..2000
     """
+    if scenario is not None and as_json:
+        raise BadMessage("a story is told in words; leave --json out", field="json")
     if scenario is not None:
         raise typer.Exit(_scenario(scenario, trace=trace))
     wanted = _range(seeds)
@@ -46,7 +49,7 @@ def sim(
 def _range(text: str) -> range:
     found = re.fullmatch(r"(\d+)\.\.(\d+)", text)
     if found is None or int(found[1]) >= int(found[2]):
-        raise BadMessage(f"{text!r} is no range of seeds; write 0..2000", field="seeds")
+        raise BadMessage(f"{text!r} is no range of seeds; write 0..2000, or 7..8 for one", field="seeds")
     return range(int(found[1]), int(found[2]))
 
 
@@ -55,8 +58,11 @@ def _scenario(name: str, *, trace: bool) -> int:
 
     path = SCENARIOS / f"{name}.txt"
     if not path.exists():
-        known = ", ".join(sorted(each.stem for each in SCENARIOS.glob("*.txt")))
-        raise NotFound(f"there is no story {name}; there are {known}", field="scenario")
+        close = get_close_matches(name, [each.stem for each in SCENARIOS.glob("*.txt")], 3, 0.3)
+        raise NotFound(
+            f"there is no story {name}; did you mean {' or '.join(close) or 'one of chaos/scenarios'}?",
+            field="scenario",
+        )
     story = Scenario()
     told = story.run(path.read_text(encoding="utf-8"))
     print("\n".join(story.world.trace) if trace else told)

@@ -59,6 +59,22 @@ def test_an_integer_that_a_double_rounds_is_found_by_presence_alone() -> None:
     assert keys(f"a == {2**53}L") == [[(Present("a"),)]]
 
 
+def test_a_real_that_several_integers_round_to_is_equal_to_all_of_them() -> None:
+    for many in (0, 1000):
+        index = indexed("a == 9007199254740992.0", many=many)
+        assert index.match({"a": Int64(2**53 + 1)}) == ["a == 9007199254740992.0"]
+
+
+def test_keys_that_say_only_a_part_leave_the_rest_to_be_tested() -> None:
+    index = indexed('(a == 1 || b == 2 && c == 3) && begins-with(d, "a long beginning, and more")')
+    whole: dict[str, Value] = {"b": 2, "c": 3, "d": "a long beginning, and more!"}
+    assert len(index.match(whole)) == 1
+    assert index.match(whole | {"c": 4}) == []
+    assert index.match(whole | {"d": "a long beginning, or less"}) == []
+    lone = indexed('begins-with(d, "a long beginning, and more")')
+    assert lone.match({"d": "a long beginning, or less"}) == []
+
+
 def test_each_alternative_is_a_row_of_its_own() -> None:
     assert keys('a == 1 || !(b != 2 && c != "x")') == [
         [(Within("a", 1.0, 1.0),)],
@@ -132,6 +148,16 @@ def test_numbers_of_all_types_meet(many: int) -> None:
     for one in (1, Int64(1), 1.0):
         assert len(index.match({"a": one, "b": Int64(2)})) == 2
     assert index.match(Notification({"a": "1", "b": 2})) == []
+
+
+def test_a_number_is_no_string_where_many_are_compared_at_once() -> None:
+    index = indexed('a == "x" && b == "y"', many=0)
+    assert index.match({"a": "x", "b": 0}) == index.match({"a": "x", "b": 1}) == []
+    assert len(index.match({"a": "x", "b": "y"})) == 1
+
+
+def test_a_bound_belongs_to_what_it_bounds() -> None:
+    assert len(indexed("a >= 5", "a <= 5", "!(a > 5)", "a > 5", "a < 5").match({"a": 5})) == 3
 
 
 def test_what_has_no_attribute_of_its_own_is_asked_every_time() -> None:

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import Cluster, Place, ProxyProcess
 from tests.node.test_command_line import WAYPOST, run
 from waypost.errors import NoProxy, WaypostError
 from waypost.identity import new_incarnation
 from waypost.notification import Value
+from waypost.records import decode_fact
 
 WAIT_S = 10
 
@@ -248,6 +249,21 @@ def test_an_operator_deletes_a_session(proxy: ProxyProcess, session: str) -> Non
             alice.next(WAIT_S)
     again = run("sessions", "rm", session, "--proxy", proxy.url)
     assert (again.returncode, again.stderr) == (5, f"error: NOT_FOUND: session: there is no session {session}\n")
+
+
+def test_who_deletes_a_session_of_a_dead_owner_puts_it_on_record(session: str, tmp_path: Path) -> None:
+    places = [Place(name, "A", {"no-discovery": ""}) for name in ("a", "b")]
+    with Cluster(places, [], tmp_path) as cluster:
+        dead, alive = cluster.proxies["a"], cluster.proxies["b"]
+        with waypost.blocking.attach(session, proxy=dead.url) as alice:
+            alice.subscribe("n > 0", id="numbers")
+            _, epoch = dead.owner(session) or ("", 0)
+            dead.kill()
+            assert alive.ask("/v1/sessions/delete", {"session": session})["deleted"]
+    journals = (tmp_path / "sites" / "A" / "journal").glob("*.jsonl")
+    facts = [decode_fact(line) for each in journals for line in each.read_bytes().splitlines()]
+    (said,) = [fact for fact in facts if fact.kind == "deleted"]
+    assert (said.session, said.epoch, said.proxy) == (session, epoch, "b")
 
 
 def test_the_facade_says_that_nothing_came(proxy: ProxyProcess, session: str) -> None:

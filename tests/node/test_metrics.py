@@ -133,6 +133,8 @@ def test_a_session_is_counted_where_it_is_and_nowhere_else(cluster: Cluster) -> 
     here = scraped(cluster, "a2")
     assert here["waypost_sessions", (("role", "serving"),)] == 1
     assert here["waypost_receivers", (("state", "away"),)] == 1
+    assert here["waypost_expressions", (("what", "distinct"),)] == 1
+    assert here["waypost_expressions", (("what", "unindexed"),)] == 0
     assert here["waypost_starts_total", (("how", "handover"),)] == 1
 
 

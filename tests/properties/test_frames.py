@@ -87,6 +87,7 @@ FROM_PROXY = [
     messages.Wait("later", 500),
     messages.Moved(SESSION, PROXY, "ws://h:1"),
     messages.Deleted(SESSION, "receiver main asked for it"),
+    messages.Forgotten("main"),
     messages.Subscribed(X),
     messages.SubscriptionChanged(X, None),
     messages.BecameEffective(X, {ORIGIN: 3}),

@@ -47,7 +47,10 @@ usual = st.recursive(
 )
 expressions = (usual | tests).map(readable).filter(lambda expression: expression is not None)
 sets = st.lists(expressions, min_size=1, max_size=5, unique=True)
-events = st.lists(notifications, min_size=1, max_size=3)
+often_nan = st.builds(
+    lambda attributes, which: attributes | which, notifications, st.sampled_from([{}, {"a": math.nan}])
+)
+events = st.lists(often_nan, min_size=1, max_size=3)
 
 
 # Several expressions of the whole language are much to make up, and take their time.
@@ -99,7 +102,7 @@ def left_in(index: Index[str]) -> object:
     return rows, index._attributes, list(index._unindexed), columns._names.numbers, columns._texts.numbers
 
 
-@given(usual | tests, notifications)
+@given(usual | tests, often_nan)
 def test_the_parts_of_a_tree_are_true_where_it_is(tree: Node, attributes: dict[str, Value]) -> None:
     expression = readable(tree)
     assume(expression is not None)

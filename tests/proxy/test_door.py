@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proxy import effects
+from proxy.session import Role
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.identity import Incarnation, SubscriptionId
@@ -23,6 +24,7 @@ from waypost.messages import (
     Deliver,
     DeliverEncoded,
     Detach,
+    Forgotten,
     Hello,
     Problem,
     Publish,
@@ -265,6 +267,24 @@ def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     assert alone.engine.context.sessions[SESSION].stored_count == 1
     alone.says(2, Detach(forget=True))
     assert alone.engine.context.sessions[SESSION].stored_count == 0
+    assert not any(isinstance(each, Forgotten) for each in alone.heard(2))
+    alone.keep()
+    assert alone.heard(2)[-1] == Forgotten("other")
+
+
+def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_it_is_served_again() -> None:
+    alone = serving("n > 0")
+    alone.attach(2, "other")
+    session = alone.engine.context.sessions[SESSION]
+    session.freeze({})
+    alone.says(2, Detach(forget=True))
+    assert set(session.receivers) == {"r", "other"}
+    session.become(Role.SERVING)
+    alone.engine.door.served(session)
+    alone.settle()
+    alone.keep()
+    assert set(session.receivers) == {"r"}
+    assert alone.heard(2)[-1] == Forgotten("other")
 
 
 def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> None:

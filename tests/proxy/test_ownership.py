@@ -8,18 +8,19 @@ from federation.ports import Claimed, OwnerChanged
 from federation.site_state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready
-from proxy import effects
+from proxy import attesting, effects
 from proxy.ports import Restored, SavedSession
 from proxy.session import Role, Session, Subscription
-from tests.helpers.alone import SESSION, Alone, owner
+from tests.helpers.alone import ME, SESSION, Alone, owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import RegistryUnavailable, StoreFailed
-from waypost.identity import Epoch, Incarnation, ProxyId, ReceiverId, SiteId, SubscriptionId
-from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Wait
+from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SiteId, SubscriptionId
+from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Unsubscribe, Wait
 from waypost.records import Held
 from waypost.subscription import parse
 
 YOU = ProxyId("you")
+ORIGIN = Origin("A/0")
 
 
 def described() -> Descriptor:
@@ -34,10 +35,10 @@ def described() -> Descriptor:
 DESCRIPTOR = described()
 
 
-def disk(role: Role, epoch: int) -> Restored:
+def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR) -> Restored:
     """A disk with one session."""
     state = SiteState(SiteId("A"))
-    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, DESCRIPTOR, 1, 1, {})
+    saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, descriptor, 1, 1, {})
     return Restored(0, state.acceptance.snapshot(), state.snapshot(), [saved])
 
 
@@ -80,6 +81,85 @@ def test_a_restored_session_is_what_the_disk_said() -> None:
     session = Alone(disk(Role.SERVING, 4)).engine.context.sessions[SESSION]
     assert session.descriptor() == DESCRIPTOR
     assert [each.expression.text for each in session.active()] == ["n > 0"]
+
+
+def restated(alone: Alone) -> list[tuple[str, ...]]:
+    return [
+        (fact.kind, fact.subscription, fact.life, fact.expression)
+        for fact in alone.facts
+        if fact.kind in ("restated", "unsubscribed")
+    ]
+
+
+def test_every_start_of_serving_says_again_what_the_audit_needs() -> None:
+    """A crash may have come after the store took it, and before the journal did."""
+    made = Session(SESSION, Epoch(4), Role.SERVING)
+    for name, promised in (("x", {}), ("y", {ORIGIN: 7})):
+        made.add_subscription(Subscription(SubscriptionId(name), parse("n > 0"), {}, {}, promised, ttl_s=5))
+    made.join(ReceiverId("r"))
+    made.end_subscription(SubscriptionId("y"), {ORIGIN: 9})
+    alone = Alone(disk(Role.SERVING, 4, made.descriptor()))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    assert restated(alone) == [
+        ("restated", "x", "4/1", "n > 0"),
+        ("restated", "y", "4/2", "n > 0"),
+        ("unsubscribed", "y", "4/2", ""),
+    ]
+    said = [fact for fact in alone.facts if fact.kind == "restated"]
+    assert [(fact.epoch, fact.frontier, fact.ttl_s) for fact in said] == [(5, {}, 5), (5, {ORIGIN: 7}, 5)]
+    (ended,) = [fact for fact in alone.facts if fact.kind == "unsubscribed"]
+    assert ended.frontier == {ORIGIN: 9}
+
+
+def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.keep()
+    alone.read_log()
+    (made,) = alone.engine.context.sessions[SESSION].active()
+    assert (dict(made.promised), made.untold) == ({ORIGIN: -1}, {ORIGIN})
+    alone.engine.claims.fence()
+    alone.reload({SESSION: owner("me", 1)})
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    (again,) = [fact for fact in alone.facts if fact.kind == "restated"]
+    assert (again.epoch, again.life, again.frontier) == (2, "1/1", {})
+    alone.keep()
+    assert [(fact.epoch, fact.frontier) for fact in alone.facts if fact.kind == "effective"] == [(2, {ORIGIN: -1})]
+    assert not made.untold
+
+
+def test_a_subscription_that_ended_is_not_forgotten_before_the_journal_says_so() -> None:
+    made = Session(SESSION, Epoch(1), Role.SERVING)
+    made.add_subscription(Subscription(SubscriptionId("x"), parse("n > 0"), {}, {}))
+    ended = made.end_subscription(SubscriptionId("x"), {ORIGIN: 3})
+    context = Alone().engine.context
+    attesting.unsubscribed(context, made, ended)
+    made.forget_ended({ORIGIN: 3})
+    assert made.ended == [ended]
+    for effect in context.take_effects():
+        if isinstance(effect, effects.Attest):
+            effect.then(None)
+    made.forget_ended({ORIGIN: 3})
+    assert made.ended == []
+
+
+def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came_in_between() -> None:
+    alone = Alone()
+    alone.serve()
+    for message in (Subscribe("x", "n > 0"), Unsubscribe("x"), Subscribe("x", "n > 0")):
+        alone.says(1, message)
+        alone.keep()
+    said = [(fact.kind, fact.life) for fact in alone.facts if fact.kind in ("subscribed", "unsubscribed")]
+    assert said == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
+
+
+def test_who_deletes_a_session_of_a_dead_owner_says_so() -> None:
+    alone = Alone()
+    alone.engine.deleted(SESSION, owner("dead", 3), "an operator asked for it")
+    alone.settle()
+    (said,) = [fact for fact in alone.facts if fact.kind == "deleted"]
+    assert (said.session, said.epoch, said.proxy, said.reason) == (SESSION, 3, ME, "an operator asked for it")
 
 
 def test_a_dormant_session_that_got_no_answer_is_tried_again() -> None:

@@ -72,9 +72,15 @@ class Run:
         return self.fact("proxies", kind, session=session, **fields)
 
     def subscribe(
-        self, session: str, expression: str, above: dict[str, int], subscription: str = "s1", epoch: int = 1
+        self,
+        session: str,
+        expression: str,
+        above: dict[str, int],
+        subscription: str = "s1",
+        epoch: int = 1,
+        life: str = "",
     ) -> None:
-        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch}
+        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch, "life": life}
         self.attest("subscribed", session, expression=expression, **about)
         self.attest("effective", session, frontier=above, **about)
 
@@ -108,8 +114,8 @@ class Run:
         record = self.records.get(coordinate)
         return zlib.crc32(record.body) if record else 0
 
-    def drain(self, session: str, frontier: dict[str, int], receiver: str = "r") -> None:
-        self.attest("drained", session, receiver=receiver, frontier=frontier)
+    def drain(self, session: str, frontier: dict[str, int], receiver: str = "r", epoch: int = 1) -> None:
+        self.attest("drained", session, receiver=receiver, frontier=frontier, epoch=epoch)
 
     def end(self, sites: tuple[str, ...] | None = None, but: tuple[str, ...] = ()) -> None:
         """Close every log and every journal, `but` those; what receivers' libraries write is never closed."""

@@ -14,7 +14,7 @@ from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run, origin
-from waypost.identity import Coordinate, Incarnation, ProxyId
+from waypost.identity import GENERATION, Coordinate, Incarnation, ProxyId
 from waypost.notification import Int64
 from waypost.records import Dropped
 
@@ -143,6 +143,54 @@ def ended(scene: Scene) -> int:
     return 1
 
 
+def made_again(scene: Scene) -> int:
+    """A subscription was taken back and, under the same name, made again, twice: once before anything else happened."""
+    run, mine = scene.run, scene.mine
+    lives = [({A: -1, B: -1}, {A: mine[0].offset, B: -1}), ({A: mine[0].offset, B: -1}, {A: mine[0].offset, B: -1})]
+    for number, (above, end) in enumerate(lives, 1):
+        life = f"1/{number}"
+        run.subscribe("made_again", WANTED, above, life=life)
+        run.attest("unsubscribed", "made_again", subscription="s1", life=life, epoch=1, frontier=end)
+    run.subscribe("made_again", WANTED, {A: mine[2].offset, B: -1}, life="1/3")
+    run.drain("made_again", EVERYTHING)
+    got = [mine[0], *scene.everything[3:]]
+    run.receive("made_again", *got)
+    return len(got)
+
+
+def created_again(scene: Scene) -> int:
+    """A session was deleted, after which nothing is owed to its receiver, and another one of its name created."""
+    run, mine, epoch = scene.run, scene.mine, GENERATION + 1
+    run.subscribe("created_again", WANTED, NOTHING, life="1/1")
+    run.attest("attached", "created_again", receiver="first", epoch=1)
+    run.receive("created_again", *mine[:2], receiver="first")
+    run.attest("deleted", "created_again", epoch=1, frontier={A: mine[1].offset}, reason="receiver first asked for it")
+    run.subscribe("created_again", WANTED, {A: mine[3].offset, B: -1}, epoch=epoch, life=f"{epoch}/1")
+    run.drain("created_again", EVERYTHING, epoch=epoch)
+    got = scene.everything[4:]
+    run.receive("created_again", *got, epoch=epoch)
+    return 2 + len(got)
+
+
+def deleted_by_another(scene: Scene) -> int:
+    """The owner was dead when an operator deleted the session; who says so had read less of the logs than the owner."""
+    scene.subscribe("deleted_by_another")
+    scene.run.receive("deleted_by_another", *scene.mine[:4])
+    about = {"frontier": {A: scene.mine[2].offset}, "reason": "an operator asked for it"}
+    scene.run.fact("another proxy", "deleted", session="deleted_by_another", epoch=1, **about)
+    return 3
+
+
+def restated(scene: Scene) -> int:
+    """The facts of the first epoch were lost in a crash; what was delivered meanwhile was asked for all the same."""
+    about = {"subscription": "s1", "life": "1/1", "expression": WANTED, "frontier": NOTHING}
+    for epoch in (2, 3):
+        scene.run.attest("restated", "restated", epoch=epoch, **about)
+    scene.run.receive("restated", *scene.everything)
+    scene.run.drain("restated", EVERYTHING, epoch=3)
+    return len(scene.everything)
+
+
 STORIES: list[Callable[[Scene], int]] = [
     plain,
     interleaved,
@@ -155,6 +203,10 @@ STORIES: list[Callable[[Scene], int]] = [
     quiet,
     unpromised,
     ended,
+    made_again,
+    created_again,
+    deleted_by_another,
+    restated,
 ]
 
 

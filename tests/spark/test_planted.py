@@ -17,13 +17,16 @@ from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Finding, Verdict
 from tests.spark.runs import Run, origin
-from waypost.identity import Coordinate, Incarnation, Origin, ProxyId, SessionId
+from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
 from waypost.records import Dropped, Fact, Held, Published, encode_fact
 
 A, B, C, D, E = (origin(site) for site in "ABCDE")
 NOTHING = {A: -1, B: -1}
 EVERYTHING = {A: 10_000, B: 10_000, C: 10_000, D: 10_000, E: 10_000}
 WANTED = "topic == 'x'"
+AGAIN = GENERATION + 1
+"""The first epoch of a session that was deleted and created again."""
+TTL, COUNT = "time to live", "maximum count"
 
 
 class Planting:
@@ -108,7 +111,7 @@ class Planting:
         self.session("expired")
         run.attest("policy", "expired", subscription="s1", ttl_s=60)
         self.got("expired", 1, 2)
-        run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], reason="ttl")
+        run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], reason="time to live")
         self.expect("L4", "expired")
         self.expect("L1", "expired")
         # Removed by a policy that nobody had stated.
@@ -117,13 +120,12 @@ class Planting:
         run.attest("policy", "robbed", subscription="s1")
         run.attest("removed", "robbed", origin=A, offsets=[mine[1].offset], reason="time to live")
         self.expect("L1", "robbed")
-        # One session was deleted before its receiver had everything; and one went on under the same name.
+        # One session was deleted before its receiver had everything.
         self.session("deleted")
         self.got("deleted", 1, 2, 3)
         upto = {A: mine[2].offset} | {each: offset for each, offset in EVERYTHING.items() if each != A}
         run.attest("deleted", "deleted", frontier=upto, reason="receiver r asked for it")
         self.expect("L4", "deleted", 2)
-        self.expect("L1", "deleted")
         self.session("gap")
         self.got("gap", 1, 2, 5)
         run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], reason="retention")
@@ -141,6 +143,87 @@ class Planting:
         self.expect("L1", "retried")
         self.session("retried and had", "topic == 'retried'")
         run.receive("retried and had", self.second_try)
+
+    def names_used_again(self) -> None:
+        run, mine = self.run, self.mine
+        # A subscription was taken back and made again; its second life is owed something too.
+        for session in ("made again", "made again and ended"):
+            run.subscribe(session, WANTED, NOTHING, life="1/1")
+            end = {A: mine[2].offset, B: 10_000}
+            run.attest("unsubscribed", session, subscription="s1", life="1/1", epoch=1, frontier=end)
+            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, life="1/2")
+            run.drain(session, EVERYTHING)
+        run.receive("made again", *self.far, *mine[:3], *mine[4:6], mine[7])
+        self.expect("L1", "made again")
+        end = {A: mine[5].offset, B: 10_000}
+        run.attest("unsubscribed", "made again and ended", subscription="s1", life="1/2", epoch=1, frontier=end)
+        run.receive("made again and ended", *self.far, *mine[1:])
+        self.expect("L1", "made again and ended")
+        self.expect("P4", "made again and ended", 2)
+        # A session was deleted and created again: what the first one had not delivered went with it.
+        run.subscribe("created again", WANTED, NOTHING, life="1/1")
+        run.receive("created again", *self.far, *mine[:3])
+        run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: mine[4].offset}, reason="asked for")
+        self.expect("L4", "created again", 2)
+        # Nobody lived to say that this one was.
+        run.subscribe("created again unseen", WANTED, NOTHING, life="1/1")
+        run.receive("created again unseen", *self.far, *mine[:3])
+        self.expect("L4", "created again unseen", 5)
+        for session in ("created again", "created again unseen"):
+            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, life=f"{AGAIN}/1")
+            run.receive(session, mine[5], mine[7], epoch=AGAIN)
+            run.drain(session, EVERYTHING, epoch=AGAIN)
+            self.expect("L1", session)
+
+    def facts_said_again(self) -> None:
+        """A crash came before the facts; the next start of serving says again what was asked for and promised."""
+        run, at = self.run, {"subscription": "s1", "life": "1/1", "expression": WANTED}
+        run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
+        run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.mine[3].offset], reason=TTL)
+        run.drain("restated", EVERYTHING)
+        self.got("restated", 3, 4)
+        self.expect("L4", "restated")
+        self.expect("L1", "restated")
+
+    def removals(self) -> None:
+        """A removal counts only if all that wanted it had stated a policy of a kind that it names."""
+        run, gone = self.run, self.mine[1].offset
+
+        def removed(session: str, reason: str, *, before: bool = False, **policies: dict[str, int]) -> None:
+            for name in ("s1", "s2"):
+                run.subscribe(session, WANTED if name == "s1" else "require(n)", NOTHING, name, life=f"1/{name[1]}")
+            taken = {"epoch": 1, "origin": A, "offsets": [gone], "reason": reason}
+            if before:
+                run.attest("removed", session, **taken)
+            for name, policy in policies.items():
+                run.attest("policy", session, subscription=name, life=f"1/{name[1]}", epoch=1, **policy)
+            if not before:
+                run.attest("removed", session, **taken)
+            run.drain(session, EVERYTHING)
+            self.got(session, 1)
+
+        removed("wanted by another too", TTL, s1={"ttl_s": 60})
+        self.expect("L1", "wanted by another too")
+        removed("kept by its number", TTL, s1={"ttl_s": 60}, s2={"max_count": 3})
+        self.expect("L1", "kept by its number")
+        removed("not so many", COUNT, s1={"ttl_s": 60}, s2={"ttl_s": 3})
+        self.expect("L1", "not so many")
+        removed("stated too late", TTL, before=True, s1={"ttl_s": 60}, s2={"ttl_s": 60})
+        self.expect("L1", "stated too late")
+        removed("for both reasons", f"{TTL} and {COUNT}", s1={"ttl_s": 60}, s2={"max_count": 3})
+        self.expect("L4", "for both reasons")
+        # The other one had ended before, and its name was used again after.
+        removed("wanted by one", f"{TTL}, by the time in its log", s1={"ttl_s": 60})
+        end = {A: gone - 1, B: 10_000}
+        run.attest("unsubscribed", "wanted by one", subscription="s2", life="1/2", epoch=1, frontier=end)
+        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", life="1/3")
+        self.expect("L4", "wanted by one")
+        # A policy of an earlier life is none of the next one.
+        removed("stated in an earlier life", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 60})
+        end = {A: -1, B: 10_000}
+        run.attest("unsubscribed", "stated in an earlier life", subscription="s2", life="1/2", epoch=1, frontier=end)
+        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", life="1/3")
+        self.expect("L1", "stated in an earlier life")
 
     # ---- what came too often, wrongly, or in the wrong order
 
@@ -307,6 +390,9 @@ def plant_anomalies(planting: Planting) -> None:
     planting.losses()
     planting.losses_in_handovers()
     planting.excuses()
+    planting.removals()
+    planting.names_used_again()
+    planting.facts_said_again()
     planting.repeats()
     planting.inventions()
     planting.disorder()
@@ -357,7 +443,7 @@ def test_where_evidence_is_missing_nothing_is_found_that_it_could_excuse(
 
 
 def two_sites() -> Run:
-    """A session that began at B, where a second subscription of it was made, and went on at A; B's journal apart."""
+    """A session that began at B, with a second subscription and a policy stated there, and went on at A."""
     run = Run()
     mine = [run.publish("A", topic="x", n=n) for n in range(3)]
     other = run.publish("A", topic="y")
@@ -371,8 +457,8 @@ def two_sites() -> Run:
     run.fact("proxy/a/life", "effective", **at, frontier=NOTHING, epoch=1)
     at["subscription"] = "s2"
     run.fact("proxy/b/life", "subscribed", **at, expression="topic == 'y'", epoch=1)
-    run.fact("proxy/b/life", "policy", session=session, subscription="s2", epoch=1, ttl_s=60)
-    run.fact("proxy/b/life", "removed", session=session, origin=A, offsets=[mine[2].offset], reason="ttl")
+    run.fact("proxy/b/life", "policy", session=session, subscription="s1", epoch=1, ttl_s=60)
+    run.fact("proxy/b/life", "removed", session=session, origin=A, offsets=[mine[2].offset], epoch=1, reason=TTL)
     run.receive(session, *mine[:2], other, *far)
     run.fact("proxy/a/life", "drained", session=session, receiver="r", frontier=EVERYTHING)
     run.end()

@@ -59,6 +59,8 @@ from waypost.messages import (
     Deleted,
     Deliver,
     Delivery,
+    Detach,
+    Forgotten,
     Gap,
     Granted,
     Hello,
@@ -109,7 +111,7 @@ class Answered:
     error: WaypostError | None
 
 
-ACCESS, DELETION = "access", "deletion"
+ACCESS, DELETION, PLACE = "access", "deletion", "place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ class ClientMachine:
         """Of what is in the inbox."""
         self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
         self._deleting = False
+        self._forgetting = False
         self._producer = name
         self._producer_life = new_incarnation()
         self._next_sequence = 0
@@ -315,6 +318,9 @@ class ClientMachine:
                 self._told.append(Redirected(message.proxy, message.url))
             case Deleted():
                 self._deleted(message)
+            case Forgotten():
+                self.attached = self._forgetting = False
+                self._told.append(Answered(PLACE, None))
             case Wait():
                 self.attached = False
                 self._told.append(Retry(message.reason, message.retry_after_ms))
@@ -328,6 +334,8 @@ class ClientMachine:
             self._out.append(self._changing)
         if self._deleting:
             self._out.append(Delete())
+        if self._forgetting:
+            self._out.append(self._farewell())
         self._fresh_attestations.clear()
         if self.state.unconfirmed:
             self._out.append(Acknowledge(0, list(self.state.unconfirmed)))
@@ -342,6 +350,16 @@ class ClientMachine:
             self._answered(ACCESS, error)
         asked, self._deleting = self._deleting, False
         self._told.append(message if asked else Refusal(error))
+
+    def forget(self) -> None:
+        """Give up this receiver's place, for good."""
+        self.settle()
+        self._forgetting = True
+        if self.attached:
+            self._out.append(self._farewell())
+
+    def _farewell(self) -> Detach:
+        return Detach(forget=True, frontier=dict(self.state.frontier))
 
     def delete(self) -> None:
         """Have the session deleted, for all its receivers."""

@@ -28,6 +28,7 @@ from waypost.access import LEVELS
 from waypost.client.machine import (
     ACCESS,
     DELETION,
+    PLACE,
     Answered,
     ClientMachine,
     Outcome,
@@ -56,6 +57,7 @@ from waypost.messages import (
 from waypost.notification import Notification, Value
 
 log = logging.getLogger("waypost")
+FAREWELL_S = 2.0
 NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
 
 Finder = Callable[[], Awaitable[Sequence[str]]]
@@ -147,13 +149,20 @@ class Session:
         await self.close()
 
     async def close(self, *, forget: bool = False) -> None:
-        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it."""
+        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it.
+
+        That is tried for two seconds, here or where the session has gone; if nobody answers, its place stays.
+        """
         self._machine.settle()
+        if forget and not self._closing:
+            with contextlib.suppress(WaypostError, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await self._have(PLACE, self._machine.forget, "no answer about the receiver's place")
         if self._socket is not None:
             with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
                 async with asyncio.timeout(2):
                     await self._send_all(self._socket)
-                    await self._socket.send(encode_message(Detach(forget, dict(self.state.frontier))))
+                    await self._socket.send(encode_message(Detach(frontier=dict(self.state.frontier))))
                     await self._socket.close()
         await self._stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proxy.door import Door
+from proxy.access import AccessChanges
 from proxy.guard import Guard
 from proxy.session import Session
 from tests.chaos.simulator.planting import Plant, replaced
@@ -29,7 +29,7 @@ PLANTS = (
     Plant(
         "nobody is put out",
         "who loses the right to read stays attached",
-        replaced(Door, "_put_out", lambda door, session: None),
+        replaced(AccessChanges, "put_out", lambda changes, session: None),
         ("RIGHTS",),
         stories=("password_changed_before_the_cut",),
     ),

@@ -16,8 +16,9 @@ from federation.messages import LinkRecords
 from federation.site_state import Acceptance, Covered, Event, Filter, SiteState
 from handover.gate import Gate
 from proxy import incoming
+from proxy.connection import Connection
 from proxy.coverage import Coverage
-from proxy.door import Connection, Door
+from proxy.door import Door
 from proxy.engine import Engine
 from proxy.ownership import Claims
 from proxy.publishing import Publishing

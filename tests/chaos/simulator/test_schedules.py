@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from chaos.simulator.schedule import Schedule, shrink
+from chaos.simulator.schedule import KEEP, Schedule, shrink
 from chaos.simulator.verdict import verdict
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
 
@@ -94,8 +94,15 @@ def test_storms_bring_about_what_they_are_made_for() -> None:
         assert fault in told
 
 
+def keeps_all(run: Schedule) -> bool:
+    """Nothing is removed, deleted or refused in this run: what is missing at its end is lost."""
+    excuses = {"delete", "subscribe for a while", "change the access", "unsubscribe"}
+    return run.policy == KEEP and not excuses & {name for _, name, _ in run.script}
+
+
 def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
-    world, wrong = Schedule.of(3).play()
+    runs = (Schedule.of(seed) for seed in range(200))
+    world, wrong = next(run for run in runs if keeps_all(run) and len(run.script) > 30).play()
     client = world.clients["c"]
     given = list(client.given)
     assert wrong == [] and len(given) > 2

@@ -1,0 +1,117 @@
+"""Changes of who may do what: in force at once, and answered when they would survive this proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from proxy.connection import Connection, problem
+from proxy.context import Context
+from proxy.effects import Send
+from proxy.guard import Guard, changed
+from proxy.keeper import Keeper
+from proxy.session import Session
+from waypost.access import READ, grant_of, told
+from waypost.errors import Forbidden, Refused, WaypostError
+from waypost.identity import SessionId
+from waypost.messages import AboutSession, AccessChanged, Problem, SetAccess, Wait
+
+Connections = Mapping[int, Connection]
+
+
+class AccessChanges:
+    """Changes the access of sessions that are served here.
+
+    Args:
+        connections: all connections of clients.
+        session_of: returns the session of a connection for whoever has the right to change it; None: it stands still,
+            and the message comes again.
+        again: takes a message again.
+        leave: called for a connection that serves its session no more.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        keeper: Keeper,
+        guard: Guard,
+        connections: Connections,
+        session_of: Callable[[Connection, SetAccess], Session | None],
+        again: Callable[[int, SetAccess], None],
+        leave: Callable[[Connection], None],
+    ) -> None:
+        self._context = context
+        self._keeper = keeper
+        self._guard = guard
+        self._connections = connections
+        self._session_of = session_of
+        self._again = again
+        self._leave = leave
+
+    def set(self, connection: Connection, message: SetAccess) -> None:
+        """Take the message. Raises Refused."""
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+
+        def hashed(hashes: dict[str, str] | WaypostError) -> None:
+            if connection.number not in self._connections:
+                return
+            if isinstance(hashes, WaypostError):
+                self._say(connection, problem(hashes, message))
+                return
+            try:
+                self._change(connection, message, hashes)
+            except Refused as error:
+                self._say(connection, problem(error, message))
+
+        self._guard.hash(session, connection.principal, message.grants, hashed)
+
+    def _say(self, connection: Connection, message: AccessChanged | Problem | Wait) -> None:
+        self._context.emit(Send(connection.number, message))
+
+    def _change(self, connection: Connection, message: SetAccess, hashes: Mapping[str, str]) -> None:
+        """The passwords are hashed: who may do what is another from here on."""
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+        session.let(changed(session.access, message.grants, hashes))
+        self._context.attest("access", session, receiver=connection.receiver or "", reason=told(session.access))
+        self._context.dirty.add(session.id)
+        grant = grant_of(session.access, connection.principal)
+        connection.hash = grant.hash if grant else ""
+        self.put_out(session)
+        self._settle(connection, message, session)
+
+    def _settle(self, connection: Connection, message: SetAccess, session: Session) -> None:
+        """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
+        epoch = session.epoch
+
+        def then(failure: WaypostError | None) -> None:
+            if failure is not None:
+                self._say(connection, problem(failure, message))
+            elif self._context.serving(session.id) is not session or session.epoch != epoch:
+                self._again(connection.number, message)
+            else:
+                self._say(connection, AccessChanged(message.number))
+
+        self._keeper.written(session, then)
+
+    def put_out(self, session: Session) -> None:
+        """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""
+        for receiver in session.receivers.values():
+            connection = self._connections.get(receiver.connection) if receiver.connection is not None else None
+            if connection is None:
+                continue
+            grant = grant_of(session.access, connection.principal)
+            if grant is None or READ not in grant.rights:
+                self._say(connection, _taken_away(session.id))
+            elif grant.hash and grant.hash != connection.hash:
+                self._say(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
+            else:
+                continue
+            self._leave(connection)
+
+
+def _taken_away(session: SessionId) -> Problem:
+    text = f"the right to read session {session} was taken away; ask its owner for it"
+    return Problem(Forbidden.code, text, "credential", AboutSession(session))

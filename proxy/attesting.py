@@ -1,0 +1,52 @@
+"""What goes on record of a session's subscriptions, so that the audit can tell what was owed.
+
+A fact is written after what it says is kept, so a crash may come between the two. Therefore all is said again at every
+start of serving; a subscription that ended is not forgotten before its end is on record. Whoever reads takes what is
+said of one life of a subscription for one thing, however often it is said.
+"""
+
+from __future__ import annotations
+
+from proxy.context import Context
+from proxy.session import Session, Subscription
+from waypost.identity import Origin
+
+
+def subscribed(context: Context, session: Session, made: Subscription) -> None:
+    _attest(context, "subscribed", session, made, expression=made.expression.text, frontier=dict(made.start))
+
+
+def policy(context: Context, session: Session, subscription: Subscription) -> None:
+    """Put on record what may be removed from now on; the audit excuses nothing else."""
+    _attest(context, "policy", session, subscription, **_policy(subscription))
+
+
+def effective(context: Context, session: Session, subscription: Subscription, promised: dict[Origin, int]) -> None:
+    _attest(context, "effective", session, subscription, frontier=promised)
+
+
+def unsubscribed(context: Context, session: Session, ended: Subscription) -> None:
+    def on_record() -> None:
+        ended.is_end_on_record = True
+
+    ended.is_end_on_record = False
+    _attest(context, "unsubscribed", session, ended, frontier=dict(ended.end or {}))
+    context.once_attested(on_record)
+
+
+def restated(context: Context, session: Session) -> None:
+    """Say all of it again: one fact for each subscription, and one more for each that has ended."""
+    for each in [*session.active(), *session.ended]:
+        kept = {origin: above for origin, above in each.promised.items() if origin not in each.untold}
+        said = _policy(each)
+        _attest(context, "restated", session, each, expression=each.expression.text, frontier=kept, **said)
+    for each in session.ended:
+        unsubscribed(context, session, each)
+
+
+def _policy(subscription: Subscription) -> dict[str, int]:
+    return {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
+
+
+def _attest(context: Context, kind: str, session: Session, about: Subscription, **fields: object) -> None:
+    context.attest(kind, session, subscription=about.id, life=about.life, **fields)

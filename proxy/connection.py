@@ -1,0 +1,60 @@
+"""A client's connection, as the door knows it, and how a refusal is told on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.guard import Proof
+from waypost.errors import WaypostError
+from waypost.identity import ReceiverId, SessionId, SubscriptionId
+from waypost.messages import (
+    AboutAccess,
+    AboutDeletion,
+    AboutPublish,
+    AboutSession,
+    AboutSubscription,
+    Attach,
+    ClientMessage,
+    Delete,
+    Problem,
+    Publish,
+    SetAccess,
+    Subscribe,
+    Unsubscribe,
+)
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client's connection."""
+
+    number: int
+    client: str = ""
+    session: SessionId | None = None
+    receiver: ReceiverId | None = None
+    incarnation: str = ""
+    """Which life of it."""
+    attach: Attach | None = None
+    """What it waits for."""
+    proof: Proof | None = None
+    """What was found out of its password."""
+    principal: str = ""
+    """As whom it was let in, and by which hash."""
+    hash: str = ""
+
+
+def problem(error: WaypostError, message: ClientMessage) -> Problem:
+    """Return what answers the message that met the error."""
+    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | None = None
+    match message:
+        case Attach():
+            about = AboutSession(message.session)
+        case Subscribe() | Unsubscribe():
+            about = AboutSubscription(SubscriptionId(message.subscription))
+        case Publish():
+            about = AboutPublish(message.first)
+        case Delete():
+            about = AboutDeletion()
+        case SetAccess():
+            about = AboutAccess(message.number)
+    return Problem(error.code, error.message, error.field, about)
