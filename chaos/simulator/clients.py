@@ -26,7 +26,6 @@ from waypost.messages import (
     BecameEffective,
     Credential,
     Deleted,
-    Detach,
     decode_client_message,
     decode_proxy_message,
     encode_message,
@@ -118,7 +117,9 @@ class Client:
         self.refused = False
         """It was not let in, or put out: it has no right to the session."""
         self.forgotten = False
-        """It has left for good: nobody owes it anything."""
+        """It leaves for good: nobody owes it anything."""
+        self.gone = False
+        """It has left for good: it is known to nobody any more."""
         self.changing: Grants | None = None
         """Who may do what, as it has asked for and was not answered."""
         self.wanted: Grants | None = None
@@ -129,7 +130,7 @@ class Client:
 
     def go(self, name: str) -> None:
         """Be at this proxy from now on."""
-        if self.forgotten:
+        if self.gone:
             return
         self.home, self.away, self._tries = name, False, 0
         if self.wire is not None and self.wire.node.proxy == name:
@@ -139,14 +140,12 @@ class Client:
         self._connect()
 
     def leave_for_good(self) -> None:
-        """Say that it will not come back, and go; as a person would, it does not wait for an answer."""
-        if self.wire is not None and self.machine.attached:
+        """Give up its place, and go when that was answered."""
+        if not self.forgotten:
             self.world.note(f"{self.name} leaves for good", tell=True)
             self.forgotten = True
-            self.wire.to_proxy(Detach(forget=True, frontier=dict(self.machine.state.frontier)))
-            wire = self.wire
-            self.away = True
-            self.world.later(200, wire.close)
+            self.machine.forget()
+            self._speak()
 
     def leave(self) -> None:
         self.away = True
@@ -228,7 +227,8 @@ class Client:
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
                 case Answered(what="place"):
-                    pass
+                    self.gone = True
+                    self.leave()
                 case Answered():
                     self._access_answered(told)
                 case Refusal(error=Forbidden()):

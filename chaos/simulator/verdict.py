@@ -59,8 +59,10 @@ def settled(world: World) -> bool:
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is None or client.refused or client.forgotten:
+        if client.session is None or client.refused or client.gone:
             continue
+        if client.forgotten:
+            return False
         if client.changing is not None:
             return False
         if client.open or client.machine.waiting or not client.machine.attached:
@@ -81,10 +83,7 @@ def settled(world: World) -> bool:
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
         for session in engine.context.sessions.values():
-            gone = {client.name for client in world.clients.values() if client.forgotten}
-            behind = any(
-                each.acknowledged < session.last_number for name, each in session.receivers.items() if name not in gone
-            )
+            behind = any(each.acknowledged < session.last_number for each in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
     return True
@@ -109,6 +108,7 @@ def verdict(world: World) -> list[str]:
         if client.session is not None:
             wrong += _one_side(world, client) + _given(client, retried)
             if client.forgotten:
+                wrong += _forgotten(world, client)
                 continue
             if not client.refused:
                 wrong += _live(world, client) + _owed(world, client, published)
@@ -161,6 +161,20 @@ def _one_side(world: World, client: Client) -> list[str]:
     if row is None or copies != {row.proxy: (Role.SERVING, row.epoch)}:
         return [f"SIDES the registry names {row}; copies of {client.session} are {copies}"]
     return []
+
+
+def _forgotten(world: World, client: Client) -> list[str]:
+    """Who has left for good has no place any more, and was told so."""
+    if not client.gone and not client.refused:
+        return [f"STUCK {client.name} has no answer about leaving for good"]
+    held = [
+        node.proxy
+        for node in world.nodes.values()
+        if node.engine is not None
+        for session in [node.engine.context.sessions.get(client.session)]  # type: ignore[arg-type]
+        if session is not None and client.name in session.receivers
+    ]
+    return [f"STUCK {client.name} has left for good, and has a place at {proxy}" for proxy in held if client.gone]
 
 
 def _live(world: World, client: Client) -> list[str]:

@@ -283,7 +283,7 @@ PLANTS = (
         "announcements are not said again when a link opens",
         replaced(LinkSender, "hello", lambda self: []),
         ("STUCK", "LOST"),
-        (6, 10, 22),
+        (6, 22),
         rule=12,
     ),
     Plant(
@@ -361,7 +361,7 @@ PLANTS = (
         "a checkpoint says that all receivers have what the session has",
         replaced(Session, "acknowledged_frontier", Session.frontier),
         ("LOST",),
-        (3, 18, 102),
+        (18, 102),
     ),
     Plant(
         "published before it is kept",

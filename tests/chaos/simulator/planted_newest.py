@@ -56,7 +56,7 @@ PLANTS = (
         "a receiver gets past what policy removed before the journal has the record",
         replaced(Delivering, "_record", _record_meanwhile),
         ("LOST",),
-        (3, 235, 689),
+        (3, 235),
         rule=21,
     ),
     Plant(
