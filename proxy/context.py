@@ -97,8 +97,6 @@ class Context:
         self._effects: list[Effect] = []
         self._facts: list[Fact] = []
         self._attested: list[Callable[[], None]] = []
-        self._recording = 0
-        self._unrecorded: list[Callable[[], None]] = []
         self._fact_number = 0
 
     # ------------------------------------------------------------ the lease
@@ -185,32 +183,6 @@ class Context:
                 **fields,  # type: ignore[arg-type]
             )
         )
-
-    def attest_removal(self, session: Session, origin: Origin, offsets: list[int], reason: str) -> None:
-        """Note what policy removed. Until the journal has it, nothing is written that has got past it (P1)."""
-        self.attest("removed", session, origin=origin, offsets=offsets, reason=reason)
-        self._recording += 1
-
-        def recorded() -> None:
-            self._recording -= 1
-            if not self._recording:
-                waiting, self._unrecorded = self._unrecorded, []
-                for each in waiting:
-                    each()
-
-        self.once_attested(recorded)
-
-    @property
-    def recording(self) -> bool:
-        """Removals are on their way to the journal."""
-        return self._recording > 0
-
-    def once_recorded(self, then: Callable[[], None]) -> None:
-        """Call `then` when all removals noted so far are in the journal."""
-        if self._recording:
-            self._unrecorded.append(then)
-        else:
-            then()
 
     def once_attested(self, then: Callable[[], None]) -> None:
         """Call `then` when the journal has the facts noted so far: what is promised must be on record first."""

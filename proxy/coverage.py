@@ -207,7 +207,7 @@ class Coverage:
 
     def _record(self, session: Session, origin: Origin, old: list[int], gap: Sequence[int]) -> None:
         if old:
-            self._context.attest_removal(session, origin, old, TOO_OLD)
+            self._context.attest("removed", session, origin=origin, offsets=old, reason=TOO_OLD)
         if gap:
             self._context.attest("gap", session, origin=origin, offsets=[gap[0], gap[-1]], reason="retention")
 

@@ -31,8 +31,6 @@ class Keeper:
         self._fresh: set[SessionId] = set()
         self._waiting: list[Done] = []
         self._saving = False
-        self._held = False
-        """What is to be written has got past something of which the journal must have the removal first."""
         self._kept_version = -1
         self._flush_at = 0
         self._checkpoint_at = 0
@@ -62,13 +60,9 @@ class Keeper:
 
     def flush(self) -> None:
         """Write what changed, unless a write is under way; it is followed by the next one."""
-        if self._saving or self._held:
+        if self._saving:
             return
         context = self._context
-        if context.recording:
-            self._held = True
-            context.once_recorded(self._let_go)
-            return
         waiting, self._waiting = self._waiting, []
         changed = [context.sessions[each] for each in context.dirty if each in context.sessions]
         numbers = {session.id: session.last_number for session in changed}
@@ -87,10 +81,6 @@ class Keeper:
                 self.flush()
 
         context.emit(Save(batch, then))
-
-    def _let_go(self) -> None:
-        self._held = False
-        self.flush()
 
     def _batch(self, changed: list[Session]) -> StoreBatch:
         state = self._context.state
@@ -142,9 +132,6 @@ class Keeper:
 
     def checkpoint(self, session: Session, then: Done) -> None:
         """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
-        if self._context.recording:
-            self._context.once_recorded(lambda: self.checkpoint(session, then))
-            return
         self._serial += 1
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
@@ -180,7 +167,7 @@ class Keeper:
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
             session.forget_ended(acknowledged)
-            if acknowledged != self._checkpointed.get(session.id) and not self._context.recording:
+            if acknowledged != self._checkpointed.get(session.id):
                 self.checkpoint(session, nobody_waits)
 
     # ------------------------------------------------------------ time
@@ -197,6 +184,6 @@ class Keeper:
         return bool(self._context.dirty or self._dropped or self._waiting or self.pending)
 
     def next_deadline(self) -> int:
-        if not self._saving and not self._held and self._anything():
+        if not self._saving and self._anything():
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at

@@ -47,7 +47,7 @@ from proxy.side import Side, older
 from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, Ownership, ProxyId, ReceiverId, SessionId
-from waypost.limits import CHUNK_BYTES, TRANSFERS_REMEMBERED
+from waypost.limits import CHUNK_BYTES
 
 
 @dataclass(slots=True)
@@ -104,8 +104,6 @@ class Sources(Side[Outgoing]):
         self._follow = follow
         self._claims = claims
         self._kept = kept
-        self._over: dict[str, None] = {}
-        """Transfers that ended or were superseded lately: a late question does not begin them again."""
 
     def prepare(self, asker: ProxyId, message: Prepare) -> None:
         """A proxy asks for a session."""
@@ -125,7 +123,6 @@ class Sources(Side[Outgoing]):
             self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
             return
         if running:
-            self._remember(running)
             self.cut_short(running, ABORTED, SUPERSEDED)
         owned = Ownership(self._context.proxy, message.epoch)
         now = self._context.clock.now_ms()
@@ -156,7 +153,7 @@ class Sources(Side[Outgoing]):
         session = self._context.serving(message.session)
         if asker == self._context.proxy:
             return _No("target is the source", wrong="target is the source")
-        if message.transfer in self._over:
+        if message.transfer in self.over:
             return _No("that transfer is over", wrong="transfer is over")
         if running and running.machine.transfer == message.transfer:
             wrong = self.wrong(running, asker, message)
@@ -169,8 +166,6 @@ class Sources(Side[Outgoing]):
             return _No("the session is not here", wrong="unknown session")
         if session.epoch != message.epoch:
             return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
-        if running and running.machine.state in (SourceState.FROZEN, SourceState.RECLAIMING):
-            return _No("another transfer is under way")
         if message.reason == ATTACH and not session.access and self._quarrels(session, message):
             return _No(f"receiver {message.receiver} is in use in two places")
         return None
@@ -290,13 +285,7 @@ class Sources(Side[Outgoing]):
 
     def _end(self, out: Outgoing) -> Session:
         self.running.pop(out.machine.session, None)
-        self._remember(out)
         return self._context.sessions[out.machine.session]
-
-    def _remember(self, out: Outgoing) -> None:
-        self._over[out.machine.transfer] = None
-        if len(self._over) > TRANSFERS_REMEMBERED:
-            del self._over[next(iter(self._over))]
 
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]

@@ -16,7 +16,7 @@ from proxy.tally import Handover
 from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
-from waypost.limits import REFUSAL_DETAIL, TRANSFERS_SHOWN
+from waypost.limits import REFUSAL_DETAIL, TRANSFERS_REMEMBERED, TRANSFERS_SHOWN
 
 
 class _Transfer(Protocol):
@@ -42,6 +42,7 @@ class _Running(Protocol):
     def machine(self) -> _Transfer: ...
 
 
+UNKNOWN = "unknown transfer"
 Running = TypeVar("Running", bound=_Running)
 
 
@@ -53,6 +54,8 @@ class Side(ABC, Generic[Running]):
     def __init__(self, context: Context) -> None:
         self._context = context
         self.running: dict[SessionId, Running] = {}
+        self.over: dict[str, None] = {}
+        """Transfers that ended or were superseded lately: a late message is nobody's fault, and begins none again."""
         self.ended: deque[Shown] = deque(maxlen=TRANSFERS_SHOWN)
 
     @abstractmethod
@@ -82,14 +85,16 @@ class Side(ABC, Generic[Running]):
         self.feed(one, machine.owner_input(current, one.machine.owned, one.machine.wanted))
 
     def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
-        """Count a message that is wrong, by the name of what is wrong with it; it has changed nothing."""
+        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        if name == UNKNOWN and message.transfer in self.over:
+            return
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
     def wrong(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
         """Return why the message is not one of this transfer, by name; empty: it is one."""
         if one is None or one.machine.transfer != message.transfer:
-            return "unknown transfer"
+            return UNKNOWN
         if self.peer(one) != sender:
             return "wrong sender"
         return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
@@ -157,6 +162,9 @@ class Side(ABC, Generic[Running]):
         self._ended(one, outcome, ending)
 
     def _ended(self, one: Running, outcome: str, ending: Ending) -> None:
+        self.over[one.machine.transfer] = None
+        if len(self.over) > TRANSFERS_REMEMBERED:
+            del self.over[next(iter(self.over))]
         course, tally = one.course, self._context.tally
         if outcome == COMMITTED:
             ending = NO_ENDING

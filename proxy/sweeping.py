@@ -57,7 +57,7 @@ class Sweeps:
         for origin, offset, reason in removed:
             offsets.setdefault((origin, reason), []).append(offset)
         for (origin, reason), listed in offsets.items():
-            self._context.attest_removal(session, origin, listed, reason)
+            self._context.attest("removed", session, origin=origin, offsets=listed, reason=reason)
 
     # ------------------------------------------------------------ time
 

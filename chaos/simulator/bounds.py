@@ -58,7 +58,7 @@ def of_engine(engine: Engine) -> Iterator[Queue]:
         if into.shadow is not None and into.machine.state is TargetState.SHADOWING and into.acknowledged == into.chunks:
             unsaved = into.shadow.last_number - into.shadow.saved_number
             yield "entries of an acknowledged copy that wait for the disk", unsaved, bounds.copy_unsaved
-    yield "transfers that a source remembers", len(sources._over), TRANSFERS_REMEMBERED
+    yield "transfers that are remembered", max(len(sources.over), len(targets.over)), TRANSFERS_REMEMBERED
     yield "ended transfers that can be told of", max(len(sources.ended), len(targets.ended)), TRANSFERS_SHOWN
     yield "sessions on offer", len(engine.moving._offered), MOVES_AT_ONCE
     for deferred in door._deferred.values():

@@ -290,7 +290,7 @@ def known(alone: Alone) -> Any:
             context.dirty,
             context._said,
             sides,
-            transfers.sources._over,
+            transfers.sources.over,
             vars(alone.engine.moving) | {"_context": None},
             len(alone.log),
             alone.engine.next_deadline(),

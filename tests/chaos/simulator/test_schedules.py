@@ -38,6 +38,8 @@ KEPT = {
     235: "as 3",
     689: "as 3",
     787: "as 3",
+    1047: "who left for good while the disk was full was neither told so nor asked again",
+    1892: "as 1047",
     35: "a promise was on its way to the journal when its subscription ended: it was told of the next one of the name",
     5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
 }
@@ -78,7 +80,7 @@ def test_a_storm_that_once_cost_something_does_so_no_more(seed: int) -> None:
 
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
-    worlds = [Schedule.of(seed).play()[0] for seed in range(30)]
+    worlds = [Schedule.of(seed).play()[0] for seed in range(80)]
     begun = {fact.reason for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
     assert any(world.begun for world in worlds)
