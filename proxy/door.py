@@ -389,7 +389,9 @@ class Door:
         self._context.dirty.add(session.id)
 
         def then(failure: WaypostError | None) -> None:
-            self._say(connection, Forgotten(receiver.id) if failure is None else problem(failure, message))
+            # Who could not be forgotten comes again, and asks again.
+            retry = Wait(failure.message, self._context.settings.retry_ms) if failure is not None else None
+            self._say(connection, retry or Forgotten(receiver.id))
 
         self._keeper.written(session, then)
 

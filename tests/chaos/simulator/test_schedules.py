@@ -38,6 +38,8 @@ KEPT = {
     235: "as 3",
     689: "as 3",
     787: "as 3",
+    1047: "who left for good while the disk was full was neither told so nor asked again",
+    1892: "as 1047",
     35: "a promise was on its way to the journal when its subscription ended: it was told of the next one of the name",
     5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
 }
