@@ -23,7 +23,7 @@ from chaos.workloads.audience import Audience, Guest
 from tests.helpers.waiting import until_seen
 
 SITES = {"A": ("a1", "a2"), "B": ("b1",)}
-BACK = "a receiver came back here"
+BACK = "a receiver came back to the source"
 LEASE_MS = 6_000
 """Longer than any silence here, so that nobody is taken for dead who is not."""
 
