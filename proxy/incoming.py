@@ -30,6 +30,7 @@ from proxy.ownership import NOBODY, Asker, Claims
 from proxy.retention import Mark
 from proxy.session import Role, Session, Stored
 from proxy.side import Side, older
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
 from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
@@ -136,6 +137,8 @@ class Targets(Side[Incoming]):
                 self.feed(into, target.Complete())
 
     def next_deadline(self) -> int:
+        if not self.running and not self._begun:
+            return NEVER
         begun = [each.until_ms for each in islice(self._begun.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
         shadowing = [each for each in self.running.values() if each.machine.state is TargetState.SHADOWING]

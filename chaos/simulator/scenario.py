@@ -27,6 +27,10 @@ again WHAT                        what was last sent of this kind of handover me
 crash P, wipe P, start P          the proxy dies, its disk stays or goes; it starts
 slow P MS                         what P appends from now on takes so much longer; 0: no more
 deaf P MS                         so long nothing passes between P and the registry
+part P Q MS                       so long no handover message passes between the two
+stop P MS                         so long the process does nothing, as a stopped one; what comes meanwhile waits
+compact                           the registry forgets what watches have not seen: they begin with all there is
+quorum MS                         so long the registry answers nobody, and no lease ends
 skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
 fill P, empty P                   the store of P takes nothing; takes again
@@ -213,6 +217,20 @@ class Scenario:
 
     def do_deaf(self, rest: str, words: list[str]) -> None:
         self.world.nodes[words[0]].deaf_until = self.world.clock.now_ms() + int(words[1])
+
+    def do_part(self, rest: str, words: list[str]) -> None:
+        one, other, for_ms = words
+        self.world.part(one, other, int(for_ms))
+        self.world.part(other, one, int(for_ms))
+
+    def do_compact(self, rest: str, words: list[str]) -> None:
+        self.world.compact()
+
+    def do_quorum(self, rest: str, words: list[str]) -> None:
+        self.world.lose_quorum(int(rest))
+
+    def do_stop(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[words[0]].stall(int(words[1]))
 
     def do_skew(self, rest: str, words: list[str]) -> None:
         self.world.nodes[words[0]].clock.skew_ms = int(words[1])
