@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.storagelevel import StorageLevel
 
 from spark import classify, doubt, judged, owed, reading, sitelogs
 from spark import journal as journals
@@ -43,8 +42,7 @@ def run(input: str, report: Path | None = None) -> Verdict:
 def judge(spark: SparkSession, source: Source) -> Verdict:
     """Audit what `source` holds, in this session."""
     try:
-        with _keeping() as keep:
-            return _judged(spark, source, keep)
+        return _judged(spark, source)
     except (PySparkException, Py4JJavaError) as error:
         if isinstance(source, Topics) and "kafka" in str(error):
             raise _kafka_error(str(error)) from error
@@ -61,33 +59,23 @@ def _kafka_error(text: str) -> LogUnavailable:
 SMALL_BYTES, SMALL_ROWS = 16 * 1024 * 1024, 50_000
 """A run below these is audited with less preparation."""
 
-Keep = Callable[[DataFrame], DataFrame]
+
+def _keep(frame: DataFrame) -> DataFrame:
+    """Compute a frame that several steps need, and keep it, in memory and past that on disk, as long as it is used.
+
+    Its plan is cut off: else every step would plan all the steps before it again, which takes longer than the work.
+    """
+    return frame.localCheckpoint(eager=True)
 
 
-@contextmanager
-def _keeping() -> Iterator[Keep]:
-    """Give a function that keeps a DataFrame, in memory and past that on disk, until the end of the block."""
-    kept: list[DataFrame] = []
-
-    def keep(frame: DataFrame) -> DataFrame:
-        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-        return kept[-1]
-
-    try:
-        yield keep
-    finally:
-        for frame in kept:
-            frame.unpersist()
-
-
-def _judged(spark: SparkSession, source: Source, keep: Keep) -> Verdict:
+def _judged(spark: SparkSession, source: Source) -> Verdict:
     with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
-        facts = keep(journals.numbered(reading.journals(spark, source)))
+        facts = _keep(journals.numbered(reading.journals(spark, source)))
         compiler, tests, expressions = _programs(spark, journals.once(facts))
-        records = keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
+        records = _keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
         rows = facts.count() + records.count()
     with sessions.tuned(spark, small=rows < SMALL_ROWS):
-        return _verdict(_evidence(facts, records, expressions, source.dense, keep), keep)
+        return _verdict(_evidence(facts, records, expressions, source.dense))
 
 
 def _evidence(
@@ -95,23 +83,22 @@ def _evidence(
     records: DataFrame,
     expressions: DataFrame,
     dense: bool,
-    keep: Keep,
 ) -> Evidence:
     journal = journals.once(facts)
-    logs = keep(sitelogs.extents(records))
-    asked = keep(owed.subscriptions(journal, expressions))
+    logs = _keep(sitelogs.extents(records))
+    asked = _keep(owed.subscriptions(journal, expressions))
     wanted = owed.wants(asked, owed.receivers(journal))
     stood = owed.standing(sitelogs.published(records), wanted)
-    holes = keep(sitelogs.holes(records, logs, dense))
+    holes = _keep(sitelogs.holes(records, logs, dense))
     return Evidence(
         facts=facts,
         records=records,
         logs=logs,
         holes=holes,
-        unknown=keep(holes.unionByName(sitelogs.unreadable(records))),
+        unknown=_keep(holes.unionByName(sitelogs.unreadable(records))),
         subscriptions=asked,
         wanted=wanted,
-        judged=keep(judged.judged(stood, owed.deliveries(journal))),
+        judged=_keep(judged.judged(stood, owed.deliveries(journal))),
     )
 
 
@@ -138,11 +125,11 @@ def _parsed(text: str) -> Expression | None:
         return None
 
 
-def _verdict(evidence: Evidence, keep: Keep) -> Verdict:
+def _verdict(evidence: Evidence) -> Verdict:
     totals = judged.totals(evidence.judged).collect()[0]
     found = classify.all_findings(evidence, totals[judged.LOST] > 0, totals[judged.STRAY] > 0)
     # A union has as many partitions as all its parts together, nearly all of them empty.
-    found = doubt.weighed(keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
+    found = doubt.weighed(_keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
     counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
     return Verdict(
         verdict=overall(counts),
