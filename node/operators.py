@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from waypost.errors import BadMessage, NotFound, NotServed, WaypostError
 from waypost.identity import ProxyId, SessionId
 from waypost.limits import MAX_ID_LENGTH
 
+WishT = TypeVar("WishT", bound=BaseModel)
 STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
 
@@ -95,10 +96,7 @@ def _status(node: Node) -> dict[str, Any]:
 
 
 async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
-    try:
-        wish = DrainWish.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise _bad(error) from None
+    wish = await _wish(DrainWish, request)
     context = node.serving_engine.context
     proxy = ProxyId(wish.proxy)
     if proxy not in context.proxies and proxy not in context.drains:
@@ -112,10 +110,7 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
 
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, also if nobody serves it: the registry's row decides, its owner reads so."""
-    try:
-        wish = DeleteWish.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise _bad(error) from None
+    wish = await _wish(DeleteWish, request)
     engine, session, registry = node.serving_engine, SessionId(wish.session), node.parts.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
@@ -127,9 +122,12 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     return {"session": session, "deleted": True}
 
 
-def _bad(error: ValidationError) -> BadMessage:
-    first = error.errors(include_url=False)[0]
-    return BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None)
+async def _wish(kind: type[WishT], request: Request) -> WishT:
+    try:
+        return kind.model_validate_json(await request.body())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None
 
 
 def _drains(node: Node) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Delivering:
         for receiver in session.receivers.values():
             if receiver.connection is not None:
                 self._pump(session, receiver)
-        self._sweeps.displace(session)
+        session.retention.displace()
 
     def to(self, session: Session, receiver: Receiver) -> None:
         """Send one receiver what is there for it, if the session is served here, now."""

@@ -162,9 +162,9 @@ class Door:
         match message:
             case Attach():
                 self._attach(connection, message)
-            case Acknowledge() | Detach() if self._is_relayed(connection):
-                self.relays.up(connection.number, message)
-            case Subscribe() | Unsubscribe() | Delete() | SetAccess() if self._is_relayed(connection):
+            case Acknowledge() | Detach() | Subscribe() | Unsubscribe() | Delete() | SetAccess() if (
+                self.relays.is_relayed(connection.number)
+            ):
                 self.relays.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
@@ -180,9 +180,6 @@ class Door:
                 self._delete(connection, message)
             case SetAccess():
                 self.access.set(connection, message)
-
-    def _is_relayed(self, connection: Connection) -> bool:
-        return self.relays.is_relayed(connection.number)
 
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:

@@ -82,7 +82,7 @@ class Retention:
         Args:
             stored: what is in memory: a policy that is new works on what was taken before it, too.
         """
-        known = self._counts.keys() | self._newest.keys()
+        was_active, known = self.active, self._counts.keys() | self._newest.keys()
         self._of = {}
         for subscription in subscriptions:
             self._of.setdefault(subscription.id, []).append(subscription)
@@ -99,14 +99,14 @@ class Retention:
             self._marks.clear()
         if not self.copying:
             self._newest = {each: numbers for each, numbers in self._newest.items() if each in self._counts}
-        self._catch_up(stored, self._counts.keys() - known)
+        counted = self._counts.keys() - known
+        if self.active and (counted or not was_active):
+            self._catch_up(stored, counted)
         self.displace()
         self._settle()
 
     def _catch_up(self, stored: Iterable[tuple[int, Matched]], counted: set[SubscriptionId]) -> None:
         """Note what was taken before there was a policy to note it for."""
-        if not self.active:
-            return
         for number, matched in stored:
             self._swept.setdefault(matched, 1)
             for identity in counted.intersection(matched):

@@ -453,9 +453,6 @@ class Session:
     def stored_count(self) -> int:
         return self.next_number - self.first_number
 
-    def in_memory_from(self) -> int:
-        return self._entries[0][0] if self._entries else self.next_number
-
     def _place(self, number: int) -> int:
         """Return where in memory the entries above `number` begin."""
         return bisect_left(self._entries, (number + 1,))

@@ -47,10 +47,6 @@ class Sweeps:
         """Let go of what has lived its time; before every delivery."""
         session.retention.expire(self._context.clock.now_ms())
 
-    def displace(self, session: Session) -> None:
-        """Let go of what newer ones displace; after every delivery."""
-        session.retention.displace()
-
     def note(self, session: Session, removed: Iterable[tuple[Origin, int, str]]) -> None:
         """Put on record what policy removed from the session: origin, offset, reason."""
         offsets: dict[tuple[Origin, str], list[int]] = {}

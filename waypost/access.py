@@ -27,8 +27,6 @@ LEVELS: dict[str, tuple[Right, ...]] = {
 }
 """Rights that go together, by name."""
 EVERYTHING = LEVELS["owner"]
-ANYBODY = ""
-"""The principal without a name: whoever says none."""
 
 
 class Grant(msgspec.Struct, frozen=True):
