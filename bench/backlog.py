@@ -63,7 +63,7 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
             await roamer.be_owed(producer, source, min(AT_ONCE, stored - begin))
     await asyncio.sleep(SETTLE_S)
 
-    before = [_resident_mb(each) for each in (source, target)]
+    before = [resident_mb(each) for each in (source, target)]
     began = time.monotonic()
     await asyncio.to_thread(ask, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
     async with asyncio.timeout(PATIENCE_S):
@@ -71,12 +71,12 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
             await asyncio.sleep(0.05)
     moved_s = time.monotonic() - began
     await asyncio.sleep(SETTLE_S)
-    moving = [_peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
+    moving = [peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
 
     began = time.monotonic()
     read = await roamer.read(target, stored)
     read_s = time.monotonic() - began
-    reading = [_peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
+    reading = [peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
     return Backlog(moved_s, read_s, read, (moving[0], moving[1]), (reading[0], reading[1]))
 
 
@@ -84,13 +84,14 @@ def _sessions(proxy: ProxyProcess) -> int:
     return int(ask(proxy.url, "/v1/status")["sessions"])
 
 
-def _resident_mb(proxy: ProxyProcess) -> float:
+def resident_mb(proxy: ProxyProcess) -> float:
     """Return what is resident now; the peak counts from here on."""
     Path(f"/proc/{proxy.process.pid}/clear_refs").write_text("5")
     return _megabytes(proxy, RESIDENT)
 
 
-def _peak_mb(proxy: ProxyProcess) -> float:
+def peak_mb(proxy: ProxyProcess) -> float:
+    """Return the most that was resident since then."""
     return _megabytes(proxy, PEAK)
 
 

@@ -15,7 +15,8 @@ from bench.measured import Row
 from bench.workloads import bodies, subscriptions
 from matching.index import Index
 from proxy.matching import Matcher
-from proxy.session import Role, Session, Subscription
+from proxy.session import Role, Session
+from proxy.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification, Value, read_body
 from waypost.subscription import Expression, parse

@@ -23,7 +23,6 @@ LOAD_EVERY_S = 5.0
 """The load is said anew at most so often: every word of it goes to everybody on the network."""
 LABEL_BYTES = 50
 """Of a name in DNS, which allows 63; the rest is room for the number behind a name that is taken."""
-EVERYWHERE = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,10 @@ class Announcement:
 
     @property
     def addresses(self) -> list[str]:
-        """Its own address; those of this host, where it listens on all or is reached by a name."""
+        """Its own address; those of this host, where it is reached by a name."""
         if self.host == "localhost":
             return [LOOPBACK]
-        if self.host != EVERYWHERE and _is_ipv4(self.host):
+        if _is_ipv4(self.host):
             return [self.host]
         return [each for each in own_addresses() if each != LOOPBACK] or [LOOPBACK]
 

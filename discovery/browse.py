@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from zeroconf import IPVersion, ServiceStateChange, Zeroconf
+from zeroconf import ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from discovery.announce import EVERYWHERE, SERVICE, Announcement
+from discovery.announce import SERVICE, Announcement
 from discovery.multicast import multicast, own_addresses
 
 LOOK_S = 2.0
@@ -93,20 +93,14 @@ def _read(info: AsyncServiceInfo) -> Announcement | None:
         for key, value in info.properties.items()
         if isinstance(key, bytes) and isinstance(value, bytes)
     }
-    if "proxy" not in said:
+    url, load = said.get("url", ""), said.get("load", "")
+    if "proxy" not in said or not _is_address(url):
         return None
-    url = _url(said.get("url", ""), info)
-    load = said.get("load", "")
-    return Announcement(said["proxy"], said.get("site", ""), url, int(load) if load.isdecimal() else 0) if url else None
+    return Announcement(said["proxy"], said.get("site", ""), url, int(load) if load.isdecimal() else 0)
 
 
-def _url(said: str, info: AsyncServiceInfo) -> str | None:
-    """Return where the proxy is: as it says, or by the records of DNS if it says only that it listens everywhere."""
+def _is_address(url: str) -> bool:
     try:
-        host = urlsplit(said).hostname if said.startswith(("ws://", "wss://")) else None
+        return url.startswith(("ws://", "wss://")) and bool(urlsplit(url).hostname)
     except ValueError:
-        host = None
-    if host and host != EVERYWHERE:
-        return said
-    addresses = info.parsed_addresses(IPVersion.V4Only)
-    return f"ws://{addresses[0]}:{info.port}" if addresses and info.port else None
+        return False

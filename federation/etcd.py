@@ -49,13 +49,12 @@ from federation.ports import (
 )
 from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.limits import REGISTRY_ROWS, RETRY_PAUSES_S
 
 DEADLINE_S = 2.0
 START_S = 4.5
 SIGN_OF_LIFE_S = 1.0
 """A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
-BACKOFF_S = (0.05, 1.0)
-ROWS_IN_ONE_READ = 10_000
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
@@ -162,12 +161,12 @@ class EtcdRegistry:
 
     async def watch(self) -> AsyncIterator[RegistryEvent]:
         """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
-        pause_s, longest_s = BACKOFF_S
+        pause_s, longest_s = RETRY_PAUSES_S
         while True:
             with suppress(RegistryUnavailable):
                 async with aclosing(self._watch_once()) as events:
                     async for event in events:
-                        pause_s = BACKOFF_S[0]
+                        pause_s = RETRY_PAUSES_S[0]
                         yield event
             if self._closed:
                 raise RegistryUnavailable("this handle of the registry is closed")
@@ -291,7 +290,7 @@ class EtcdRegistry:
             request = rpc.RangeRequest(
                 key=start,
                 range_end=aetcd.utils.prefix_range_end(self._prefix.encode()),
-                limit=ROWS_IN_ONE_READ,
+                limit=REGISTRY_ROWS,
                 revision=revision,
             )
             answer = await client.kvstub.Range(request, timeout=self._deadline_s)

@@ -30,7 +30,7 @@ from federation.ports import Batch
 from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.errors import HistoryTruncated, Internal, LogUnavailable
 from waypost.identity import SessionId
-from waypost.limits import LOG_BATCH
+from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_REQUEST_BYTES, RETRY_PAUSES_S
 from waypost.records import Fact, Record, decode_fact, decode_record, encode_fact, encode_record
 
 START_S = 4.0
@@ -38,9 +38,6 @@ APPEND_DEADLINE_S = 15.0
 QUESTION_DEADLINE_S = 5.0
 REQUEST_TIMEOUT_MS = 5_000
 GRACE_S = 1.0
-BATCH_BYTES = 512 * 1024
-MAX_REQUEST_BYTES = 1024 * 1024
-BACKOFF_S = (0.05, 1.0)
 KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {"cleanup.policy": "compact"}
 
@@ -126,8 +123,8 @@ class _Producer:
             acks="all",
             enable_idempotence=True,
             linger_ms=0,
-            max_batch_size=BATCH_BYTES,
-            max_request_size=MAX_REQUEST_BYTES,
+            max_batch_size=LOG_BATCH_BYTES,
+            max_request_size=LOG_REQUEST_BYTES,
             **PROMPT,
         )
 
@@ -182,7 +179,7 @@ class _Consumer:
             auto_offset_reset="none",
             fetch_min_bytes=1,
             fetch_max_wait_ms=50,
-            max_partition_fetch_bytes=4 * MAX_REQUEST_BYTES,
+            max_partition_fetch_bytes=4 * LOG_REQUEST_BYTES,
             **PROMPT,
         )
 
@@ -238,12 +235,12 @@ class _Handle:
     def __init__(self, bootstrap: str, topic: str, replicas: int, settings: Mapping[str, str]) -> None:
         self._topic = _Topic(bootstrap, topic, replicas, settings)
         self._appends = OrderedAppends(
-            lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=BACKOFF_S
+            lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S
         )
         self._reader = LogReader(
             lambda offset: _Consumer.connect(self._topic, offset),
             deadline_s=QUESTION_DEADLINE_S,
-            backoff_s=BACKOFF_S,
+            backoff_s=RETRY_PAUSES_S,
         )
 
     async def start(self) -> None:

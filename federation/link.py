@@ -8,6 +8,9 @@ let through is wrong, and whoever needs more of the past catches up. Beyond it t
 the filter in force is always that of the record's own position, and announcements go out between the very records
 that they speak of. Both ways it passes over what the log's own fold passes over.
 
+Where retention has removed what the far site does not have, the announcements of that opening begin only where the
+log is now: the far sessions of their filters catch up from the origins, and are told what nobody has any more.
+
 Silence is spoken: whenever the sender has nothing more to send, it says how far each origin is complete, if that is
 more than its last record said (handover rule 14).
 """
@@ -17,6 +20,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from federation.messages import LinkRecord
 from federation.site_state import Acceptance, Advanced, Announced, Arrived, Filter, SiteState
@@ -58,6 +63,12 @@ class LinkSender:
         self._said: dict[Origin, int] = dict(far)
         self._silent: dict[Origin, int] = {}
         self._repeats = state.standing(neighbour)
+        self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
+        """Something that the far site does not have may be gone, of any origin."""
+        if self._removed:
+            # Whoever wants it asks its origin for it.
+            self._repeats = [_from_here(each, state.frontier) for each in self._repeats]
+            self._pass_over(start.offset)
         self._filters: Mapping[str, Filter] = {}
         self._index: Index[set[str]] = Index()
         """The neighbour's filters as they were last looked at, and the texts of each expression among them."""
@@ -82,13 +93,15 @@ class LinkSender:
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
         """Take the next record of the log; return what goes over the link for it."""
         if offset < self._live_from:
-            return self._passed(offset, record) if self._replay.moves(offset, record) else []
+            sent = self._pass_on(offset, record) if self._replay.advance(offset, record) else []
+            self._pass_over(offset + 1)
+            return sent
         out: list[LinkRecord] = []
         for event in self._state.fold(offset, record):
             if isinstance(event, Announced) and event.neighbour == self._neighbour:
                 out.append(self._stamped(event.effective))
             elif isinstance(event, Arrived | Advanced):
-                out += self._passed(offset, record)
+                out += self._pass_on(offset, record)
         return out
 
     def pause(self) -> list[LinkRecord]:
@@ -97,10 +110,17 @@ class LinkSender:
         return [
             Progress(self._state.site, self._epoch, origin, upto)
             for origin, upto in silent.items()
-            if self._says_more(origin, upto)
+            if self._say_up_to(origin, upto)
         ]
 
-    def _passed(self, offset: int, record: Record) -> list[LinkRecord]:
+    def _pass_over(self, offset: int) -> None:
+        """Once all is read that there was at first, what was removed of it counts as passed over in silence."""
+        if self._removed and offset >= self._live_from:
+            ways, frontier = self._state.upstream, self._state.frontier
+            self._silent |= {each: upto for each, upto in frontier.items() if ways.get(each) != self._neighbour}
+            self._removed = False
+
+    def _pass_on(self, offset: int, record: Record) -> list[LinkRecord]:
         """Return what goes over the link for a record that moved a frontier."""
         if isinstance(record, Published):
             return self._forward(self._state.origin, offset, (), record)
@@ -162,7 +182,7 @@ class LinkSender:
             else:
                 known.add(text)
 
-    def _says_more(self, origin: Origin, upto: int) -> bool:
+    def _say_up_to(self, origin: Origin, upto: int) -> bool:
         if upto <= self._said.get(origin, NOTHING):
             return False
         self._said[origin] = upto
@@ -181,10 +201,11 @@ class LinkSender:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a log: everything below `offset` is in `acceptance`."""
+    """A place in a log: everything below `offset` is in `acceptance`; or `gone`, and nobody knows what it was."""
 
     offset: int
     acceptance: Acceptance
+    gone: bool = False
 
 
 class PositionIndex:
@@ -211,6 +232,12 @@ class PositionIndex:
             key=lambda position: not _within(position.acceptance.frontier, frontier),
         )
         return self._positions[covered - 1] if covered else None
+
+
+def _from_here(effective: Effective, frontier: Mapping[Origin, int]) -> Effective:
+    """Return the announcement as if the filter had been installed only now."""
+    above = max(effective.above, frontier.get(effective.origin, NOTHING))
+    return msgspec.structs.replace(effective, above=above)
 
 
 def _within(inner: Mapping[Origin, int], outer: Mapping[Origin, int]) -> bool:

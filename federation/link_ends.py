@@ -8,7 +8,7 @@ performs the effects on what is real (node/links.py), a simulator on what it lik
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from federation.link import Position, PositionIndex
@@ -18,7 +18,7 @@ from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
-from federation.site_state import Acceptance, SiteState
+from federation.site_state import Acceptance, Asks, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import ProxyId, SiteId
@@ -64,6 +64,13 @@ class LinkEnds:
         """Return all ends as they are now, for operators."""
         return [each.shown(now_ms) for each in self._in.values()], [each.shown() for each in self._out.values()]
 
+    def queues(self) -> Iterator[tuple[str, int, int]]:
+        """Yield what waits at each end: its name, how many records, and how many may."""
+        for sending in self._out.values():
+            yield from sending.queues()
+        for pulling in self._in.values():
+            yield from pulling.queues()
+
     # ------------------------------------------------------------ inputs
 
     def lease_begun(self, now_ms: int) -> None:
@@ -77,6 +84,7 @@ class LinkEnds:
     def folded(self, batch: Batch, now_ms: int) -> None:
         """Our state was folded further, by these records."""
         for sending in list(self._out.values()):
+            self._begin_if_asked(sending, now_ms)
             sending.feed(batch, now_ms)
         self.index.note(self._state.position, self._state.acceptance)
         for pulling in self._in.values():
@@ -137,7 +145,17 @@ class LinkEnds:
         if isinstance(first, WaypostError):
             self._ended(link.opening.site, first)
         else:
-            link.begin(Position(first, Acceptance(self._state.origin)), now_ms)
+            link.start = Position(first, Acceptance(self._state.origin), gone=first > 0)
+            self._begin_if_asked(link, now_ms)
+
+    def _begin_if_asked(self, link: LinkOut, now_ms: int) -> None:
+        """Begin, once our state has what the neighbour wants: what was gone with the log's beginning may be that, and
+        what nobody seems to want would be passed over."""
+        opening, asks = link.opening, self._state.asks.get(link.opening.site, Asks())
+        asked = (asks.epoch, asks.serial) >= _name(opening) or self._installed(opening.site) == opening.installations
+        if link.start is not None and (asked or not link.start.gone):
+            start, link.start = link.start, None
+            link.begin(start, now_ms)
 
     def _ended(self, site: SiteId, error: WaypostError | None) -> None:
         del self._out[site]

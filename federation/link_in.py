@@ -42,6 +42,7 @@ from federation.site_state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
+from waypost.limits import LINK_LONGEST_PAUSE_MS
 
 ELECT_MS = 500
 """How often one who does not lead asks to."""
@@ -49,8 +50,6 @@ SILENCE_MS = 3_000
 """So long nothing was heard: the link is opened again."""
 SAY_AGAIN_MS = 1_000
 """How often what we want is said again while it has no answer."""
-REOPEN_CAP_MS = 1_000
-"""The longest pause before an opening."""
 
 Answer = TypeVar("Answer")
 Rows = Callable[[SiteId], list[ProxyRow]]
@@ -72,7 +71,6 @@ class Pulling(NamedTuple):
     neighbour: SiteId
     leads: bool
     phase: str
-    queued: int
     silent_ms: int | None
 
 
@@ -125,7 +123,11 @@ class LinkIn:
 
     def shown(self, now_ms: int) -> Pulling:
         silent_ms = now_ms - self._heard_at if self.phase is Phase.PULLING else None
-        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, len(self._queued), silent_ms)
+        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms)
+
+    def queues(self) -> list[tuple[str, int, int]]:
+        """Return what waits here: its name, how many records, and how many may."""
+        return [("link in", len(self._queued), self._bounds.queue)]
 
     # ------------------------------------------------------------ leading
 
@@ -184,7 +186,7 @@ class LinkIn:
         self._level(now_ms)
 
     def _reopen(self, now_ms: int) -> None:
-        self._pause(now_ms, full_jitter_ms(self._attempt, self._chance, cap_ms=REOPEN_CAP_MS))
+        self._pause(now_ms, full_jitter_ms(self._attempt, self._chance, cap_ms=LINK_LONGEST_PAUSE_MS))
         self._attempt += 1
 
     def _level(self, now_ms: int) -> None:

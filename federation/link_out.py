@@ -76,6 +76,8 @@ class LinkOut:
         self._emit = emit
         self._ended = ended
         self._bounds = bounds
+        self.start: Position | None = None
+        """Where it can begin, and does not yet."""
         self._sender: LinkSender | None = None
         self._closed = False
         self._offset = 0
@@ -98,6 +100,16 @@ class LinkOut:
         lags = self._sender.lags() if self._sender else {}
         return Sending(self.opening.site, behind, self._under_way, lags)
 
+    def queues(self) -> list[tuple[str, int, int]]:
+        """Return what waits here: its name, how many records, and how many may."""
+        bounds = self._bounds
+        return [
+            # There is room before each message: the last one may reach past the window.
+            ("link out", self._under_way, bounds.window + bounds.batch - 1),
+            # Just folded, and kept for a sender that waits.
+            ("link live", len(self._live), bounds.live),
+        ]
+
     # ------------------------------------------------------------ life
 
     def begin(self, start: Position, now_ms: int) -> None:
@@ -110,6 +122,7 @@ class LinkOut:
         self._queue(self._sender.hello())
         if not self._line:
             self._send([], 0, now_ms)
+        self._quiet_at = now_ms + QUIET_MS
         self._pump(now_ms)
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ from waypost.errors import LogUnavailable, Unreachable
 
 Entry = tuple[bytes | None, bytes | None]
 """Key and value."""
+FINISH_S = 3.0
+"""So long whoever closes waits for the appends under way: who ends a process does not wait for ever."""
 
 
 class Sender(Protocol):
@@ -73,10 +75,12 @@ class OrderedAppends:
         return await append.answer
 
     async def close(self) -> None:
-        """Finish the appends under way, within their deadline."""
+        """Finish the appends under way, if that does not take long; else nobody knows what became of them."""
         self._closed = True
-        if self._run is not None:
-            await asyncio.wait((self._run,))
+        if (run := self._run) is not None:
+            await asyncio.wait((run,), timeout=FINISH_S)
+            run.cancel()
+            await asyncio.wait((run,))
         self._abandon_sender()
         if self._abandoned:
             await asyncio.wait(self._abandoned)

@@ -10,7 +10,8 @@ What a record does
 Published     the site's own frontier moves to its offset
 Forwarded     its origin's frontier moves, if the record lies above it; else it is a repeat
 Progress      the same, without a notification
-Effective     an expression that we asked for is covered for an origin; passed on to neighbours who asked for it too
+Effective     an expression that we asked for is covered for an origin; passed on to neighbours who asked for it too.
+              Said again, from above what came so far: the neighbour's log no longer has what lies between
 Held          a proxy's needs for one session; a first need turns on an ask, the last one turns it off
 Dropped       a proxy's needs end with its lease
 Asked         a neighbour's wants; each new one is installed here and now, and answered with where it starts
@@ -73,6 +74,14 @@ class Covered(msgspec.Struct, frozen=True):
     above: int
 
 
+class Interrupted(msgspec.Struct, frozen=True):
+    """What matches the expression and lies between that origin's frontier and where it is covered from now on is not
+    in this log, and never will be."""
+
+    expression: str
+    origin: Origin
+
+
 class HoldsDropped(msgspec.Struct, frozen=True):
     proxy: ProxyId
     incarnation: Incarnation
@@ -99,7 +108,7 @@ class Announced(msgspec.Struct, frozen=True):
     effective: Effective
 
 
-Event = Arrived | Advanced | Covered | HoldsDropped | Released | WantsChanged | Announced
+Event = Arrived | Advanced | Covered | Interrupted | HoldsDropped | Released | WantsChanged | Announced
 
 
 class Filter(msgspec.Struct):
@@ -166,8 +175,8 @@ class Acceptance:
     def restore(cls, origin: Origin, data: bytes) -> Acceptance:
         return cls(origin, *msgspec.msgpack.decode(data))
 
-    def counts(self, record: Forwarded | Progress | Effective) -> bool:
-        """Tell whether a link's record still counts, and remember its epoch and its link."""
+    def heed(self, record: Forwarded | Progress | Effective) -> bool:
+        """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
         self.link_epochs[record.link] = record.link_epoch
@@ -175,16 +184,16 @@ class Acceptance:
             return False
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
-    def moves(self, offset: int, record: Record) -> bool:
-        """Tell whether the record moves a frontier; if so, move it."""
+    def advance(self, offset: int, record: Record) -> bool:
+        """Move the frontier that the record moves, if it does; tell whether it did."""
         match record:
             case Published():
                 self.frontier[self.origin] = offset
                 return True
             case Forwarded():
-                return self.counts(record) and self._raise(record.origin, record.offset)
+                return self.heed(record) and self._raise(record.origin, record.offset)
             case Progress():
-                return self.counts(record) and self._raise(record.origin, record.upto)
+                return self.heed(record) and self._raise(record.origin, record.upto)
             case _:
                 return False
 
@@ -220,6 +229,11 @@ class SiteState:
     def upstream(self) -> dict[Origin, SiteId]:
         return self.acceptance.upstream
 
+    def begin(self, first: int) -> None:
+        """Fold from the log's first record on; what was before it is not to be had."""
+        self.position = first
+        self.acceptance.frontier[self.origin] = first - 1
+
     # ------------------------------------------------------------ folding
 
     def fold(self, offset: int, record: Record) -> list[Event]:
@@ -227,13 +241,13 @@ class SiteState:
         self.position = offset + 1
         match record:
             case Published():
-                self.acceptance.moves(offset, record)
+                self.acceptance.advance(offset, record)
                 return [Arrived(self.origin, offset, record)]
             case Forwarded():
-                moved = self.acceptance.moves(offset, record)
+                moved = self.acceptance.advance(offset, record)
                 return [Arrived(record.origin, record.offset, record)] if moved else []
             case Progress():
-                moved = self.acceptance.moves(offset, record)
+                moved = self.acceptance.advance(offset, record)
                 return [Advanced(record.origin, record.upto)] if moved else []
             case Effective():
                 self.version += 1
@@ -251,16 +265,18 @@ class SiteState:
                 return []
 
     def _effective(self, record: Effective) -> list[Event]:
-        if not self.acceptance.counts(record):
+        if not self.acceptance.heed(record):
             return []
         if self.wants.get(record.link, {}).get(record.expression) != record.installation:
             return []
         known = self.effective.setdefault(record.expression, {})
-        if record.origin in known:
+        seen, before = self.frontier.setdefault(record.origin, NOTHING), known.get(record.origin)
+        if before is not None and record.above <= max(seen, before):
             return []
-        above = max(record.above, self.frontier.setdefault(record.origin, NOTHING))
-        known[record.origin] = above
+        above = known[record.origin] = max(record.above, seen)
         events: list[Event] = [Covered(record.expression, record.origin, above)]
+        if before is not None:
+            events.append(Interrupted(record.expression, record.origin))
         for neighbour, asks in self.asks.items():
             installed = asks.filters.get(record.expression)
             if installed and neighbour != record.link:
@@ -323,9 +339,9 @@ class SiteState:
     def _announce(
         self, neighbour: SiteId, expression: str, installed: Filter, origin: Origin, above: int
     ) -> list[Event]:
-        if origin in installed.above:
-            return []
         above = max(above, installed.at.get(origin, NOTHING))
+        if origin in installed.above and above <= installed.above[origin]:
+            return []
         installed.above[origin] = above
         told = Effective(self.site, 0, expression, installed.installation, origin, above)
         return [Announced(neighbour, told)]

@@ -95,7 +95,7 @@ class Machine:
     table: Table
     ended: Enum
     progress: type
-    """An input that sets the timers again though the state stays."""
+    """An input that sets the timers again though the state stays, where a row does something for it."""
 
     def __init__(self, state: Enum, timing: Timing, now_ms: int) -> None:
         self.state = state
@@ -121,7 +121,8 @@ class Machine:
         before = self.state
         kinds = self.transition(given)
         self.took(given)
-        if self.state is not before or isinstance(given, self.progress):
+        # What a row has nothing to do for is no progress, whatever it is: it must not put off what is due.
+        if self.state is not before or (kinds and isinstance(given, self.progress)):
             self.rearm(now_ms)
         return [self.effect(kind, given) for kind in kinds]
 

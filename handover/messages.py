@@ -1,14 +1,16 @@
-"""What source and target of a handover say to each other.
+"""What proxies say to each other of a session: the two sides of a handover, and those of a relay.
 
-Every message carries the session, the transfer's id and the epoch that is being handed over; it is idempotent, and
-refused where it belongs to another transfer. T -> S: Prepare, ChunkStored, Ready, Aborted. S -> T: Prepared, Chunk,
-Frozen, Refused, Stay.
+In a handover every message carries the session, the transfer's id and the epoch that is being handed over; it is
+idempotent, and refused where it belongs to another transfer. T -> S: Prepare, ChunkStored, Ready, Aborted. S -> T:
+Prepared, Chunk, Frozen, Refused, Stay. Where the session stays, its receiver is relayed: then messages carry the
+relay's name and are numbered, each way.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from enum import Enum
 
 import msgspec
 
@@ -125,8 +127,21 @@ class Refused(TransferMessage, tag="refused", frozen=True):
     reason: str
 
 
+class StayReason(Enum):
+    """Why a session stays for now, although a receiver of it has attached elsewhere."""
+
+    OTHERS_ATTACHED = "others attached"
+    """At its home; it goes where most of its deliveries go."""
+    LONG_COPY = "long copy"
+    """The receiver would wait for it; the session follows, served at its home until all but the rest is copied."""
+    ACCESS = "access"
+    """Its home must look first whether the receiver may have it."""
+
+
 class Stay(TransferMessage, tag="stay", frozen=True):
-    """I do not hand over, because others are attached here: relay your receiver to me."""
+    """I do not hand over now, for this reason: relay your receiver to me."""
+
+    reason: StayReason
 
 
 class Aborted(TransferMessage, tag="aborted", frozen=True):
@@ -153,3 +168,40 @@ class Give(msgspec.Struct, frozen=True, tag="give"):
 
 ToSource = Prepare | ChunkStored | Ready | Aborted
 ToTarget = Prepared | Chunk | Frozen | Refused | Stay
+
+
+# ---------------------------------------------------------------- a receiver that is attached elsewhere
+
+
+class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
+    """Near proxy -> home: the next message of the client that is relayed by the name `relay`.
+
+    No two relays ever have one name: the near proxy makes it of its life's name and a number.
+    """
+
+    relay: str
+    number: int
+    frame: bytes
+
+
+class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
+    """Home -> near proxy: the next message for that client; an empty one is a sign of life.
+
+    `taken`: of what the near proxy passed on, all up to this number has come.
+    """
+
+    relay: str
+    number: int
+    frame: bytes
+    taken: int
+
+
+class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
+    """Either way: the relay is over."""
+
+    relay: str
+    home: bool
+    """Said by the home."""
+
+
+RelayMessage = RelayUp | RelayDown | RelayEnd

@@ -1,10 +1,10 @@
 """The target's side of one transfer: it takes a session from the source at epoch e, to own it at e + 1.
 
-PREPARING, it asks. SHADOWING, it has installed the subscriptions, keeps every match of the live stream behind gates,
-takes the chunks of what is stored, and learns from where on it is covered for each origin. READY, it has told the
-source so. When the source has frozen it merges: drops from the gates what lies at or below the cut, and stores
-everything durably, STAGING. Then it may commit, COMMITTING: the registry's compare-and-set, which either happened or
-not, whatever became of the answer.
+PREPARING, it asks; a chunk that comes before Prepared, or instead of it, is sent again and again. SHADOWING, it has
+installed the subscriptions, keeps every match of the live stream behind gates, takes the chunks of what is stored, and
+learns from where on it is covered for each origin. READY, it has told the source so. When the source has frozen it
+merges: drops from the gates what lies at or below the cut, and stores everything durably, STAGING. Then it may commit,
+COMMITTING: the registry's compare-and-set, which either happened or not, whatever became of the answer.
 
 Until it has staged, a refusal, an end of patience or the end of the source's lease discards the shadow; with the
 source's lease ended it fails over instead (handover rule 4). A staged copy waits for the registry, never for a message
@@ -45,7 +45,7 @@ class TargetState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """All that was stored at Prepare has come, and coverage is known or has been waited for long enough."""
+    """All that was stored at Prepare has come, what is long is on the disk, and coverage is known or was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """The merged session could not be stored."""
+    """The merged session, or what was copied of it, could not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,13 @@ def _before_staging() -> dict[tuple[Enum, type], tuple[tuple[type, ...], Enum]]:
 TABLE: Table = _before_staging() | {
     (_T.PREPARING, Retry): ((SendPrepare,), _T.PREPARING),
     (_T.PREPARING, Prepared): ((Install,), _T.SHADOWING),
+    (_T.PREPARING, Chunk): ((), _T.PREPARING),
     (_T.PREPARING, Stay): ((Relay,), _T.ENDED),
     (_T.SHADOWING, Prepared): ((), _T.SHADOWING),
     (_T.SHADOWING, Chunk): ((TakeChunk,), _T.SHADOWING),
     (_T.SHADOWING, Retry): ((AcknowledgeChunks,), _T.SHADOWING),
     (_T.SHADOWING, Complete): ((SendReady,), _T.READY),
+    (_T.SHADOWING, StoreFailed): ((SendAborted, Discard), _T.ENDED),
     (_T.READY, Prepared): ((), _T.READY),
     (_T.READY, Chunk): ((TakeChunk,), _T.READY),
     (_T.READY, Complete): ((), _T.READY),

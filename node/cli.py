@@ -210,7 +210,7 @@ def sessions_ls(proxy: Proxy = None, json_: Json = False) -> None:
 
 @sessions_app.command("show")
 def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> None:
-    """Show one session."""
+    """Show one session, as its owner knows it, whichever proxy is asked."""
     from node.commands.sessions import show_session
 
     show_session(session, proxy, as_json=json_)

@@ -1,4 +1,8 @@
-"""Facts on their way to the journal: in order, what comes meanwhile together, tried again until they are there."""
+"""Facts on their way to the journal: in order, what comes meanwhile together, tried again until they are there.
+
+A fact that somebody waits for goes at once, with all before it. One that nobody waits for may wait a moment for others:
+a handover has a dozen of them, and every request to the journal costs the proxy time while it moves a session.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 
 from federation.ports import Journal
-from proxy.effects import Attest
+from proxy.effects import Attest, nobody_waits
 from waypost.errors import Unreachable
 
 AGAIN_S = 0.2
+LINGER_S = 0.02
 
 
 class Facts:
@@ -19,12 +24,21 @@ class Facts:
     def __init__(self) -> None:
         self._waiting: deque[Attest] = deque()
         self._due = asyncio.Event()
+        self._lingering = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, effect: Attest) -> None:
         self._waiting.append(effect)
+        if effect.then is not nobody_waits:
+            self._due.set()
+        elif not self._lingering:
+            self._lingering = True
+            asyncio.get_running_loop().call_later(LINGER_S, self._has_lingered)
+
+    def _has_lingered(self) -> None:
+        self._lingering = False
         self._due.set()
 
     async def run(self, journal: Journal, wrote: Callable[[Unreachable | None], None]) -> None:

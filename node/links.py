@@ -6,7 +6,7 @@ What is decided, federation/link_ends.py decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.peers import Peers
+from proxy.queues import Queue
 from waypost.clock import NEVER, Clock
 from waypost.errors import Internal, WaypostError
 from waypost.identity import ProxyId, SiteId
@@ -50,6 +51,9 @@ class Links:
     def shown(self) -> tuple[list[Pulling], list[Sending]]:
         """Return all ends as they are now, for operators."""
         return self._ends.shown(self._clock.now_ms())
+
+    def queues(self) -> Iterable[Queue]:
+        return self._ends.queues()
 
     # ------------------------------------------------------------ inputs
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -28,26 +28,16 @@ from handover.messages import TRIGGERS
 from handover.source import SourceState
 from handover.target import TargetState
 from node.node import Node
+from node.peers import LOSSES
+from node.troubles import SITE
 from proxy.course import AHEAD, COMMITTED, REST
 from proxy.engine import Engine
 from proxy.guard import REASONS
+from proxy.queues import of_engine
 from proxy.relay import Relays
 from proxy.session import Role
 from proxy.tally import Handover, Spread, Tally
 from waypost.errors import Unreachable
-from waypost.limits import (
-    APPENDS_UNDER_WAY,
-    CONNECTION_QUEUE_BYTES,
-    FACTS_WAITING,
-    GATE_BUFFER,
-    LINK_QUEUE,
-    LINK_WINDOW,
-    MOVES_AT_ONCE,
-    PEER_QUEUE,
-    PUBLISH_WINDOW,
-    RECEIVER_WINDOW,
-    STORE_BATCH,
-)
 
 PARTS = ("registry", "log", "journal", "store", "another site")
 """What may be missing; whatever else is, is `other`."""
@@ -80,6 +70,10 @@ class Look:
     @cached_property
     def sessions(self) -> Sessions:
         return _sessions(self.engine)
+
+    @cached_property
+    def queues(self) -> dict[str, tuple[int, int]]:
+        return _queues(self)
 
     @cached_property
     def links(self) -> tuple[list[Pulling], list[Sending]]:
@@ -120,10 +114,6 @@ class Sessions:
     away: int = 0
     stored: int = 0
     gates: int = 0
-    behind_gate: int = 0
-    """Notifications behind the gate that has the most."""
-    in_flight: int = 0
-    """Entries sent and not acknowledged, of the receiver that has the most."""
 
 
 def _sessions(engine: Engine) -> Sessions:
@@ -132,28 +122,27 @@ def _sessions(engine: Engine) -> Sessions:
         found.roles[session.role.value] += 1
         found.stored += session.stored_count
         found.gates += len(session.gates)
-        for gate in session.gates.values():
-            found.behind_gate = max(found.behind_gate, len(gate))
         for receiver in session.receivers.values():
             if receiver.connection is None:
                 found.away += 1
             else:
                 found.attached += 1
-                found.in_flight = max(found.in_flight, receiver.under_way)
     return found
 
 
 def _part(name: str) -> str:
+    if name.startswith(SITE):
+        return "another site"
     return name if name in PARTS else "other"
 
 
 def _missing(look: Look) -> Read:
-    return dict.fromkeys((*PARTS, "other"), 0) | {_part(each): 1 for each in look.node.troubles}
+    return dict.fromkeys((*PARTS, "other"), 0) | {_part(each): 1 for each in look.node.troubles.now}
 
 
 def _outages(look: Look) -> Read:
     outages = Counter(dict.fromkeys((*PARTS, "other"), 0))
-    for part, count in look.node.outages.items():
+    for part, count in look.node.troubles.outages.items():
         outages[_part(part)] += count
     return outages
 
@@ -166,21 +155,13 @@ def _lease_left_ms(look: Look) -> Read:
 
 
 def _queues(look: Look) -> dict[str, tuple[int, int]]:
-    """Return how long every queue is, and its bound; of many of a kind the longest one counts."""
-    appends, facts = look.node.on_the_way
-    return {
-        "log": (appends, APPENDS_UNDER_WAY),
-        "journal": (facts, FACTS_WAITING),
-        "store": (look.engine.keeper.pending, STORE_BATCH),
-        "producer": (look.engine.door.publishing.waiting, 2 * PUBLISH_WINDOW),
-        "receiver": (look.sessions.in_flight, RECEIVER_WINDOW),
-        "client bytes": (look.node.unsent_bytes, CONNECTION_QUEUE_BYTES),
-        "gate": (look.sessions.behind_gate, GATE_BUFFER),
-        "peer": (look.node.peers.waiting, PEER_QUEUE),
-        "moves": (look.engine.moving.offered, MOVES_AT_ONCE),
-        "link in": (max((each.queued for each in look.pulling), default=0), LINK_QUEUE),
-        "link out": (max((each.under_way for each in look.sending), default=0), LINK_WINDOW),
-    }
+    """Return how long every queue is, and its bound; of many of a name the one counts that is fullest."""
+    fullest: dict[str, tuple[int, int]] = {}
+    for name, waits, may in chain(look.node.queues(), of_engine(look.engine), look.node.links.queues()):
+        known = fullest.get(name)
+        if known is None or waits * known[1] > known[0] * may:
+            fullest[name] = waits, may
+    return fullest
 
 
 def _silences(look: Look) -> Read:
@@ -210,10 +191,6 @@ def _copied(counts: Counter[tuple[str, str]]) -> Read:
     return {(role, part): counts[role, part] for role in ("source", "target") for part in (AHEAD, REST)}
 
 
-def _moved(look: Look) -> Read:
-    return look.tally.handovers[Handover("source", "drain", COMMITTED, "")]
-
-
 def _rate(look: Look) -> Read:
     row = look.engine.moving.row
     return 0 if row is None or row.paused else row.rate
@@ -232,26 +209,29 @@ METRICS = (
     ),
     gauge(
         "waypost_ready",
-        "1: the proxy has a lease and serves. 0: it starts, ends, or has lost its lease.",
-        lambda look: look.node.ready,
+        "As /readyz: 1: the proxy takes new clients. 0: it starts, ends, has lost its lease, or is being drained; "
+        "`why_not` at /v1/status says which.",
+        lambda look: not look.node.why_not_ready,
     ),
     gauge("waypost_part_missing", "1: the part does not answer at the moment.", _missing, labels=("part",)),
     counter("waypost_part_outages_total", "How often the part began not to answer.", _outages, labels=("part",)),
     histogram(
         "waypost_store_write_seconds",
         "Time of one write of the proxy's own store: everything since the write before, in one transaction.",
-        lambda look: look.node.store_writes,
+        lambda look: look.node.asking.store_writes,
         scale=SECONDS,
     ),
     counter(
         "waypost_store_failures_total",
         "Writes that the disk did not take; what they held is written again with the next one.",
-        lambda look: look.node.store_failures,
+        lambda look: look.node.asking.store_failures,
     ),
     counter(
         "waypost_peer_messages_lost_total",
-        "Messages to other proxies that found their queue full; what matters is said again.",
-        lambda look: look.node.peers.lost,
+        "Messages that did not go out to another proxy: its queue was full; no proxy of that name has a lease; "
+        "the connection could not be made, or broke. What matters is said again.",
+        lambda look: dict.fromkeys(LOSSES, 0) | look.node.peers.lost,
+        labels=("why",),
     ),
     gauge(
         "waypost_lease_left_seconds",
@@ -301,7 +281,8 @@ METRICS = (
     ),
     gauge(
         "waypost_stored_notifications",
-        "Notifications stored for sessions held here, once for each session.",
+        "Notifications stored for sessions held here, once for each session: from the oldest that somebody needs to "
+        "the newest. What policy has passed is counted as long as it lies between others, or until the next sweep.",
         lambda look: look.sessions.stored,
     ),
     gauge(
@@ -338,15 +319,16 @@ METRICS = (
     ),
     gauge(
         "waypost_queue_length",
-        "How much waits in each queue; of many of a kind, in the longest. `client bytes` are bytes, `log` and "
-        "`journal` are batches, `moves` are sessions, the others are single messages or notifications.",
-        lambda look: {queue: length for queue, (length, _) in _queues(look).items()},
+        "How much waits in each queue; of many of a name, in the fullest; one that nobody has now is not there. "
+        "`client bytes` are bytes, `log`, `journal` and `copy` are batches, `moves` are sessions, the others are "
+        "single messages or notifications.",
+        lambda look: {queue: length for queue, (length, _) in look.queues.items()},
         labels=("queue",),
     ),
     gauge(
         "waypost_queue_bound",
         "The bound of the same queue, in the same unit; waypost/limits.py says what happens there.",
-        lambda look: {queue: bound for queue, (_, bound) in _queues(look).items()},
+        lambda look: {queue: bound for queue, (_, bound) in look.queues.items()},
         labels=("queue",),
     ),
     counter(
@@ -364,6 +346,12 @@ METRICS = (
         "waypost_refusals_total",
         "What other proxies said wrong, by the name of what is wrong with it; it changed nothing.",
         lambda look: look.engine.context.refused.counts,
+        labels=("what",),
+    ),
+    counter(
+        "waypost_client_refusals_total",
+        "What clients said and was refused, by the name of what is wrong with it; it was answered, and they go on.",
+        lambda look: look.tally.refused,
         labels=("what",),
     ),
     counter(
@@ -468,7 +456,9 @@ METRICS = (
         "At most so many sessions a second leave this proxy for a drain; 0: it is not being drained, or paused.",
         _rate,
     ),
-    counter("waypost_drain_moved_total", "Sessions that have left this proxy for a drain.", _moved),
+    counter(
+        "waypost_drain_moved_total", "Sessions that have left this proxy for a drain.", lambda look: look.tally.drained
+    ),
     counter(
         "waypost_offers_total",
         "Sessions offered to another proxy, again if an offer led to nothing.",

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,33 +25,31 @@ from federation.messages import (
     LinkRecords,
     LinkWants,
 )
-from federation.ports import Lease, ProxyRow, RegistryEvent
-from handover.messages import Give, Offer, TransferMessage
+from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent
+from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
+from node.asking import Asking
 from node.config import NodeConfig
 from node.facts import Facts
-from node.hashing import Passwords
-from node.history import History, Requests
+from node.history import Requests
 from node.links import Links
-from node.parts import Parts, changelog_locator, open_changelog
+from node.parts import Parts, changelog_locator
 from node.peers import Peers
+from node.telling import Telling
+from node.troubles import Troubles
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
-from proxy.relay import RelayDown, RelayEnd, RelayUp
-from proxy.tally import MILLISECONDS, Spread
-from waypost.clock import Clock, SystemClock, full_jitter_ms
+from proxy.queues import Queue
+from waypost.clock import Clock, SystemClock
 from waypost.errors import (
     Internal,
-    LogUnavailable,
     NameTaken,
     Refused,
-    RegistryUnavailable,
-    StoreFailed,
     Unreachable,
     WaypostError,
 )
-from waypost.identity import Incarnation, ProxyId, SessionId, SiteId, new_incarnation
-from waypost.limits import APPENDS_UNDER_WAY, FACTS_WAITING
+from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
+from waypost.limits import APPENDS_UNDER_WAY, CONNECTION_QUEUE_BYTES, FACTS_WAITING, PEER_QUEUE, STORE_BATCH
 from waypost.messages import ClientMessage
 
 log = structlog.get_logger("waypost")
@@ -75,7 +72,7 @@ class Connection:
 
 
 class Node:
-    """A proxy with its parts. `parts`, `history` and `links` are there once it has started.
+    """A proxy with its parts. `parts` and `links` are there once it has started.
 
     Args:
         open_parts: opens what the node stands on; the node closes it.
@@ -84,7 +81,6 @@ class Node:
     """
 
     parts: Parts
-    history: History
     links: Links
 
     def __init__(
@@ -100,21 +96,15 @@ class Node:
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
-        self.troubles: dict[str, str] = {}
-        """What is not there at the moment, by part, in words."""
         self._open_parts = open_parts
-        self.outages: Counter[str] = Counter()
-        """How often a part that had been there was not there any more, or not yet."""
         self.log_end = 0
         """Where the site log ended when we looked last."""
-        self.store_writes = Spread(MILLISECONDS)
-        """How long the store took for what was written together, in milliseconds."""
-        self.store_failures = 0
         self._started = False
         self._url = url
         self._life = life
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()
+        self.troubles = Troubles(self._chance)
         self._connections: dict[int, Connection] = {}
         self._last_connection = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -123,21 +113,29 @@ class Node:
         self._closing = False
         self._appends = 0
         self._room = asyncio.Event()
-        self._foreign_changelogs: dict[str, Any] = {}
         self._facts = Facts()
-        self._passwords = Passwords()
         self.lease: Lease | None = None
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
         self.peers = Peers(
             self.proxy, self._row, lambda: self._engine.context.incarnation, lambda: self.secret, self.refused
         )
-        self.requests = Requests(self.peers, self.rows_of)
+        self.asking = Asking(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
+        self._telling = Telling(self.proxy, url, self._clock)
 
     @property
-    def ready(self) -> bool:
-        """Whether sessions can be served here now: a registry that is away for longer than our lease ends that."""
-        return not self._closing and self.engine is not None and self.engine.context.may_serve()
+    def why_not_ready(self) -> str:
+        """Why no new client is to be sent here now; empty: nothing speaks against it.
+
+        A registry that is away for longer than our lease ends that: sessions cannot be served without one.
+        """
+        if self._closing:
+            return "it is shutting down"
+        if self.engine is None:
+            return "it is starting"
+        if not self.engine.context.may_serve():
+            return "it has no lease"
+        return "it is being drained" if self.engine.moving.row is not None else ""
 
     @property
     def _engine(self) -> Engine:
@@ -170,14 +168,14 @@ class Node:
             await self._stop()
 
     async def _start(self) -> None:
-        self.parts = parts = await self._patiently("parts", self._open_parts)
-        restored = await self._patiently("store", parts.store.load)
+        self.parts = parts = await self.troubles.patiently("parts", self._open_parts)
+        restored = await self.troubles.patiently("store", parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
         self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
-            self.engine.state.position = await self._patiently("log", parts.log.first)
-        self.history = History(self.site, parts.log)
+            self.engine.state.begin(await self.troubles.patiently("log", parts.log.first))
+        self.asking.begin(parts, self.engine.context)
         ends = LinkEnds(self.engine.state, self.rows_of, self._chance)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock)
         self._started = True
@@ -192,18 +190,18 @@ class Node:
                 async with asyncio.timeout(5):
                     await self._leave(self.engine)
             await self.links.close()
+        self._telling.close(self.engine)
         await self.peers.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._passwords.close()
-        for changelog in self._foreign_changelogs.values():
-            await changelog.close()
+        await self.asking.close()
         if self._started:
             await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
         saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
+        self._telling.leaving()
         engine.leave()
         engine.keeper.saved(saved.set_result)
         self.drain()
@@ -214,35 +212,6 @@ class Node:
         if self.lease is not None:
             await self.lease.end()
 
-    async def _patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
-        """Do what needs a part that may not be there yet: say so, and try again with back-off."""
-        attempt = 0
-        missing: set[str] = set()
-        while True:
-            try:
-                result = await action()
-                for each in missing:
-                    self._there(each)
-                return result
-            except Refused:
-                raise
-            except WaypostError as error:
-                missing.add(error.field or part)
-                self._missing(error.field or part, error)
-            attempt += 1
-            await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
-
-    def _missing(self, part: str, error: BaseException) -> None:
-        text = str(error) or "no answer"
-        if part not in self.troubles:
-            self.outages[part] += 1
-            log.warning("part is not there; trying again", part=part, error=text)
-        self.troubles[part] = text
-
-    def _there(self, part: str) -> None:
-        if self.troubles.pop(part, None) is not None:
-            log.info("part is there again", part=part)
-
     # ------------------------------------------------------------ the engine's inputs
 
     async def _tail(self) -> None:
@@ -251,12 +220,12 @@ class Node:
         while True:
             try:
                 async for batch in self.parts.log.tail(engine.state.position):
-                    self._there("log")
+                    self.troubles.there("log")
                     engine.log_batch(batch)
                     self.links.folded(batch)
                     self.drain()
             except Unreachable as error:
-                self._missing("log", error)
+                self.troubles.missing("log", error)
             await asyncio.sleep(0.2)
 
     async def _look_after_log(self) -> None:
@@ -265,18 +234,18 @@ class Node:
             await asyncio.sleep(LOOK_S)
             try:
                 self.log_end = await self.parts.log.end()
-                self._there("log")
+                self.troubles.there("log")
             except Unreachable as error:
-                self._missing("log", error)
+                self.troubles.missing("log", error)
 
     async def _watch(self) -> None:
         while True:
             try:
                 async for event in self.parts.registry.watch():
-                    self._there("registry")
+                    self.troubles.there("registry")
                     self._heard(event)
             except Unreachable as error:
-                self._missing("registry", error)
+                self.troubles.missing("registry", error)
             await asyncio.sleep(0.2)
 
     def _heard(self, event: RegistryEvent) -> None:
@@ -286,14 +255,14 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self._patiently("log", self.parts.log.end)
+        self.log_end = end = await self.troubles.patiently("log", self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         while True:
             # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
-            self.secret = await self._patiently("registry", self.parts.registry.secret)
+            self.secret = await self.troubles.patiently("registry", self.parts.registry.secret)
             began = self._clock.now_ms()
-            self.lease = await self._patiently("registry", partial(self._announce, self._life))
+            self.lease = await self.troubles.patiently("registry", partial(self._announce, self._life))
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._life, began + ttl)
             self.links.lease_begun(self.lease)
@@ -335,10 +304,10 @@ class Node:
                 async with asyncio.timeout(lease.ttl_ms / 1000):
                     if not await lease.renew():
                         return
-                self._there("registry")
+                self.troubles.there("registry")
                 self._engine.lease_renewed(began + lease.ttl_ms)
             except (WaypostError, TimeoutError) as error:
-                self._missing("registry", error)
+                self.troubles.missing("registry", error)
 
     def connect(self, connection: Connection) -> int:
         self._last_connection += 1
@@ -356,12 +325,16 @@ class Node:
         self._engine.client_message(number, message)
         self.drain()
 
+    def refused_client(self, error: Refused) -> None:
+        """Count a frame of a client that was no message."""
+        self._engine.context.tally.refused[error.kind] += 1
+
     def _wrote(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
-            self._missing("journal", error)
+            self.troubles.missing("journal", error)
             return
-        self._there("journal")
+        self.troubles.there("journal")
         self._room.set()
         self.drain()
 
@@ -382,11 +355,11 @@ class Node:
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))
             case CaughtUp() | CatchUpFailed():
-                self.requests.answer(message)
+                self.asking.requests.answer(message)
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:
-            self.peers.send(peer, await self.history.answer(wanted))
+            self.peers.send(peer, await self.asking.history.answer(wanted))
         except WaypostError as error:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
 
@@ -416,15 +389,17 @@ class Node:
         rows = self._engine.context.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
-    @property
-    def on_the_way(self) -> tuple[int, int]:
-        """How many appends are on their way to the log, and how many lots of facts to the journal."""
-        return self._appends, len(self._facts)
-
-    @property
-    def unsent_bytes(self) -> int:
-        """How much waits for the client for whom the most does."""
-        return max((each.unsent() for each in self._connections.values()), default=0)
+    def queues(self) -> Iterator[Queue]:
+        """Yield what waits outside of the engine."""
+        # Appends on their way, and lots of facts.
+        yield "log", self._appends, APPENDS_UNDER_WAY
+        yield "journal", len(self._facts), FACTS_WAITING
+        # Entries and other changes since the last write.
+        yield "store", self._engine.keeper.pending, STORE_BATCH
+        for connection in self._connections.values():
+            yield "client bytes", connection.unsent(), CONNECTION_QUEUE_BYTES
+        for messages in self.peers.waiting():
+            yield "peer", messages, PEER_QUEUE
 
     @property
     def leading(self) -> list[SiteId]:
@@ -447,7 +422,7 @@ class Node:
     # ------------------------------------------------------------ the engine's effects
 
     def drain(self) -> None:
-        """Perform what the engine wants done, and set the timer again."""
+        """Perform what the engine wants done, and set the timer again, soon."""
         while self.engine is not None and (wanted := self.engine.take_effects()):
             for effect in wanted:
                 self._perform(effect)
@@ -459,11 +434,13 @@ class Node:
             asyncio.get_running_loop().call_soon(self._arm)
 
     def _arm(self) -> None:
+        """Tell the log what has changed, and set the timer."""
         self._arming = False
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is None or self._closing:
             return
+        self._telling.look(self.engine)
         wait_ms = max(1, self.engine.next_deadline() - self._clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
@@ -483,6 +460,7 @@ class Node:
                 self._appends += 1
                 self._spawn(self._append(effect))
             case effects.Attest():
+                self._telling.attested(effect.facts)
                 self._facts.put(effect)
             case effects.Hangup():
                 connection = self._connections.get(effect.connection)
@@ -503,7 +481,7 @@ class Node:
 
     async def _append(self, effect: effects.Append) -> None:
         try:
-            answer = await self._or_error(self.parts.log.append(effect.records))
+            answer = await self.asking.answer(effect)
         finally:
             self._appends -= 1
             self._room.set()
@@ -512,91 +490,8 @@ class Node:
 
     async def _ask(self, effect: Any) -> None:
         """Perform an effect that is answered."""
-        effect.then(await self._or_error(self._answer(effect)))
+        answer = await self.asking.answer(effect)
+        if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):
+            self._telling.claimed(effect, answer)
+        effect.then(answer)
         self.drain()
-
-    async def _or_error(self, work: Awaitable[Any]) -> Any:
-        """Return what comes of it; every failure is an answer, for somebody waits for one."""
-        try:
-            return await work
-        except Unreachable as error:
-            self._missing(_part_of(error), error)
-            return error
-        except WaypostError as error:
-            return error
-        except Exception as fault:
-            log.exception("a part failed in a way that it must not")
-            return Internal(f"{type(fault).__name__}: {fault}")
-
-    async def _answer(self, effect: effects.Effect) -> Any:
-        registry = self.parts.registry
-        match effect:
-            case effects.CreateRow():
-                return await registry.create(effect.session, effect.ownership)
-            case effects.ClaimRow():
-                return await registry.claim(effect.session, effect.expected, effect.new)
-            case effects.ReadRow():
-                return await registry.owner(effect.session)
-            case effects.Save():
-                return await self._store(effect)
-            case effects.LoadEntries():
-                return await self.parts.store.entries(effect.session, effect.after, effect.limit)
-            case effects.FindOutdated():
-                return await self.parts.store.outdated(effect.session, effect.windows, effect.limit)
-            case effects.PutCheckpoint():
-                return await self.parts.changelog.put([effect.checkpoint])
-            case effects.FindCheckpoint():
-                return await self._find_checkpoint(effect.session)
-            case effects.FetchHistory():
-                return await self._fetch_history(effect)
-            case effects.Verify():
-                return await self._passwords.verify(effect.password, effect.hash)
-            case effects.Hash():
-                return await self._passwords.hash(effect.passwords)
-        raise Internal(f"no way to perform {type(effect).__name__}")
-
-    async def _store(self, effect: effects.Save) -> None:
-        began = self._clock.now_ms()
-        try:
-            await self.parts.store.apply(effect.batch)
-        except StoreFailed:
-            self.store_failures += 1
-            raise
-        self.store_writes.note(self._clock.now_ms() - began)
-
-    async def _fetch_history(self, effect: effects.FetchHistory) -> effects.History:
-        if effect.site == self.site:
-            answer = await self.history.answer(effect.wanted)
-        else:
-            answer = await self.requests.ask(effect.site, effect.wanted)
-            self._there("another site")
-        return effects.History(answer.records, answer.through, answer.first_kept)
-
-    async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
-        """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one."""
-        found = [await self.parts.changelog.latest(session)]
-        complete = True
-        own = changelog_locator(self.config)
-        for locator in set(self._engine.context.changelogs.values()) - {own}:
-            try:
-                changelog = self._foreign_changelogs.get(locator)
-                if changelog is None:
-                    changelog = open_changelog(locator)
-                    await changelog.start()
-                    self._foreign_changelogs[locator] = changelog
-                found.append(await changelog.latest(session))
-            except WaypostError:
-                complete = False
-        best = max((each for each in found if each), key=lambda each: each.rank, default=None)
-        return effects.FoundCheckpoint(best, complete)
-
-
-def _part_of(error: Unreachable) -> str:
-    """Return which part did not answer."""
-    match error:
-        case RegistryUnavailable():
-            return "registry"
-        case LogUnavailable():
-            return "log"
-        case _:
-            return error.field or "another site"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,7 +14,7 @@ from starlette.routing import Route
 from federation.ports import DrainRow
 from node.metrics import exposition, make_registry
 from node.node import Node
-from proxy.session import Subscription
+from proxy.subscription import Subscription
 from waypost.errors import BadMessage, NotFound, NotServed, WaypostError
 from waypost.identity import ProxyId, SessionId
 from waypost.limits import MAX_ID_LENGTH
@@ -42,6 +43,7 @@ class DeleteWish(BaseModel):
 
 
 def _sessions(node: Node) -> list[dict[str, Any]]:
+    """Return all sessions; `url`: where their owner is, which alone knows more of them; None: it has no lease."""
     if node.engine is None:
         return []
     context = node.engine.context
@@ -51,10 +53,12 @@ def _sessions(node: Node) -> list[dict[str, Any]]:
             continue
         session = context.sessions.get(identity)
         here = session if session is not None and owner.proxy == node.proxy else None
+        row = context.proxies.get(owner.proxy)
         rows.append(
             {
                 "session": identity,
                 "owner": owner.proxy,
+                "url": row.url if row else None,
                 "epoch": owner.epoch,
                 "state": here.role.value if here else "elsewhere",
                 "stored": here.stored_count if here else None,
@@ -78,9 +82,10 @@ def _status(node: Node) -> dict[str, Any]:
         "v": 1,
         "proxy": node.proxy,
         "site": node.site,
-        "ready": node.ready,
+        "ready": not node.why_not_ready,
+        "why_not": node.why_not_ready or None,
         "draining": row.model_dump() if row else None,
-        "troubles": node.troubles,
+        "troubles": node.troubles.now,
         "position": engine.state.position if engine else 0,
         "frontier": engine.state.frontier if engine else {},
         "proxies": sorted(engine.context.proxies) if engine else [],
@@ -101,9 +106,13 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     proxy = ProxyId(wish.proxy)
     if proxy not in context.proxies and proxy not in context.drains:
         raise NotFound(f"there is no proxy {proxy}; there are {', '.join(sorted(context.proxies))}", field="proxy")
-    if wish.paused and proxy not in context.drains:
-        raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to pause", field="proxy")
-    row = None if wish.rate is None else DrainRow(rate=wish.rate, paused=wish.paused)
+    running = context.drains.get(proxy)
+    if running is None and (wish.paused or wish.rate is None):
+        end = "pause" if wish.paused else "stop"
+        raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to {end}", field="proxy")
+    # A pause leaves the rate as it is.
+    rate = running.rate if running is not None and wish.paused else wish.rate
+    row = None if rate is None else DrainRow(rate=rate, paused=wish.paused)
     await node.parts.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
 
@@ -130,87 +139,85 @@ async def _wish(kind: type[WishT], request: Request) -> WishT:
         raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None
 
 
-def _drains(node: Node) -> dict[str, Any]:
+# ---------------------------------------------------------------- the routes
+
+
+async def _live(node: Node, request: Request) -> dict[str, Any]:
+    return {"live": True}
+
+
+async def _shown_status(node: Node, request: Request) -> dict[str, Any]:
+    return _status(node)
+
+
+async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
+    return {"sessions": _sessions(node)}
+
+
+async def _handovers(node: Node, request: Request) -> dict[str, Any]:
+    return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
+
+
+async def _marker(node: Node, request: Request) -> dict[str, Any]:
+    return {"offset": await node.mark()}
+
+
+async def _drains(node: Node, request: Request) -> dict[str, Any]:
     context = node.serving_engine.context
     left = {proxy: sum(owner.proxy == proxy for owner in context.owners.values()) for proxy in context.drains}
     rows = [{"proxy": proxy, **row.model_dump(), "left": left[proxy]} for proxy, row in sorted(context.drains.items())]
     return {"drains": rows}
 
 
-def _rebalance(node: Node, *, apply: bool) -> dict[str, Any]:
+async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
+    """Show the moves that would level the load; to a POST, have them made."""
+    apply = request.method == "POST"
+    if apply and await request.body():
+        raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
     moves = node.serving_engine.rebalance(apply=apply)
     node.drain()
     listed = [{"session": move.session, "from": move.owner.proxy, "to": move.target} for move in moves]
     return {"applied": apply, "moves": listed}
 
 
+Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
+ANSWERS: tuple[tuple[str, str, Answer], ...] = (
+    ("GET", "/livez", _live),
+    ("GET", "/v1/status", _shown_status),
+    ("GET", "/v1/sessions", _shown_sessions),
+    ("POST", "/v1/sessions/delete", _delete_session),
+    ("GET", "/v1/handovers", _handovers),
+    ("POST", "/v1/marker", _marker),
+    ("GET", "/v1/drains", _drains),
+    ("POST", "/v1/drains", _set_drain),
+    ("GET", "/v1/rebalance", _rebalance),
+    ("POST", "/v1/rebalance", _rebalance),
+)
+
+
+async def _respond(answer: Answer, node: Node, request: Request) -> Response:
+    """Answer in JSON; an error as ``{"v": 1, "error": {code, message, field}}``."""
+    try:
+        return JSONResponse({"v": 1} | await answer(node, request))
+    except (WaypostError, TimeoutError) as error:
+        said = error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal")
+        body = {"code": said.code, "message": said.message, "field": said.field}
+        return JSONResponse({"v": 1, "error": body}, STATUS_OF.get(said.exit_status, 503))
+
+
+async def _readyz(node: Node, request: Request) -> Response:
+    return JSONResponse(_status(node), 503 if node.why_not_ready else 200)
+
+
+async def _metrics(expose: Callable[[str], tuple[bytes, str]], request: Request) -> Response:
+    body, content_type = expose(request.headers.get("accept", ""))
+    return Response(body, media_type=content_type)
+
+
 def routes(node: Node) -> list[Route]:
-    """Return the routes, each answering in JSON; an error as ``{"v": 1, "error": {code, message, field}}``."""
-
-    def route(path: str, answer: Callable[[Request], Awaitable[dict[str, Any]]], method: str = "GET") -> Route:
-        async def respond(request: Request) -> Response:
-            try:
-                return JSONResponse({"v": 1} | await answer(request))
-            except (WaypostError, TimeoutError) as error:
-                said = error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal")
-                body = {"code": said.code, "message": said.message, "field": said.field}
-                return JSONResponse({"v": 1, "error": body}, STATUS_OF.get(said.exit_status, 503))
-
-        return Route(path, respond, methods=[method])
-
-    async def readyz(_: Request) -> Response:
-        healthy = node.ready and (node.engine is None or node.engine.moving.row is None)
-        return JSONResponse(_status(node), 200 if healthy else 503)
-
-    async def live(_: Request) -> dict[str, Any]:
-        return {"live": True}
-
-    async def status(_: Request) -> dict[str, Any]:
-        return _status(node)
-
-    async def sessions(_: Request) -> dict[str, Any]:
-        return {"sessions": _sessions(node)}
-
-    async def delete_session(request: Request) -> dict[str, Any]:
-        return await _delete_session(node, request)
-
-    async def handovers(_: Request) -> dict[str, Any]:
-        return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
-
-    async def marker(_: Request) -> dict[str, Any]:
-        return {"offset": await node.mark()}
-
-    async def drains(_: Request) -> dict[str, Any]:
-        return _drains(node)
-
-    async def set_drain(request: Request) -> dict[str, Any]:
-        return await _set_drain(node, request)
-
-    async def plan(_: Request) -> dict[str, Any]:
-        return _rebalance(node, apply=False)
-
-    async def rebalance(request: Request) -> dict[str, Any]:
-        if await request.body():
-            raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
-        return _rebalance(node, apply=True)
-
-    registry = make_registry(node)
-
-    async def metrics(request: Request) -> Response:
-        body, content_type = exposition(registry, request.headers.get("accept", ""))
-        return Response(body, media_type=content_type)
-
+    """Return what operators may ask."""
     return [
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
-        route("/livez", live),
-        route("/v1/status", status),
-        route("/v1/sessions", sessions),
-        route("/v1/sessions/delete", delete_session, "POST"),
-        route("/v1/handovers", handovers),
-        route("/v1/marker", marker, "POST"),
-        route("/v1/drains", drains),
-        route("/v1/drains", set_drain, "POST"),
-        route("/v1/rebalance", plan),
-        route("/v1/rebalance", rebalance, "POST"),
+        Route("/readyz", partial(_readyz, node)),
+        Route("/metrics", partial(_metrics, partial(exposition, make_registry(node)))),
+        *(Route(path, partial(_respond, answer, node), methods=[method]) for method, path, answer in ANSWERS),
     ]

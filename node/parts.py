@@ -26,8 +26,9 @@ class Parts:
     store: SessionStore
 
     async def close(self) -> None:
-        for part in (self.journal, self.changelog, self.log, self.registry, self.store):
-            await part.close()
+        """Close all at once: what does not answer any more is waited for once."""
+        parts = (self.journal, self.changelog, self.log, self.registry, self.store)
+        await asyncio.gather(*(part.close() for part in parts))
 
 
 def site_folder(config: NodeConfig) -> Path:

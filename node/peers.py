@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated
 
@@ -17,10 +18,9 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from federation.messages import FederationMessage
 from federation.ports import ProxyRow
-from handover.messages import Give, Offer, ToSource, ToTarget
+from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
-from proxy.relay import RelayMessage
-from waypost.errors import BadMessage, Refused, Unproven
+from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.identity import Incarnation, ProxyId
 from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE
 from waypost.messages import VERSION, decode_frame
@@ -29,6 +29,8 @@ INTRODUCTION_S = 4.0
 """More than the other side waits for its registry to know us."""
 PAUSE_S = 0.2
 """After an introduction that failed; what waits for the peer would begin the next one at once."""
+QUEUE_FULL, NOT_THERE, CONNECTION = LOSSES = ("queue full", "not there", "connection")
+"""Why a message did not go out."""
 
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
@@ -51,6 +53,21 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello"):
 
     def introduction(self, challenge: bytes) -> Introduction:
         return Introduction(challenge, self.nonce, self.version, self.proxy, self.incarnation, self.callee)
+
+    @classmethod
+    def of(cls, said: Introduction, secret: bytes) -> PeerHello:
+        proof = said.callers_proof(secret)
+        return cls(said.version, said.caller, said.incarnation, said.callee, said.nonce, proof)
+
+    def proven(self, challenge: bytes, here: ProxyId, secret: bytes, version: int = VERSION) -> Introduction:
+        """Return what both said, if it is meant for the proxy `here`. Raises WrongVersion, Unproven."""
+        if self.version != version:
+            raise WrongVersion(f"proxy {self.proxy} speaks version {self.version}; this one speaks {version}")
+        said = self.introduction(challenge)
+        check_proof(said.callers_proof(secret), self.proof)
+        if self.callee != here:
+            raise Unproven("meant for another proxy")
+        return said
 
 
 class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
@@ -79,7 +96,7 @@ def decode_introduction(frame: bytes | str) -> IntroductionMessage:
 
 def name_of(error: Refused) -> str:
     """Return under which name a refusal is counted: one of a few, never what the peer made up."""
-    return error.message if isinstance(error, Unproven) else error.code.lower().replace("_", " ")
+    return error.message if isinstance(error, Unproven) else error.kind
 
 
 class Peers:
@@ -107,8 +124,8 @@ class Peers:
         self._refused = refused
         self._lines: dict[ProxyId, asyncio.Queue[msgspec.Struct]] = {}
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
-        self.lost = 0
-        """Messages that found the queue of their peer full."""
+        self.lost: Counter[str] = Counter()
+        """Why -> messages that did not go out. What went out and did not arrive, nobody here knows."""
         self.sent_bytes = 0
         """Of sealed frames, to all peers."""
 
@@ -120,12 +137,11 @@ class Peers:
         try:
             self._lines[proxy].put_nowait(message)
         except asyncio.QueueFull:
-            self.lost += 1
+            self.lost[QUEUE_FULL] += 1
 
-    @property
-    def waiting(self) -> int:
-        """How many messages wait for the peer for whom the most do."""
-        return max((line.qsize() for line in self._lines.values()), default=0)
+    def waiting(self) -> list[int]:
+        """Return how many messages wait, for each peer."""
+        return [line.qsize() for line in self._lines.values()]
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -138,12 +154,18 @@ class Peers:
             first = await line.get()
             row = self._row(proxy)
             if row is None:
+                self.lost[NOT_THERE] += 1
                 continue
             with contextlib.suppress(OSError, websockets.WebSocketException, TimeoutError):
-                await self._talk(row, line, first)
+                if await self._talk(row, line, first):
+                    continue
+            self.lost[CONNECTION] += 1
 
-    async def _talk(self, row: ProxyRow, line: asyncio.Queue[msgspec.Struct], first: msgspec.Struct) -> None:
-        """Speak on one connection until it breaks, or the peer begins another life."""
+    async def _talk(self, row: ProxyRow, line: asyncio.Queue[msgspec.Struct], first: msgspec.Struct) -> bool:
+        """Speak on one connection until it breaks, or one of us begins another life.
+
+        Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
+        """
         life = self._life()
         async with connect(
             f"{row.url}/v1/peer", max_size=MAX_FRAME_BYTES, compression=None, open_timeout=2, close_timeout=1
@@ -151,7 +173,7 @@ class Peers:
             sealer = await self._introduced(socket, row, life)
             if sealer is None:
                 await asyncio.sleep(PAUSE_S)
-                return
+                return False
             message = first
             hear = asyncio.create_task(socket.wait_closed())
             try:
@@ -161,8 +183,9 @@ class Peers:
                     self.sent_bytes += len(frame)
                     following = await _next(line, hear)
                     if following is None:
-                        return
+                        return True
                     message = following
+                return False
             finally:
                 hear.cancel()
 
@@ -189,8 +212,7 @@ async def _introduce(
     if not isinstance(challenge, PeerChallenge):
         raise BadMessage("a challenge comes first")
     said = Introduction(challenge.nonce, new_nonce(), VERSION, caller, life, callee)
-    hello = PeerHello(VERSION, caller, life, callee, said.nonce, said.callers_proof(secret))
-    await socket.send(encode_introduction(hello))
+    await socket.send(encode_introduction(PeerHello.of(said, secret)))
     welcome = decode_introduction(await socket.recv())
     if not isinstance(welcome, PeerWelcome):
         raise BadMessage("a welcome comes after hello")

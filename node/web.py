@@ -24,11 +24,11 @@ from node.peers import (
     encode_introduction,
     name_of,
 )
-from node.seal import Opener, check_proof, new_nonce
+from node.seal import Opener, new_nonce
 from proxy.refusals import NOBODY_PROVEN
-from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
+from waypost.errors import BadMessage, Refused, Unproven
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
-from waypost.messages import VERSION, Problem, decode_client_message, encode_message
+from waypost.messages import Problem, decode_client_message, encode_message
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
 HELLO_S = 2.0
@@ -104,6 +104,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             try:
                 node.client_message(number, decode_client_message(frame))
             except Refused as error:
+                node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
             await node.room()
     finally:
@@ -141,14 +142,11 @@ def _address(socket: WebSocket) -> str:
 
 
 async def _introduced(socket: WebSocket, node: Node, secret: bytes) -> tuple[PeerHello, Opener]:
-    """Return who it is, and what opens its frames. Raises Unproven, BadMessage."""
+    """Return who it is, and what opens its frames. Raises WrongVersion, Unproven, BadMessage."""
     challenge = new_nonce()
     await socket.send_bytes(encode_introduction(PeerChallenge(challenge)))
     hello = await _hello(socket)
-    said = hello.introduction(challenge)
-    check_proof(said.callers_proof(secret), hello.proof)
-    if hello.callee != node.proxy:
-        raise Unproven("meant for another proxy")
+    said = hello.proven(challenge, node.proxy, secret)
     await _until_known(node, hello)
     await socket.send_bytes(encode_introduction(PeerWelcome(said.callees_proof(secret))))
     return hello, Opener(said.frame_key(secret))
@@ -162,8 +160,6 @@ async def _hello(socket: WebSocket) -> PeerHello:
         raise Unproven("no hello in time") from None
     if not isinstance(hello, PeerHello):
         raise BadMessage("say hello first")
-    if hello.version != VERSION:
-        raise WrongVersion(f"proxy {hello.proxy} speaks version {hello.version}; this one speaks {VERSION}")
     return hello
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from proxy.answering import Answers
 from proxy.connection import Connection, problem
 from proxy.context import Context
 from proxy.effects import Send
 from proxy.guard import Guard, changed
-from proxy.keeper import Keeper
 from proxy.session import Session
 from waypost.access import READ, grant_of, told
 from waypost.errors import Forbidden, Refused, WaypostError
 from waypost.identity import SessionId
 from waypost.messages import AboutSession, AccessChanged, Problem, SetAccess, Wait
+from waypost.records import FactKind
 
 Connections = Mapping[int, Connection]
 
@@ -25,26 +26,23 @@ class AccessChanges:
         connections: all connections of clients.
         session_of: returns the session of a connection for whoever has the right to change it; None: it stands still,
             and the message comes again.
-        again: takes a message again.
         leave: called for a connection that serves its session no more.
     """
 
     def __init__(
         self,
         context: Context,
-        keeper: Keeper,
+        answers: Answers,
         guard: Guard,
         connections: Connections,
         session_of: Callable[[Connection, SetAccess], Session | None],
-        again: Callable[[int, SetAccess], None],
         leave: Callable[[Connection], None],
     ) -> None:
         self._context = context
-        self._keeper = keeper
+        self._answers = answers
         self._guard = guard
         self._connections = connections
         self._session_of = session_of
-        self._again = again
         self._leave = leave
 
     def set(self, connection: Connection, message: SetAccess) -> None:
@@ -75,26 +73,13 @@ class AccessChanges:
         if session is None:
             return
         session.let(changed(session.access, message.grants, hashes))
-        self._context.attest("access", session, receiver=connection.receiver or "", reason=told(session.access))
+        self._context.attest(FactKind.ACCESS, session, receiver=connection.receiver or "", reason=told(session.access))
         self._context.dirty.add(session.id)
         grant = grant_of(session.access, connection.principal)
         connection.hash = grant.hash if grant else ""
         self.put_out(session)
-        self._settle(connection, message, session)
-
-    def _settle(self, connection: Connection, message: SetAccess, session: Session) -> None:
-        """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
-        epoch = session.epoch
-
-        def then(failure: WaypostError | None) -> None:
-            if failure is not None:
-                self._say(connection, problem(failure, message))
-            elif self._context.serving(session.id) is not session or session.epoch != epoch:
-                self._again(connection.number, message)
-            else:
-                self._say(connection, AccessChanged(message.number))
-
-        self._keeper.written(session, then)
+        done = AccessChanged(message.number)
+        self._answers.once_kept(connection, session, message, lambda: self._say(connection, done))
 
     def put_out(self, session: Session) -> None:
         """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""

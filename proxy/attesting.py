@@ -1,28 +1,34 @@
-"""What goes on record of a session's subscriptions, so that the audit can tell what was owed.
+"""What goes on record of a session's subscriptions and receivers, so that the audit can tell what was owed, and given.
 
-A fact is written after what it says is kept, so a crash may come between the two. Therefore all is said again at every
-start of serving; a subscription that ended is not forgotten before its end is on record. Whoever reads takes what is
-said of one life of a subscription for one thing, however often it is said.
+What a receiver has, its own library attests; that is written as it is. Of a subscription a fact is written after what
+it says is kept, so a crash may come between the two. Therefore all is said again at every start of serving; a
+subscription that ended is not forgotten before its end is on record. Whoever reads takes what is said of one life of a
+subscription for one thing, however often it is said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from proxy.context import Context
-from proxy.session import Session, Subscription
-from waypost.identity import Origin
+from proxy.session import Session
+from proxy.subscription import Subscription
+from waypost.identity import Origin, ReceiverId, SessionId
+from waypost.messages import Attestation
+from waypost.records import Fact, FactKind
 
 
 def subscribed(context: Context, session: Session, made: Subscription) -> None:
-    _attest(context, "subscribed", session, made, expression=made.expression.text, frontier=dict(made.start))
+    _attest(context, FactKind.SUBSCRIBED, session, made, expression=made.expression.text, frontier=dict(made.start))
 
 
 def policy(context: Context, session: Session, subscription: Subscription) -> None:
     """Put on record what may be removed from now on; the audit excuses nothing else."""
-    _attest(context, "policy", session, subscription, **_policy(subscription))
+    _attest(context, FactKind.POLICY, session, subscription, **_policy(subscription))
 
 
 def effective(context: Context, session: Session, subscription: Subscription, promised: dict[Origin, int]) -> None:
-    _attest(context, "effective", session, subscription, frontier=promised)
+    _attest(context, FactKind.EFFECTIVE, session, subscription, frontier=promised)
 
 
 def unsubscribed(context: Context, session: Session, ended: Subscription) -> None:
@@ -30,7 +36,7 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
         ended.is_end_on_record = True
 
     ended.is_end_on_record = False
-    _attest(context, "unsubscribed", session, ended, frontier=dict(ended.end or {}))
+    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=dict(ended.end or {}))
     context.once_attested(on_record)
 
 
@@ -39,14 +45,36 @@ def restated(context: Context, session: Session) -> None:
     for each in [*session.active(), *session.ended]:
         kept = {origin: above for origin, above in each.promised.items() if origin not in each.untold}
         said = _policy(each)
-        _attest(context, "restated", session, each, expression=each.expression.text, frontier=kept, **said)
+        _attest(context, FactKind.RESTATED, session, each, expression=each.expression.text, frontier=kept, **said)
     for each in session.ended:
         unsubscribed(context, session, each)
+
+
+def received(
+    session: SessionId, receiver: ReceiverId, incarnation: str, attestations: Iterable[Attestation], at_ms: int
+) -> list[Fact]:
+    """Return the facts that a receiver's library attests; it is their writer, and it has numbered them."""
+    return [
+        Fact(
+            writer=f"receiver/{session}/{receiver}/{incarnation}",
+            number=each.number,
+            at_ms=at_ms,
+            kind=FactKind.RECEIVED,
+            proxy=each.proxy,
+            session=session,
+            epoch=each.epoch,
+            receiver=receiver,
+            origin=each.origin,
+            offsets=each.offsets,
+            digests=each.digests,
+        )
+        for each in attestations
+    ]
 
 
 def _policy(subscription: Subscription) -> dict[str, int]:
     return {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
 
 
-def _attest(context: Context, kind: str, session: Session, about: Subscription, **fields: object) -> None:
+def _attest(context: Context, kind: FactKind, session: Session, about: Subscription, **fields: object) -> None:
     context.attest(kind, session, subscription=about.id, life=about.life, **fields)

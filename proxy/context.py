@@ -26,7 +26,7 @@ from waypost.limits import (
     QUEUE_IN_MEMORY,
     SWEEP_BATCH,
 )
-from waypost.records import Fact, Held, Record
+from waypost.records import Fact, FactKind, Held, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Context:
 
     # ------------------------------------------------------------ the journal
 
-    def attest(self, kind: str, session: Session | SessionId | None = None, **fields: object) -> None:
+    def attest(self, kind: FactKind, session: Session | SessionId | None = None, **fields: object) -> None:
         """Note a fact of our own; facts of one step go to the journal together."""
         fields = {"proxy": self.proxy, "site": self.settings.site} | fields
         if isinstance(session, Session):
@@ -193,11 +193,11 @@ class Context:
         if incarnation == self.incarnation:
             return
         if self.incarnation:
-            self.attest("closed")
+            self.attest(FactKind.CLOSED)
         self.incarnation = incarnation
         self.writer = writer_of(self.proxy, incarnation)
         self._fact_number = 0
-        self.attest("opened")
+        self.attest(FactKind.OPENED)
 
     def frontier(self, session: Session) -> dict[Origin, int]:
         return session.frontier(self.state.frontier)

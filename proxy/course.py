@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from handover import machine, target
-from handover.messages import Aborted, Refused, Stay
+from handover.messages import Aborted, Refused, Stay, StayReason
 from waypost.identity import ProxyId, SessionId
 
 
@@ -23,8 +23,13 @@ SUPERSEDED = Ending("superseded", "another transfer of the session began")
 LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
 RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
 COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
-"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays where others are attached.
+"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its home.
 Unsettled: our lease ended first; the registry says later who has it."""
+_WHY_STAY = {
+    StayReason.OTHERS_ATTACHED: "others are attached at the source",
+    StayReason.LONG_COPY: "the session follows when it is copied",
+    StayReason.ACCESS: "the source looks first whether the receiver may have it",
+}
 AHEAD, REST = "ahead", "rest"
 """Which part of a copy: while the session is served, and after the freeze."""
 
@@ -88,8 +93,8 @@ def ending_of(given: object) -> Ending:
             return Ending("refused", reason)
         case Aborted(reason=reason):
             return Ending("target gave up", reason)
-        case Stay():
-            return Ending("others attached", "others are attached at the source")
+        case Stay(reason=reason):
+            return Ending(reason.value, _WHY_STAY[reason])
         case machine.PeerGone():
             return Ending("peer gone", "the lease of the other proxy has ended")
         case machine.OwnedByOther() | machine.OwnedByUs():

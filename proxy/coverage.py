@@ -9,14 +9,18 @@ from proxy import attesting
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
 from proxy.histories import Histories
+from proxy.receivers import Receiver
 from proxy.retention import TOO_OLD, Matched
-from proxy.session import Receiver, Role, Session, Stored, Subscription
+from proxy.session import Role, Session
+from proxy.stored import Stored
+from proxy.subscription import Subscription
 from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, site_of
 from waypost.messages import BecameEffective, Gap
 from waypost.notification import read_body
+from waypost.records import FactKind
 
 
 class Coverage:
@@ -73,7 +77,9 @@ class Coverage:
     def advance(self, session: Session) -> None:
         """Open what can be opened, fetch what is missing."""
         if self._context.sessions.get(session.id) is not session or not session.gates:
-            self._gated.pop(session.id, None)
+            if self._gated.get(session.id) is session:
+                # Not another copy, which came in its place while it waited in line for history.
+                del self._gated[session.id]
             session.rebuilding = False
             return
         if session.role in (Role.SHADOW, Role.FROZEN):
@@ -207,9 +213,9 @@ class Coverage:
 
     def _record(self, session: Session, origin: Origin, old: list[int], gap: Sequence[int]) -> None:
         if old:
-            self._context.attest("removed", session, origin=origin, offsets=old, reason=TOO_OLD)
+            self._context.attest(FactKind.REMOVED, session, origin=origin, offsets=old, reason=TOO_OLD)
         if gap:
-            self._context.attest("gap", session, origin=origin, offsets=[gap[0], gap[-1]], reason="retention")
+            self._context.attest(FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], reason="retention")
 
     def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
         gap = GapRow(origin, first, last, "the log of that site no longer holds them", list(session.receivers))
@@ -221,7 +227,7 @@ class Coverage:
         """Tell a receiver that is attached what it cannot have any more."""
         if receiver.connection is None:
             return
-        for gap in session.gaps_for(receiver.id):
+        for gap in session.take_gaps(receiver.id):
             self._context.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.reason)))
             self._context.dirty.add(session.id)
 
@@ -230,15 +236,25 @@ class Coverage:
     def broken(self, session: Session) -> None:
         """The site dropped our holds meanwhile: the log has a hole that looks like silence (handover rule 9)."""
         state = self._context.state
-        for origin, offset in state.frontier.items():
-            if origin == state.origin:
-                continue
-            gate = session.gates.get(origin)
-            if gate is not None:
-                gate.restart(offset)
-            elif session.role not in (Role.SHADOW, Role.FROZEN):
-                session.gate(origin, offset)
+        for origin in state.frontier:
+            if origin != state.origin:
+                self._close(session, origin)
         self.watch(session)
+
+    def interrupted(self, expression: str, origin: Origin) -> None:
+        """Part of what it matches of the origin is no more to be had from our neighbour (handover rule 12)."""
+        for session in list(self._context.sessions.values()):
+            if expression in session.held_expressions():
+                self._close(session, origin)
+                self.watch(session)
+
+    def _close(self, session: Session, origin: Origin) -> None:
+        """Close the gate of the origin, where it is open, and let wait what comes from here on."""
+        gate, seen = session.gates.get(origin), self._context.state.frontier[origin]
+        if gate is not None:
+            gate.restart(seen)
+        elif session.role not in (Role.SHADOW, Role.FROZEN):
+            session.gate(origin, seen)
 
     # ------------------------------------------------------------ promises
 
@@ -251,8 +267,8 @@ class Coverage:
             return
         if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
             return
-        while session.untold:
-            self._unmake(*session.untold.pop())
+        while session.lapsed:
+            self._unmake(*session.lapsed.pop())
         for subscription in session.active():
             self._promise(session, subscription)
 
@@ -273,7 +289,7 @@ class Coverage:
         def then(error: WaypostError | None) -> None:
             if self._context.serving(session.id) is not session:
                 # A frozen session must not say another thing of itself than before.
-                session.untold.append((subscription, fresh))
+                session.lapsed.append((subscription, fresh))
             elif error is not None:
                 self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session

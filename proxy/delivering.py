@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from proxy.context import Context
 from proxy.effects import LoadEntries, Send
-from proxy.session import Entry, Receiver, Session
+from proxy.receivers import Receiver
+from proxy.session import Session
+from proxy.stored import Entry
 from proxy.sweeping import Sweeps
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
@@ -56,18 +58,18 @@ class Delivering:
 
     def _pump(self, session: Session, receiver: Receiver) -> None:
         while receiver.sent < session.last_number and not receiver.fetching:
-            limit = session.batch_limit(receiver)
+            limit = receiver.room()
             if limit <= 0:
                 return
             entries = session.entries_after(receiver.sent, limit)
             if entries is None:
                 self._load(session, receiver, limit)
                 return
-            # None: the last ones went by policy.
+            # Where there are none, the last ones went by policy.
             self._send(session, receiver, entries, 0 if entries else session.last_number)
 
     def _send(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int = 0) -> None:
-        gone = session.unrecorded(receiver, entries)
+        gone = receiver.unrecorded(entries, session.retention)
         if gone:
             self._record(session, receiver, gone)
             entries, upto = [each for each in entries if each[0] < gone[0][0]], 0
@@ -114,9 +116,10 @@ class Delivering:
                 self._again[session.id] = session
                 self._again_at = self._context.clock.now_ms() + self._context.settings.retry_ms
                 return
-            # Fewer than asked for: there are no others in the store.
             self._sweeps.expire(session)
-            self._send(session, receiver, answer, upto if len(answer) < limit else 0)
+            # Fewer than asked for may be all that it looked at; nothing at all: there are no others in the store.
+            self._send(session, receiver, answer, 0 if answer else upto)
             self._pump(session, receiver)
 
-        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
+        first = max(after, session.first_number - 1)
+        self._context.emit(LoadEntries(session.id, first, limit, then, passing=receiver.known))

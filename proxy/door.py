@@ -6,7 +6,9 @@ store and in the changelog, with epoch and lease looked at again after the write
 
 from __future__ import annotations
 
+from proxy import attesting
 from proxy.access import AccessChanges
+from proxy.answering import Answers
 from proxy.connection import Connection, problem
 from proxy.context import Context
 from proxy.coverage import Coverage
@@ -17,9 +19,11 @@ from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims, taken
 from proxy.publishing import Publishing
+from proxy.receivers import Receiver
 from proxy.relay import Relays
-from proxy.session import Receiver, Role, Session, Subscription
+from proxy.session import Role, Session
 from proxy.subscribing import Subscriptions
+from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right
@@ -31,6 +35,7 @@ from waypost.errors import (
     NotServed,
     Refused,
     WaypostError,
+    WrongVersion,
 )
 from waypost.identity import ProxyId, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
@@ -59,7 +64,7 @@ from waypost.messages import (
     Wait,
     Welcome,
 )
-from waypost.records import Fact
+from waypost.records import FactKind
 from waypost.subscription import parse
 
 Change = Subscribe | Unsubscribe | Delete | SetAccess | Detach
@@ -100,12 +105,15 @@ class Door:
         self.delivering = Delivering(context, sweeps, self.relays.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
-        self.access = AccessChanges(
-            context, keeper, self.guard, self.connections, self._session_of, self.message, self._leave
-        )
+        self._answers = Answers(context, keeper, self.message)
+        self.access = AccessChanges(context, self._answers, self.guard, self.connections, self._session_of, self._leave)
         self._waiting: dict[SessionId, list[Connection]] = {}
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
+
+    def deferred(self) -> list[int]:
+        """Return how many changes wait, of each session that stands still."""
+        return [len(changes) for changes in self._deferred.values()]
 
     # ------------------------------------------------------------ connections
 
@@ -121,8 +129,8 @@ class Door:
 
     def _leave(self, connection: Connection) -> None:
         """The connection serves no session any more; the receiver keeps its place."""
-        receiver = self._receiver_of(connection)
-        if receiver is not None and receiver.connection == connection.number:
+        receiver = self._receiver_on(connection)
+        if receiver is not None:
             receiver.disconnect()
         connection.session = connection.receiver = connection.attach = None
 
@@ -131,6 +139,11 @@ class Door:
             return None
         session = self._context.sessions.get(connection.session)
         return session.receivers.get(connection.receiver) if session else None
+
+    def _receiver_on(self, connection: Connection) -> Receiver | None:
+        """Return the receiver that is attached by this connection, and by no other one since."""
+        receiver = self._receiver_of(connection)
+        return receiver if receiver is not None and receiver.connection == connection.number else None
 
     def _say(self, connection: Connection, message: object) -> None:
         self._context.emit(Send(connection.number, message))  # type: ignore[arg-type]
@@ -150,7 +163,10 @@ class Door:
             return
         try:
             self._take(connection, message)
-        except (Refused, LogUnavailable) as error:
+        except Refused as error:
+            self._context.tally.refused[error.kind] += 1
+            self._say(connection, problem(error, message))
+        except LogUnavailable as error:
             self._say(connection, problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
@@ -183,7 +199,7 @@ class Door:
 
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
-            raise BadMessage(f"version {message.version}; this proxy speaks {VERSION}", field="version")
+            raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
         connection.client = message.client
         self._say(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
 
@@ -227,7 +243,7 @@ class Door:
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
         message = connection.attach
-        if message is None or (grant := self._admitted(connection, session, message)) is None:
+        if message is None or (grant := self._admit(connection, session, message)) is None:
             return
         if ReceiverId(message.receiver) not in session.receivers:
             self._join(connection, session, message)
@@ -238,7 +254,7 @@ class Door:
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
                 now = self._context.clock.now_ms()
-                pause_ms = self._context.quarrels.pause_ms(session.id, receiver.id, message.incarnation, now)
+                pause_ms = self._context.quarrels.take_place(session.id, receiver.id, message.incarnation, now)
                 if pause_ms:
                     self._say(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
                     return
@@ -251,7 +267,7 @@ class Door:
             session.lasts_s = message.lasts_s
             self._sweeps.watch(session)
         session.idle_ms = 0
-        self._context.attest("attached", session, receiver=receiver.id, frontier=dict(message.frontier))
+        self._context.attest(FactKind.ATTACHED, session, receiver=receiver.id, frontier=dict(message.frontier))
         subscriptions = {sub.id: sub.settings() for sub in session.active()}
         settings = self._context.settings
         self._say(
@@ -268,8 +284,8 @@ class Door:
         self.delivering.to_all(session)
         self._draw(connection, session)
 
-    def _admitted(self, connection: Connection, session: Session, message: Attach) -> Grant | None:
-        """Return as what it may come in; None: it was told why not, or will be when its password was looked at."""
+    def _admit(self, connection: Connection, session: Session, message: Attach) -> Grant | None:
+        """Let it in, as what is returned; None: it was told why not, or will be when its password was looked at."""
 
         def found_out(found: Proof | Wait | Forbidden) -> None:
             if connection.attach is not message or connection.number not in self.connections:
@@ -281,7 +297,7 @@ class Door:
             self._enter_or_attach(connection, session, message)
 
         try:
-            answer = self.guard.lets_in(session, message, connection.proof, found_out)
+            answer = self.guard.admit(session, message, connection.proof, found_out)
         except Forbidden as error:
             self._turn_away(connection, message, error)
             return None
@@ -304,7 +320,7 @@ class Door:
     def _draw(self, connection: Connection, session: Session) -> None:
         """A session that not everybody may have has not gone to who asked for it: it goes to who was let in."""
         at = self.relays.proxy_of(connection.number)
-        if at is not None and session.access and len(session.attached()) == 1:
+        if at is not None and session.access and len(session.receivers.attached()) == 1:
             self._moving.want(session.id, at)
 
     def _join(self, connection: Connection, session: Session, message: Attach) -> None:
@@ -331,7 +347,8 @@ class Door:
         self.delivering.to_all(session)
 
     def served(self, session: Session) -> None:
-        """The session is served here from now on: let in who waits for it."""
+        """The session is served here from now on: let in who waits for it, and call those who were relayed."""
+        self.relays.come_home(session.id)
         for connection in self._waiting.pop(session.id, []):
             if connection.attach is not None and connection.attach.session == session.id:
                 self._enter(connection, session)
@@ -348,8 +365,9 @@ class Door:
             if attach is None or attach.session != session:
                 continue
             connection.attach = None
-            if reason:
-                self._say(connection, Wait(reason, self._context.settings.retry_ms))
+            if reason or attach.create:
+                # Whoever would make it was in line behind somebody who would not.
+                self._say(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
                 self._say(connection, problem(missing, attach))
@@ -381,16 +399,10 @@ class Door:
             return
         self._leave(connection)
         session.receivers.pop(receiver.id, None)
-        self._context.attest("attached", session, receiver=receiver.id, reason="forgotten")
+        self._context.attest(FactKind.ATTACHED, session, receiver=receiver.id, reason="forgotten")
         session.remove_acknowledged()
         self._context.dirty.add(session.id)
-
-        def then(failure: WaypostError | None) -> None:
-            # Who could not be forgotten comes again, and asks again.
-            retry = Wait(failure.message, self._context.settings.retry_ms) if failure is not None else None
-            self._say(connection, retry or Forgotten(receiver.id))
-
-        self._keeper.written(session, then)
+        self._answers.once_kept(connection, session, message, lambda: self._say(connection, Forgotten(receiver.id)))
 
     def _delete(self, connection: Connection, message: Delete) -> None:
         session = self._session_of(connection, message)
@@ -405,18 +417,23 @@ class Door:
         Raises:
             Forbidden: whoever is on this connection does not have the right that it needs.
         """
-        held = self._context.sessions.get(connection.session) if connection.session else None
+        held = self._attached_to(connection)
         if held is not None and held.role is Role.FROZEN:
             deferred = self._deferred.setdefault(held.id, [])
             if len(deferred) >= MAX_SUBSCRIPTIONS_PER_SESSION:
                 raise NotServed("too much is asked of a session that stands still; ask again")
             deferred.append((connection, message))
             return None
-        session = self._context.serving(connection.session) if connection.session else None
-        if session is None:
+        if held is None or self._context.serving(held.id) is not held:
             raise NotServed("no session is served on this connection at the moment; attach, then ask again")
-        self.guard.require(session, connection.principal, NEEDED[type(message)])
-        return session
+        self.guard.require(held, connection.principal, NEEDED[type(message)])
+        return held
+
+    def _attached_to(self, connection: Connection) -> Session | None:
+        """Return the session whose receiver is on this connection; not the next one of its name (handover rule 22)."""
+        if connection.session is None or self._receiver_on(connection) is None:
+            return None
+        return self._context.sessions[connection.session]
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
         expression = parse(message.expression)
@@ -424,32 +441,21 @@ class Door:
         if session is None:
             return
         self._subscriptions.add(session, message, expression, connection.receiver or "")
-        self._settled(connection, session, message)
+        self._settle(connection, session, message)
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         session = self._session_of(connection, message)
         if session is None:
             return
         self._subscriptions.end(session, SubscriptionId(message.subscription))
-        self._settled(connection, session, message)
+        self._settle(connection, session, message)
 
-    def _settled(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
-        """Answer once the change is in store and changelog, and we are still who may answer (rule 6)."""
-        epoch = session.epoch
-        identity = SubscriptionId(message.subscription)
-
-        def then(failure: WaypostError | None) -> None:
-            if failure is not None:
-                self._say(connection, problem(failure, message))
-                return
-            if self._context.serving(session.id) is not session or session.epoch != epoch:
-                # Written by an owner that may not be one any more: ask again of who is now.
-                self.message(connection.number, message)
-                return
-            self._tell_subscription(connection, session, identity)
+    def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+        def answer() -> None:
+            self._tell_subscription(connection, session, SubscriptionId(message.subscription))
             self._coverage.promise(session)
 
-        self._keeper.written(session, then)
+        self._answers.once_kept(connection, session, message, answer)
 
     def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
         subscription = session.subscriptions.get(identity)
@@ -466,9 +472,9 @@ class Door:
 
     def _acknowledge(self, connection: Connection, message: Acknowledge) -> None:
         if message.attestations:
-            self._relay(connection, message.attestations)
-        receiver = self._receiver_of(connection)
-        if receiver is None or receiver.connection != connection.number or connection.session is None:
+            self._put_on_record(connection, message.attestations)
+        receiver = self._receiver_on(connection)
+        if receiver is None or connection.session is None:
             return
         session = self._context.sessions[connection.session]
         if session.role not in (Role.SERVING, Role.FROZEN):
@@ -483,29 +489,13 @@ class Door:
         self._context.dirty.add(session.id)
         self.delivering.to(session, receiver)
 
-    def _relay(self, connection: Connection, attestations: list[Attestation]) -> None:
+    def _put_on_record(self, connection: Connection, attestations: list[Attestation]) -> None:
         """Write what the receiver's library attests to the journal, as it is, and say so."""
-        attach = self._last_attach(connection)
-        if attach is None:
+        receiver = self._receiver_of(connection)
+        if receiver is None or connection.session is None:
             return
-        session, receiver, incarnation = attach
         now = self._context.clock.unix_ms()
-        facts = [
-            Fact(
-                writer=f"receiver/{session}/{receiver}/{incarnation}",
-                number=each.number,
-                at_ms=now,
-                kind="received",
-                proxy=each.proxy,
-                session=session,
-                epoch=each.epoch,
-                receiver=receiver,
-                origin=each.origin,
-                offsets=each.offsets,
-                digests=each.digests,
-            )
-            for each in attestations
-        ]
+        facts = attesting.received(connection.session, receiver.id, connection.incarnation, attestations, now)
         last = attestations[-1].number
 
         def then(error: WaypostError | None) -> None:
@@ -513,9 +503,3 @@ class Door:
                 self._say(connection, Attested(last))
 
         self._context.emit(Attest(facts, then))
-
-    def _last_attach(self, connection: Connection) -> tuple[str, str, str] | None:
-        receiver = self._receiver_of(connection)
-        if receiver is None or connection.session is None:
-            return None
-        return connection.session, receiver.id, connection.incarnation

@@ -6,7 +6,7 @@ in any order and at any later time, or never, if the process dies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,10 @@ from federation.messages import CatchUp
 from federation.ports import Claimed
 from proxy.ports import StoreBatch, Swept
 from proxy.retention import Window
-from proxy.session import Entry
+from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
-from waypost.identity import Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Origin, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Fact, Forwarded, Record
 
 Then = Callable[[Any], None]
@@ -81,10 +81,13 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class LoadEntries(msgspec.Struct, frozen=True):
+    """Read from the store; it may pass over what lies at or below the frontier `passing`."""
+
     session: SessionId
     after: int
     limit: int
     then: Callable[[list[Entry] | WaypostError], None]
+    passing: Mapping[Origin, int] = {}
 
 
 class FindOutdated(msgspec.Struct, frozen=True):

@@ -22,9 +22,9 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, Released, SiteState
+from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, Interrupted, Released, SiteState
 from handover.gate import Gate
-from handover.messages import Give, Offer, ToSource, ToTarget
+from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
 from proxy.coverage import Coverage
 from proxy.door import Door
@@ -34,9 +34,9 @@ from proxy.moving import Moving
 from proxy.ownership import Claims
 from proxy.ports import Policed, Restored, SavedSession
 from proxy.rebalance import Move, plan
-from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.retention import Mark
-from proxy.session import Role, Session, Stored
+from proxy.session import Role, Session
+from proxy.stored import Stored
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
@@ -44,7 +44,7 @@ from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Incarnation, Ownership, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
-from waypost.records import Closed, Dropped, Held
+from waypost.records import Closed, Dropped, FactKind, Held
 
 
 class Engine:
@@ -147,6 +147,8 @@ class Engine:
                         self._arrived(event, touched)
                     case Covered():
                         covered = True
+                    case Interrupted():
+                        self.coverage.interrupted(event.expression, event.origin)
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
                     case Released() if event.proxy == self.context.proxy:
@@ -220,7 +222,7 @@ class Engine:
             return
         del self._undrained[session.id]
         for receiver in session.receivers.values():
-            self.context.attest("drained", session, receiver=receiver.id, frontier=dict(frontier))
+            self.context.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
 
     def close_log(self, then: Callable[[int | WaypostError], None] = nobody_waits) -> None:
         """Append a closing marker: what this proxy has read of the site log is complete up to here.
@@ -234,7 +236,7 @@ class Engine:
             if isinstance(answer, WaypostError):
                 then(answer)
                 return
-            context.attest("marked")
+            context.attest(FactKind.MARKED)
             context.once_attested(lambda: then(answer[0]))
 
         context.append(closed, appended)
@@ -248,7 +250,7 @@ class Engine:
         """The process is about to end in good order: what is said from here on is the last."""
         self.close_log()
         self.lease_lost()
-        self.context.attest("closed")
+        self.context.attest(FactKind.CLOSED)
 
     # ------------------------------------------------------------ clients and peers
 
@@ -294,7 +296,9 @@ class Engine:
 
     def deleted(self, session: SessionId, before: Ownership, reason: str) -> None:
         """Put on record that the session was deleted, which was `before`: its owner may be dead and say nothing."""
-        self.context.attest("deleted", session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason)
+        self.context.attest(
+            FactKind.DELETED, session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason
+        )
 
     # ------------------------------------------------------------ the registry
 
@@ -334,7 +338,7 @@ class Engine:
             case ProxyUp():
                 before = context.proxies.get(event.row.proxy)
                 if before is not None and before.incarnation != event.row.incarnation:
-                    self.door.relays.proxy_gone(event.row.proxy)
+                    self.door.relays.proxy_gone(event.row.proxy, before.incarnation)
                 context.proxies[event.row.proxy] = event.row
                 context.changelogs[event.row.site] = event.row.changelog
             case ProxyDown():
@@ -366,12 +370,12 @@ class Engine:
     def _proxy_down(self, event: ProxyDown) -> None:
         context = self.context
         if event.incarnation != context.incarnation:
-            context.attest("ended", proxy=writer_of(event.proxy, event.incarnation))
+            context.attest(FactKind.ENDED, proxy=writer_of(event.proxy, event.incarnation))
         row = context.proxies.get(event.proxy)
         if row is not None and row.incarnation == event.incarnation:
             del context.proxies[event.proxy]
             self.transfers.proxy_down(event.proxy)
-            self.door.relays.proxy_gone(event.proxy)
+            self.door.relays.proxy_gone(event.proxy, event.incarnation)
         self._drop_dead()
 
     def _drop_dead(self) -> None:

@@ -51,10 +51,10 @@ class Guard:
 
     # ------------------------------------------------------------ who comes in
 
-    def lets_in(
+    def admit(
         self, session: Session, attach: Attach, proof: Proof | None, then: Callable[[Proof | Wait | Forbidden], None]
     ) -> Grant | Wait | None:
-        """Return as what the receiver comes in, or what it is to wait for.
+        """Let the receiver in: return as what it comes in, or what it is to wait for.
 
         None: its password is looked at, and `then` is called with what was found out. The session and its access may
         be others by then, so ask again.

@@ -64,5 +64,8 @@ class Histories:
 
     def next_deadline(self) -> int:
         """Return when somebody's turn comes without an answer to wait for."""
-        due = [line.again_at for line in self._lines.values() if line.waiting and line.under_way < HISTORIES_AT_ONCE]
-        return min(due, default=NEVER)
+        due = NEVER
+        for line in self._lines.values():
+            if line.waiting and line.under_way < HISTORIES_AT_ONCE:
+                due = min(due, line.again_at)
+        return due

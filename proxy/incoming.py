@@ -28,9 +28,9 @@ from proxy.effects import SendPeer
 from proxy.keeper import Keeper
 from proxy.ownership import NOBODY, Asker, Claims
 from proxy.retention import Mark
-from proxy.session import Role, Session, Stored
+from proxy.session import Role, Session
 from proxy.side import Side, older
-from waypost.clock import NEVER
+from proxy.stored import Stored
 from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
 from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
@@ -53,6 +53,8 @@ class Incoming:
     course: Course
     receiver: Asker = NOBODY
     """Who attached here and made us ask."""
+    otherwise: Callable[[], None] | None = None
+    """What to do if it comes to nothing."""
     begun: Begun | None = None
     """What an earlier transfer brought; it is this one's until it ends."""
     shadow: Session | None = None
@@ -61,6 +63,10 @@ class Incoming:
     upto: int | None = None
     """The last number that the chunks so far span."""
     stored: int = 0
+    writing: bool = False
+    """What has come is being written, before the source is to freeze."""
+    written: bool = False
+    """It was, once: what came meanwhile is little, or comes too fast."""
     copy: str = ""
     """The name of what is copied."""
     progress_ms: int = 0
@@ -95,8 +101,19 @@ class Targets(Side[Incoming]):
         self._unavailable = unavailable
         self._relay = relay
 
-    def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY, reason: str = ATTACH) -> None:
-        """Begin to take a session from its live owner."""
+    def fetch(
+        self,
+        session: SessionId,
+        owner: Ownership,
+        receiver: Asker = NOBODY,
+        reason: str = ATTACH,
+        otherwise: Callable[[], None] | None = None,
+    ) -> None:
+        """Begin to take a session from its live owner.
+
+        Args:
+            otherwise: what to do if it comes to nothing; None: whoever waits for the session is told.
+        """
         if session in self.running or session in self._context.sessions:
             return
         if not self._context.may_serve():
@@ -105,7 +122,7 @@ class Targets(Side[Incoming]):
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
-        into = Incoming(transfer, self.course(reason), receiver, self._begun.pop(session, None))
+        into = Incoming(transfer, self.course(reason), receiver, otherwise, self._begun.pop(session, None))
         self.begin(into)
         self.perform(into, transfer.state, transfer.begin())
 
@@ -133,16 +150,47 @@ class Targets(Side[Incoming]):
     def moved(self) -> None:
         """The log moved, or time went on: a shadow may have learnt from where on it is covered."""
         for into in list(self.running.values()):
-            if into.machine.state is TargetState.SHADOWING and self._complete(into):
-                self.feed(into, target.Complete())
+            if self._complete(into):
+                if self._needs_writing(into):
+                    self._write(into)
+                else:
+                    self.feed(into, target.Complete())
+
+    def _needs_writing(self, into: Incoming) -> bool:
+        """Tell whether the source would stand still while we write what it sent when it served.
+
+        A copy for which nobody waits, because its receiver is relayed, is on the disk before the source is to freeze.
+        """
+        shadow, bounds = into.shadow, self._context.settings.bounds
+        if shadow is None or into.written or into.stored <= bounds.copy_at_attach:
+            return False
+        return shadow.last_number - shadow.saved_number > bounds.chunk_entries
+
+    def _write(self, into: Incoming) -> None:
+        into.writing = True
+
+        def then(error: WaypostError | None) -> None:
+            into.writing, into.written = False, error is None
+            if not self._is_running(into):
+                return
+            if error is not None and into.machine.state is TargetState.SHADOWING:
+                self.feed(into, target.StoreFailed())
+            else:
+                self.moved()
+
+        self._keeper.saved(then)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self.running and not self._begun
 
     def next_deadline(self) -> int:
-        if not self.running and not self._begun:
-            return NEVER
         begun = [each.until_ms for each in islice(self._begun.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
-        shadowing = [each for each in self.running.values() if each.machine.state is TargetState.SHADOWING]
-        return min([super().next_deadline(), *begun, *(each.progress_ms + patience for each in shadowing)])
+        # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
+        covering = [each.progress_ms + patience for each in self.running.values() if self._copied(each)]
+        return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
         super().tick()
@@ -220,15 +268,20 @@ class Targets(Side[Incoming]):
             case target.FailOver():
                 self._claims().seek(transfer.session, create=False)
 
+    def _copied(self, into: Incoming) -> bool:
+        """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""
+        if into.shadow is None or into.machine.state is not TargetState.SHADOWING or into.writing:
+            return False
+        return max(into.shadow.last_number, into.upto or 0) >= into.stored
+
     def _complete(self, into: Incoming) -> bool:
         shadow = into.shadow
-        if shadow is None:
+        if shadow is None or not self._copied(into):
             return False
-        copied = max(shadow.last_number, into.upto or 0) >= into.stored
         known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
         waited = self._context.clock.now_ms() - into.progress_ms
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
-        return copied and (known or waited >= self._context.settings.timing.coverage_ms)
+        return known or waited >= self._context.settings.timing.coverage_ms
 
     def _say(self, into: Incoming, message: ToSource) -> None:
         self._context.emit(SendPeer(into.machine.owned.proxy, message))
@@ -352,9 +405,11 @@ class Targets(Side[Incoming]):
             self._keeper.drop(session)
 
     def _discard(self, into: Incoming) -> None:
-        session = into.machine.session
         self._end(into)
-        self._unavailable(session, "the session could not be handed over yet")
+        if into.otherwise is not None:
+            into.otherwise()
+        else:
+            self._unavailable(into.machine.session, "the session could not be handed over yet")
 
 
 def _misfit(into: Incoming, chunk: Chunk) -> str:

@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from matching.index import Index
 from proxy.retention import Matched
-from proxy.session import Session, Subscription
+from proxy.session import Session
+from proxy.subscription import Subscription
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.notification import Value

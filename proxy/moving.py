@@ -18,14 +18,12 @@ from proxy.effects import SendPeer
 from proxy.session import Role, Session
 from waypost.clock import NEVER
 from waypost.identity import NO_PROXY, ProxyId, SessionId
-from waypost.limits import MOVES_AT_ONCE
+from waypost.limits import MOVES_AT_ONCE, REBALANCE_RATE
 
 GRACE_MS = 1_000
 """So long a proxy says that it is not healthy before the first session leaves it."""
 OFFER_MS = 6_000
 """After so long an offer has led to nothing."""
-REBALANCE_RATE = 50.0
-"""Sessions a second that leave one proxy for a rebalance."""
 
 
 class Moving:

@@ -22,6 +22,7 @@ from handover.messages import (
     Prepared,
     Refused,
     Stay,
+    StayReason,
     StoredEntry,
     ToSource,
     checksum,
@@ -42,12 +43,16 @@ from proxy.course import (
 )
 from proxy.effects import LoadEntries, SendPeer
 from proxy.ownership import Asker, Claims
-from proxy.session import Entry, Role, Session
+from proxy.session import Role, Session
 from proxy.side import Side, older
+from proxy.stored import Entry
 from waypost.batches import batches
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Origin, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.identity import NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import CHUNK_BYTES
+
+LATE = "late prepare"
+"""The asker's watch of the registry is behind: it asks who was the owner before. Now and then that is so."""
 
 
 @dataclass(slots=True)
@@ -111,7 +116,7 @@ class Sources(Side[Outgoing]):
         if running and not self.wrong(running, asker, message):
             self.feed(running, message)
             return
-        reason = self._why_not(asker, message, running)
+        reason = self._why_not(asker, message, running) or self._let_in(message)
         if reason:
             if reason.wrong:
                 self.refuse(reason.wrong, asker, message)
@@ -119,8 +124,12 @@ class Sources(Side[Outgoing]):
             self._context.emit(SendPeer(asker, refusal))
             return
         session = self._context.sessions[message.session]
-        if message.reason == ATTACH and self._stays(session, asker, message):
-            self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch)))
+        why = self._why_stay(session, message) if message.reason == ATTACH else None
+        if why is not None:
+            if why is StayReason.LONG_COPY:
+                # Served here until all but the rest is copied.
+                self._follow(session.id, asker)
+            self._context.emit(SendPeer(asker, Stay(message.session, message.transfer, message.epoch, why)))
             return
         if running:
             self.cut_short(running, ABORTED, SUPERSEDED)
@@ -135,19 +144,15 @@ class Sources(Side[Outgoing]):
         self.begin(out)
         self.feed(out, message)
 
-    def _stays(self, session: Session, asker: ProxyId, message: Prepare) -> bool:
-        """Tell whether the receiver is to be relayed: others are attached here, it would wait for a long copy, or it
-        has to show first that it may have the session.
-
-        In the second case the session follows it, served here until all but the rest is copied; in the third when the
-        door has let it in.
-        """
-        if session.access or session.attached() - {message.receiver}:
-            return True
-        if session.last_number - _copied(session, message) <= self._context.settings.bounds.copy_at_attach:
-            return False
-        self._follow(session.id, asker)
-        return True
+    def _why_stay(self, session: Session, message: Prepare) -> StayReason | None:
+        """Return why the asking receiver is to be relayed; None: the session goes to it."""
+        if session.access:
+            return StayReason.ACCESS
+        if session.receivers.attached() - {message.receiver}:
+            return StayReason.OTHERS_ATTACHED
+        if session.last_number - _copied(session, message) > self._context.settings.bounds.copy_at_attach:
+            return StayReason.LONG_COPY
+        return None
 
     def _why_not(self, asker: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
         session = self._context.serving(message.session)
@@ -161,22 +166,26 @@ class Sources(Side[Outgoing]):
         if session is None:
             held = self._context.sessions.get(message.session)
             if held:
-                wrong = "wrong epoch" if held.epoch != message.epoch else ""
-                return _No(f"the session is {held.role.value} here", wrong)
-            return _No("the session is not here", wrong="unknown session")
+                return _No(f"the session is {held.role.value} here", _wrong_epoch(held.epoch, message))
+            row = self._context.owners.get(message.session)
+            wrong = LATE if row is not None and row.epoch > message.epoch else "unknown session"
+            return _No("the session is not here", wrong)
         if session.epoch != message.epoch:
-            return _No(f"the epoch here is {session.epoch}", wrong="wrong epoch")
-        if message.reason == ATTACH and not session.access and self._quarrels(session, message):
-            return _No(f"receiver {message.receiver} is in use in two places")
+            return _No(f"the epoch here is {session.epoch}", _wrong_epoch(session.epoch, message))
         return None
 
-    def _quarrels(self, session: Session, message: Prepare) -> bool:
-        """Tell whether the asking receiver would put another life of itself out too soon."""
+    def _let_in(self, message: Prepare) -> _No | None:
+        """Let the asking receiver put out another life of itself, if there is one; return why it may not yet."""
+        session = self._context.sessions[message.session]
         there = session.receivers.get(ReceiverId(message.receiver))
-        if there is None or there.connection is None or there.incarnation == message.incarnation:
-            return False
+        if message.reason != ATTACH or session.access or there is None:
+            return None
+        if there.connection is None or there.incarnation == message.incarnation:
+            return None
         now = self._context.clock.now_ms()
-        return self._context.quarrels.pause_ms(session.id, there.id, message.incarnation, now) > 0
+        if not self._context.quarrels.take_place(session.id, there.id, message.incarnation, now):
+            return None
+        return _No(f"receiver {message.receiver} is in use in two places")
 
     def message(self, sender: ProxyId, message: ToSource) -> None:
         """A target says something to us as the source."""
@@ -393,6 +402,12 @@ class Sources(Side[Outgoing]):
             session.next_number,
         )
         self._context.emit(SendPeer(out.machine.target, frozen))
+
+
+def _wrong_epoch(here: Epoch, message: Prepare) -> str:
+    if here == message.epoch:
+        return ""
+    return LATE if here > message.epoch else "wrong epoch"
 
 
 def _copied(session: Session, message: Prepare) -> int:

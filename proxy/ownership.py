@@ -21,6 +21,7 @@ from waypost.clock import NEVER
 from waypost.errors import ReceiverTaken, WaypostError
 from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
+from waypost.records import FactKind
 
 Asker = tuple[str, str]
 """The receiver that wants a session somewhere, and the name of its present life."""
@@ -31,7 +32,8 @@ class Claims:
     """Takes, keeps and gives up ownership.
 
     Args:
-        fetch_from: starts a handover of the session from a live owner.
+        fetch_from: starts a handover of the session from a live owner; what is to be done if it comes to nothing,
+            None: those who wait try again later.
         served: called when the session is served here.
         unavailable: called when it cannot be had at this moment; those who wait try again later.
     """
@@ -42,7 +44,7 @@ class Claims:
         keeper: Keeper,
         coverage: Coverage,
         *,
-        fetch_from: Callable[[SessionId, Ownership, Asker], None],
+        fetch_from: Callable[[SessionId, Ownership, Asker, Callable[[], None] | None], None],
         served: Callable[[Session], None],
         unavailable: Callable[[SessionId, str], None],
     ) -> None:
@@ -61,9 +63,21 @@ class Claims:
     # ------------------------------------------------------------ somebody wants a session
 
     def seek(self, session: SessionId, *, create: bool, receiver: Asker = NOBODY) -> None:
-        """Come to serve the session, by whatever way the registry leaves."""
+        """Come to serve the session, by whatever way the registry leaves.
+
+        An owner whom the watch names is asked at once. It may be the owner no more: then the registry is read, as it is
+        where the watch names nobody to ask.
+        """
         if session in self._seeking:
             return
+        told = self._context.owners.get(session)
+        if told is not None and session not in self._context.sessions and self._lives_elsewhere(told):
+            self._fetch_from(session, told, receiver, lambda: self._ask(session, receiver, create=create, tried=told))
+        else:
+            self._ask(session, receiver, create=create)
+
+    def _ask(self, session: SessionId, receiver: Asker, *, create: bool, tried: Ownership | None = None) -> None:
+        """Read the row, and act on it. `tried`: an owner of whom the session was not to be had."""
         self._seeking.add(session)
 
         def then(answer: Ownership | WaypostError | None) -> None:
@@ -71,10 +85,15 @@ class Claims:
                 self._give_up(session, "the registry does not answer")
             elif answer is None:
                 self._create(session, create, receiver, None)
+            elif answer == tried and self._lives_elsewhere(answer):
+                self._give_up(session, "the session could not be handed over yet")
             else:
                 self._decide(session, answer, receiver, create=create)
 
         self._context.emit(ReadRow(session, then))
+
+    def _lives_elsewhere(self, owner: Ownership) -> bool:
+        return not owner.deleted and owner.proxy != self._context.proxy and self._context.alive(owner.proxy)
 
     def _still(self, life: Incarnation) -> bool:
         """Tell whether an answer still counts: the lease under which it was asked for holds (handover rule 1).
@@ -101,9 +120,9 @@ class Claims:
                 self._give_up(session, "this proxy has no lease at the moment")
         elif current.deleted:
             self._create(session, create, receiver, current)
-        elif current.proxy != self._context.proxy and self._context.alive(current.proxy):
+        elif self._lives_elsewhere(current):
             self._seeking.discard(session)
-            self._fetch_from(session, current, receiver)
+            self._fetch_from(session, current, receiver, None)
         elif not self._context.may_serve() or not self._context.watching:
             self._give_up(session, "this proxy has no lease at the moment")
         else:
@@ -219,7 +238,7 @@ class Claims:
         if session.held_expressions():
             context.hold(session.id, session.held_expressions())
         context.tally.served[reason] += 1
-        context.attest("owned", session, reason=reason, frontier=context.frontier(session))
+        context.attest(FactKind.OWNED, session, reason=reason, frontier=context.frontier(session))
         attesting.restated(context, session)
         self._keeper.checkpoint(session, nobody_waits)
         self._coverage.watch(session)
@@ -268,7 +287,7 @@ class Claims:
         frontier = self._context.frontier(session)
         if to is not None and to.deleted:
             self._say_deleted(session, frontier)
-        self._context.attest("released", session, frontier=frontier)
+        self._context.attest(FactKind.RELEASED, session, frontier=frontier)
         row = self._context.proxies.get(to.proxy) if to else None
         for receiver in session.receivers.values():
             if receiver.connection is None or (to is not None and to.deleted):
@@ -285,7 +304,7 @@ class Claims:
 
     def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
         reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
-        self._context.attest("deleted", session, frontier=frontier, reason=reason)
+        self._context.attest(FactKind.DELETED, session, frontier=frontier, reason=reason)
         for receiver in session.receivers.values():
             if receiver.connection is not None:
                 self._context.emit(Send(receiver.connection, Deleted(session.id, reason)))

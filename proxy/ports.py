@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from proxy.retention import Mark, Matched, Window
-from proxy.session import Entry
+from proxy.stored import Entry
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, SessionId
+
+NOWHERE: Mapping[Origin, int] = MappingProxyType({})
+"""A frontier that has seen nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,15 @@ class SessionStore(Protocol):
         """Return what is there; None on an empty disk."""
         ...
 
-    async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
-        """Return up to `limit` stored entries with a number above `after`, in order."""
+    async def entries(
+        self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
+    ) -> list[Entry]:
+        """Return up to `limit` stored entries with a number above `after`, in order; none: there are no others.
+
+        Args:
+            passing: what lies at or below this frontier need not be among them. Only so many are looked at in one
+                read, and the last of those is among them: fewer than `limit` do not mean that there are no others.
+        """
         ...
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:

@@ -19,7 +19,7 @@ from waypost.identity import Incarnation
 from waypost.limits import PUBLISH_WINDOW
 from waypost.messages import Acknowledged, Publish
 from waypost.notification import check_size, decode_body
-from waypost.records import Published
+from waypost.records import FactKind, Published
 
 Life = tuple[str, str]
 """A producer and its incarnation."""
@@ -56,10 +56,9 @@ class Publishing:
         self._lives: dict[int, set[Life]] = {}
         """Of each connection."""
 
-    @property
-    def waiting(self) -> int:
-        """How many notifications wait of the producer of whom the most do."""
-        return max((producer.queued for producer in self._producers.values()), default=0)
+    def waiting(self) -> list[int]:
+        """Return how many notifications wait, of each producer."""
+        return [producer.queued for producer in self._producers.values()]
 
     def take(self, connection: int, message: Publish) -> None:
         """Take a publish; it is acknowledged when the log has it.
@@ -138,7 +137,7 @@ class Publishing:
 
     def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
         origin = self._context.state.origin
-        self._context.attest("acknowledged", origin=origin, offsets=offsets)
+        self._context.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=offsets)
         self._context.tally.appended += len(offsets)
         self._context.tally.publish_sizes.note(len(offsets))
         done = 0

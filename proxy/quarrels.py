@@ -29,8 +29,8 @@ class Quarrels:
         self.damped = 0
         """How often somebody had to wait."""
 
-    def pause_ms(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
-        """Return how long the life `by` must wait before it may take the receiver's place; 0: it takes it now."""
+    def take_place(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
+        """Let the life `by` take the receiver's place; return how many ms it must wait before; 0: it has it now."""
         key = (session, receiver)
         last = self._last.get(key)
         if last is not None and last.by == by:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
 from proxy.context import Context
 from proxy.effects import Effect, Hangup, Send, SendPeer
 from waypost.clock import NEVER
 from waypost.errors import Refused
-from waypost.identity import ProxyId
+from waypost.identity import Incarnation, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL, RELAY_OUT_OF_ORDER, RELAYS_REMEMBERED
 from waypost.messages import (
     VERSION,
@@ -40,40 +41,6 @@ from waypost.messages import (
 BEAT_MS = 1_000
 """A home says so often that it is there, if it has nothing else to say."""
 SILENCE_MS = 3_500
-
-
-class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
-    """Near proxy -> home: the next message of the client that is relayed by the name `relay`.
-
-    No two relays ever have one name: the near proxy makes it of its life's name and a number.
-    """
-
-    relay: str
-    number: int
-    frame: bytes
-
-
-class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):
-    """Home -> near proxy: the next message for that client; an empty one is a sign of life.
-
-    `taken`: of what the near proxy passed on, all up to this number has come.
-    """
-
-    relay: str
-    number: int
-    frame: bytes
-    taken: int
-
-
-class RelayEnd(msgspec.Struct, frozen=True, tag="relay-end"):
-    """Either way: the relay is over."""
-
-    relay: str
-    home: bool
-    """Said by the home."""
-
-
-RelayMessage = RelayUp | RelayDown | RelayEnd
 PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete | SetAccess
 """What a client says of its session; the rest is the near proxy's own business."""
 
@@ -132,6 +99,7 @@ class _Near:
 
     relay: str
     home: ProxyId
+    session: SessionId
     line: _Line
 
 
@@ -143,6 +111,10 @@ class _Far:
     relay: str
     line: _Line
     session: str = ""
+
+    def is_of(self, life: Incarnation) -> bool:
+        """Tell whether the other proxy began it in this life (handover rule 24)."""
+        return self.relay.startswith(f"{life}/")
 
 
 class Relays:
@@ -174,6 +146,11 @@ class Relays:
         self._over: dict[tuple[ProxyId, str], None] = {}
         """(the other proxy, relay) of those that ended lately: more may be under way."""
 
+    def early(self) -> list[int]:
+        """Return how many messages wait for one before them, of each relay."""
+        lines = [near.line for near in self._near.values()] + [far.line for far in self._far.values()]
+        return [len(line.early) for line in lines]
+
     @property
     def near(self) -> int:
         """How many clients here are relayed to their session's home."""
@@ -195,8 +172,8 @@ class Relays:
             detail = f"{type(message).__name__} of relay {message.relay}"
             self._context.refused.note(name, sender, detail[:REFUSAL_DETAIL])
 
-    def _not_ours(self, near: _Near | None, sender: ProxyId, message: RelayMessage) -> None:
-        """It is of no relay between the two of us."""
+    def _refuse_stray(self, near: _Near | None, sender: ProxyId, message: RelayMessage) -> None:
+        """Refuse a message of no relay between the two of us."""
         self._refuse("wrong sender" if near else "unknown relay", sender, message)
 
     def proxy_of(self, connection: int) -> ProxyId | None:
@@ -218,7 +195,7 @@ class Relays:
         now = self._context.clock.now_ms()
         self._begun += 1
         relay = f"{self._context.incarnation}/{self._begun}"
-        self._near[connection] = _Near(relay, home, _Line(heard_ms=now))
+        self._near[connection] = _Near(relay, home, SessionId(attach.session), _Line(heard_ms=now))
         self._connections[relay] = connection
         self.up(connection, Hello(VERSION, client))
         self.up(connection, attach)
@@ -237,11 +214,20 @@ class Relays:
             self._remember(near.home, near.relay)
             self._context.emit(SendPeer(near.home, RelayEnd(near.relay, home=False)))
 
+    def come_home(self, session: SessionId) -> None:
+        """The session is served here from now on: who was relayed is to attach at once, on the same connection.
+
+        Its old home would say so too, but later; what comes of it until then the client's frontier settles.
+        """
+        for connection in [each for each, near in self._near.items() if near.session == session]:
+            self.leave(connection)
+            self._context.emit(Send(connection, Wait("the session has come to this proxy", 0)))
+
     def _down(self, sender: ProxyId, message: RelayDown) -> None:
         connection = self._connections.get(message.relay, 0)
         near = self._near.get(connection)
         if near is None or near.home != sender:
-            self._not_ours(near, sender, message)
+            self._refuse_stray(near, sender, message)
             self._context.emit(SendPeer(sender, RelayEnd(message.relay, home=False)))
             return
         if message.number < 1 or not 0 <= message.taken <= near.line.sent:
@@ -340,19 +326,19 @@ class Relays:
                 if near is not None and near.home == sender:
                     self._break_near(connection)
                 else:
-                    self._not_ours(near, sender, message)
+                    self._refuse_stray(near, sender, message)
             case RelayEnd():
                 number = self._numbers.get((sender, message.relay))
                 if number is not None:
                     self._forget_far(number)
                 else:
-                    self._not_ours(None, sender, message)
+                    self._refuse_stray(None, sender, message)
 
-    def proxy_gone(self, proxy: ProxyId) -> None:
-        """That life of the proxy has ended, or another one has begun."""
+    def proxy_gone(self, proxy: ProxyId, life: Incarnation) -> None:
+        """That life of the proxy has ended. The watch may be late: what the next one relays already goes on."""
         for connection in [each for each, near in self._near.items() if near.home == proxy]:
             self._break_near(connection)
-        for number in [each for each, far in self._far.items() if far.proxy == proxy]:
+        for number in [each for each, far in self._far.items() if far.proxy == proxy and far.is_of(life)]:
             self._forget_far(number)
 
     def fence(self) -> None:

@@ -18,13 +18,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from proxy.subscription import Subscription
 from waypost.clock import NEVER
 from waypost.identity import SubscriptionId
-
-if TYPE_CHECKING:
-    from proxy.session import Subscription
 
 Matched = tuple[SubscriptionId, ...]
 TIME_TO_LIVE = "time to live"

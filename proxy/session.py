@@ -1,37 +1,47 @@
-"""A session as one proxy holds it: subscriptions, what is stored, receivers and their cursors, gates.
+"""A session as one proxy holds it: its role, its subscriptions, what is stored, and gates.
 
-Entries are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a handover and
-means nothing outside the session. A receiver's place is the number that it has acknowledged, and the frontier that
-follows from it. An entry goes when all receivers have it (non-destructive receipt).
+Theory
+------
+*Entries* are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a handover and
+means nothing outside the session. Numbers ascend, and may have holes: what nobody holds any more (proxy/retention.py)
+goes from the middle too. From the front an entry goes when all receivers have it (non-destructive receipt; a receiver's
+place: proxy/receivers.py). Entries that are stored durably leave memory past a bound, and are read back from the store
+when a receiver gets there. So there are three numbers behind the next one: all below `first_number` are with everybody,
+all up to `saved_number` are in the store, and those above the evicted one are in memory.
 
-Numbers ascend, and may have holes: what nobody holds any more (proxy/retention.py) goes from the middle too. Entries
-that are stored durably leave memory past a bound, and are read back from the store when a receiver gets there.
+*Gates.* What comes live is taken at once, unless the session is not level with its origin yet: then it waits behind
+that origin's gate (handover/gate.py) until what is missing was fetched. So the session's frontier is the site's, except
+for gated origins, where it is what was seen of them, and for those of which a handover or a catch-up brought more than
+the site's log has brought here (`ahead`).
+
+*Roles.* The registry says who owns a session, the role says what this copy has to do with that. It changes as
+:data:`CHANGES` says and in no other way.
+
+All that is no entry is the descriptor: it is what travels, what is kept in a checkpoint, and what the store has beside
+the entries. Whatever of a session must outlive its copy here stands in it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
 from handover.gate import Gate
+from proxy.receivers import Receiver, Receivers
 from proxy.retention import Matched, Retention
+from proxy.stored import Entry, Stored
+from proxy.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, GapRow, ReceiverRow, SubscriptionRow
+from waypost.checkpoint import Descriptor, GapRow
 from waypost.errors import Internal
-from waypost.frontier import join
-from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
-from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
-from waypost.messages import DeliverEncoded, Delivery, SubscriptionSettings
+from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
+from waypost.messages import DeliverEncoded
 from waypost.notification import Value
-from waypost.records import Forwarded, Published
-from waypost.subscription import Expression, parse
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Role(Enum):
@@ -69,116 +79,6 @@ CHANGES = {
 SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
 
 
-class Stored:
-    """One notification, one copy, whatever number of sessions hold it; encoded as it is delivered."""
-
-    __slots__ = ("delivery", "offset", "origin", "raw", "size")
-
-    def __init__(self, origin: Origin, offset: int, delivery: bytes) -> None:
-        self.origin = origin
-        self.offset = offset
-        self.delivery = delivery
-        self.raw = msgspec.Raw(delivery)
-        self.size = len(delivery)
-
-    @classmethod
-    def of(cls, origin: Origin, offset: int, record: Published | Forwarded) -> Stored:
-        delivery = Delivery(
-            origin, offset, record.producer, record.incarnation, record.sequence, record.at_ms, record.body
-        )
-        return cls(origin, offset, _encode(delivery))
-
-
-Entry = tuple[int, Stored, Matched]
-
-
-@dataclass(slots=True)
-class Subscription:
-    """One interest, an interval of every origin (handover rule 7).
-
-    Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
-    `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
-    far that has come, by number of entry: proxy/retention.py. `life`: waypost/checkpoint.py.
-    """
-
-    id: SubscriptionId
-    expression: Expression
-    start: dict[Origin, int]
-    floor: dict[Origin, int]
-    promised: dict[Origin, int] = field(default_factory=dict)
-    end: dict[Origin, int] | None = None
-    owner: str = ""
-    ttl_s: int | None = None
-    max_count: int | None = None
-    expired_below: int = 0
-    displaced_below: int = 0
-    life: str = ""
-    untold: set[Origin] = field(default_factory=set)
-    """Origins of which the promise is not kept yet, or could not be told."""
-    is_end_on_record: bool = True
-
-    @property
-    def has_policy(self) -> bool:
-        return self.ttl_s is not None or self.max_count is not None
-
-    @property
-    def held_from(self) -> int:
-        """Of its entries numbered below this it holds none any more."""
-        return max(self.expired_below, self.displaced_below)
-
-    def settings(self) -> SubscriptionSettings:
-        return SubscriptionSettings(self.expression.text, self.ttl_s, self.max_count, self.owner)
-
-    def wants(self, origin: Origin, offset: int) -> bool:
-        if offset <= self.start.get(origin, NOTHING):
-            return False
-        return self.end is None or offset <= self.end.get(origin, NOTHING)
-
-    def row(self) -> SubscriptionRow:
-        return SubscriptionRow(
-            self.id,
-            self.expression.text,
-            dict(self.start),
-            dict(self.floor),
-            dict(self.promised),
-            None if self.end is None else dict(self.end),
-            self.owner,
-            self.ttl_s,
-            self.max_count,
-            self.expired_below,
-            self.displaced_below,
-            self.life,
-        )
-
-    @classmethod
-    def of(cls, row: SubscriptionRow) -> Subscription:
-        return cls(
-            row.id,
-            parse(row.expression),
-            dict(row.start),
-            dict(row.floor),
-            dict(row.promised),
-            None if row.end is None else dict(row.end),
-            row.owner,
-            row.ttl_s,
-            row.max_count,
-            row.expired_below,
-            row.displaced_below,
-            row.life,
-        )
-
-
-@dataclass(slots=True)
-class Flight:
-    """A delivery that is under way: what its acknowledgement will mean."""
-
-    through: int
-    number: int
-    coordinates: dict[Origin, int]
-    count: int
-    """Notifications in it."""
-
-
 @dataclass(slots=True)
 class Tries:
     """How it went when a principal of a session was to be proven. Kept in memory only (proxy/guard.py)."""
@@ -192,64 +92,6 @@ class Tries:
     """A digest of the password that was right, by a key that never leaves this process."""
 
 
-@dataclass(slots=True)
-class Receiver:
-    """A client attached to the session, or its place while it is away.
-
-    `known` is the frontier that it reported: nothing at or below it is sent. `frontier` is what it acknowledged.
-    """
-
-    id: ReceiverId
-    acknowledged: int
-    frontier: dict[Origin, int] = field(default_factory=dict)
-    known: dict[Origin, int] = field(default_factory=dict)
-    sent: int = 0
-    connection: int | None = None
-    incarnation: Incarnation = Incarnation("")
-    window: int = RECEIVER_WINDOW
-    flights: deque[Flight] = field(default_factory=deque)
-    under_way: int = 0
-    """Notifications that were delivered and are not acknowledged."""
-    fetching: bool = False
-    """Something is waited for before it gets more: the store, or the journal."""
-    recorded: set[int] = field(default_factory=set)
-    """Entries that it is not to have, because nobody holds them any more; the journal says so."""
-
-    def had(self, frontier: Mapping[Origin, int]) -> None:
-        """Its application was given all up to here, also in the middle of a delivery."""
-        join(self.frontier, frontier)
-
-    def connect(self, connection: int, incarnation: Incarnation, known: Mapping[Origin, int], window: int) -> None:
-        self.connection = connection
-        self.incarnation = incarnation
-        self.known = join(dict(known), self.frontier)
-        self.window = window
-        self._begin_anew()
-
-    def disconnect(self) -> None:
-        self.connection = None
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
-        self.flights.clear()
-        self.recorded.clear()
-
-    def room(self) -> int:
-        return self.window - self.under_way
-
-    def acknowledge(self, through: int) -> int:
-        """Move the cursor; return how many notifications were acknowledged."""
-        count = 0
-        while self.flights and self.flights[0].through <= through:
-            flight = self.flights.popleft()
-            self.acknowledged = flight.number
-            join(self.frontier, flight.coordinates)
-            count += flight.count
-        self.under_way -= count
-        return count
-
-
 class Session:
     """One session. Knows nothing of sockets, clocks, logs or the registry."""
 
@@ -260,11 +102,11 @@ class Session:
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.ended: list[Subscription] = []
         """Ended ones, until all receivers have what they matched before their end."""
-        self.receivers: dict[ReceiverId, Receiver] = {}
+        self.receivers = Receivers()
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
         self.ahead: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
-        self.untold: list[tuple[Subscription, dict[Origin, int]]] = []
+        self.lapsed: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
@@ -451,6 +293,10 @@ class Session:
 
     @property
     def stored_count(self) -> int:
+        """How many numbers lie between the oldest entry that somebody needs and the newest.
+
+        Of what policy has passed, what lies between others is among them, and the rest until the next sweep.
+        """
         return self.next_number - self.first_number
 
     def _place(self, number: int) -> int:
@@ -493,10 +339,8 @@ class Session:
 
     def remove_acknowledged(self) -> None:
         """Drop what all receivers have."""
-        if not self.receivers:
-            return
-        through = min(receiver.acknowledged for receiver in self.receivers.values())
-        if through >= self.first_number:
+        through = self.receivers.have()
+        if through is not None and through >= self.first_number:
             self._begin_with(through + 1)
 
     def _begin_with(self, number: int) -> None:
@@ -512,21 +356,13 @@ class Session:
         """
         passed = list(gone)
         for receiver in self.receivers.values():
-            if receiver.connection is None and receiver.acknowledged < lowest - 1:
-                for number, origin, offset in passed:
-                    if receiver.acknowledged < number < lowest:
-                        join(receiver.frontier, {origin: offset})
-                receiver.acknowledged = receiver.sent = lowest - 1
+            receiver.pass_over(lowest, passed)
         self.remove_acknowledged()
 
     # ------------------------------------------------------------ receivers
 
-    def attached(self) -> set[str]:
-        """Return the receivers that are attached now."""
-        return {receiver.id for receiver in self.receivers.values() if receiver.connection is not None}
-
-    def gaps_for(self, receiver: ReceiverId) -> list[GapRow]:
-        """Return the gaps of which this receiver is to be told; it has been told then."""
+    def take_gaps(self, receiver: ReceiverId) -> list[GapRow]:
+        """Return the gaps of which this receiver is to be told now, once."""
         mine = [gap for gap in self.gaps if receiver in gap.untold]
         for gap in mine:
             gap.untold.remove(receiver)
@@ -538,79 +374,18 @@ class Session:
         joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, dict(self.base))
         return joined
 
-    def unrecorded(self, receiver: Receiver, entries: Sequence[Entry]) -> list[Entry]:
-        """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
-        if not entries or entries[0][0] >= self.retention.highest:
-            return []
-        return [
-            (number, stored, matched)
-            for number, stored, matched in entries
-            if number not in receiver.recorded
-            and stored.offset > receiver.known.get(stored.origin, NOTHING)
-            and not self.retention.held(number, matched)
-        ]
-
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
-        """Make the next delivery of these entries, which follow `receiver.sent`; None: it is to have none of them.
-
-        Args:
-            upto: there are no others up to this number.
-        """
-        raws: list[msgspec.Raw] = []
-        which: list[int] = []
-        size, sent, known, held = 0, receiver.sent, receiver.known, self.retention.held
-        coordinates: dict[Origin, int] = {}
-        kinds: dict[Matched, int] = {}
-        for number, stored, matched in entries:
-            if stored.offset > known.get(stored.origin, NOTHING):
-                holding = held(number, matched)
-                if holding:
-                    size += stored.size
-                    if raws and size > DELIVERY_BATCH_BYTES:
-                        break
-                    raws.append(stored.raw)
-                    which.append(kinds.setdefault(holding, len(kinds)))
-                coordinates[stored.origin] = stored.offset
-            sent = number
-        else:
-            sent = max(sent, upto)
-        receiver.sent = sent
-        if receiver.recorded:
-            receiver.recorded = {number for number in receiver.recorded if number > sent}
-        if not raws:
-            self._skip(receiver, coordinates)
-            return None
-        receiver.flights.append(Flight(sent, sent, coordinates, len(raws)))
-        receiver.under_way += len(raws)
-        return DeliverEncoded(self.epoch, sent, list(kinds), which, raws)
-
-    def _skip(self, receiver: Receiver, coordinates: Mapping[Origin, int]) -> None:
-        """The receiver has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
-        if receiver.flights:
-            receiver.flights[-1].number = receiver.sent
-            join(receiver.flights[-1].coordinates, coordinates)
-        else:
-            receiver.acknowledged = receiver.sent
-            receiver.had(coordinates)
+        """Make the receiver's next delivery of these entries; None: it is to have none of them, and is past them."""
+        delivery = receiver.next_delivery(self.epoch, entries, self.retention, upto)
+        if delivery is None:
             self.remove_acknowledged()
-
-    def batch_limit(self, receiver: Receiver) -> int:
-        return min(DELIVERY_BATCH, receiver.room())
+        return delivery
 
     def acknowledged_frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what every receiver has: where a failover would begin."""
         if not self.receivers:
             return dict(self.base)
-        seen = self.frontier(site)
-        cursors = [
-            join(dict(receiver.frontier), seen) if receiver.acknowledged >= self.last_number else receiver.frontier
-            for receiver in self.receivers.values()
-        ]
-        start = self._promised_from()
-        everywhere = set.intersection(*({*cursor, *start} for cursor in cursors))
-        return {
-            origin: min(cursor.get(origin, start.get(origin, NOTHING)) for cursor in cursors) for origin in everywhere
-        }
+        return self.receivers.have_frontier(self.frontier(site), self.last_number, self._promised_from())
 
     def _promised_from(self) -> dict[Origin, int]:
         """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""
@@ -625,13 +400,13 @@ class Session:
     def descriptor(self) -> Descriptor:
         """Return all that is not a stored notification; a copy, which later changes do not reach."""
         return Descriptor(
-            dict(self.base),
-            [sub.row() for sub in [*self.active(), *self.ended]],
-            {each.id: ReceiverRow(each.acknowledged, dict(each.frontier)) for each in self.receivers.values()},
-            self.lasts_s,
-            self.idle_ms,
-            [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
-            dict(self.access),
+            base=dict(self.base),
+            subscriptions=[sub.row() for sub in [*self.active(), *self.ended]],
+            receivers={identity: each.row() for identity, each in self.receivers.items()},
+            lasts_s=self.lasts_s,
+            idle_ms=self.idle_ms,
+            gaps=[msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
+            access=dict(self.access),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -644,16 +419,14 @@ class Session:
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
         self.ended = [sub for sub in listed if sub.end is not None]
         self.subscriptions_changed()
-        self.receivers = {
-            identity: Receiver(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged)
-            for identity, row in descriptor.receivers.items()
-        }
+        self.receivers = Receivers(
+            {identity: Receiver.of(identity, row) for identity, row in descriptor.receivers.items()}
+        )
 
     def renumber(self) -> None:
         """Begin the numbers anew: entries will be fetched again, and cursors are the frontiers."""
         for receiver in self.receivers.values():
-            receiver.acknowledged = receiver.sent = 0
-            receiver.known = dict(receiver.frontier)
+            receiver.renumber()
         self.retention.begin_anew()
 
     def take_entries(self, entries: Iterable[Entry]) -> None:

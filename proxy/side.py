@@ -17,6 +17,7 @@ from waypost.clock import NEVER
 from waypost.errors import UnexpectedInput, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL, TRANSFERS_REMEMBERED, TRANSFERS_SHOWN
+from waypost.records import FactKind
 
 
 class _Transfer(Protocol):
@@ -180,7 +181,7 @@ class Side(ABC, Generic[Running]):
     def _attest(self, one: Running, phase: str) -> None:
         transfer, course = one.machine, one.course
         self._context.attest(
-            "handover",
+            FactKind.HANDOVER,
             transfer.session,
             reason=f"{self.role} {phase}",
             transfer=transfer.transfer,

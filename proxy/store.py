@@ -13,20 +13,21 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from federation.embedded.database import DatabaseThread, write
-from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.ports import NOWHERE, Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
 from proxy.retention import Mark, Matched, Window
-from proxy.session import Entry, Stored
+from proxy.stored import Entry, Stored
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
-from waypost.limits import STORE_TRIM
+from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, STORE_TRIM
 
 T = TypeVar("T")
 ALL = 1 << 62
@@ -71,8 +72,10 @@ class SqliteSessionStore:
         self._trim_on()
         return restored
 
-    async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
-        return await self._call(self._reader, lambda connection: _entries(connection, session, after, limit))
+    async def entries(
+        self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
+    ) -> list[Entry]:
+        return await self._call(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
         return await self._call(self._reader, lambda connection: _outdated(connection, session, windows, limit))
@@ -314,14 +317,24 @@ def _descriptor(session: str, text: str) -> Descriptor:
         raise StoreFailed(f"session {session} in the store cannot be read: {error}") from None
 
 
-def _entries(connection: sqlite3.Connection, session: SessionId, after: int, limit: int) -> list[Entry]:
+def _entries(
+    connection: sqlite3.Connection, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]
+) -> list[Entry]:
     # What is gone may be there still: it is taken away in pieces.
     copy, first = _held(connection, session)
+    after = max(after, first - 1)
+    last = connection.execute(
+        "SELECT number FROM entry WHERE copy = ? AND number > ? ORDER BY number LIMIT 1 OFFSET ?",
+        (copy, after, max(limit, ENTRIES_LOOKED_AT) - 1),
+    ).fetchone() or (ALL,)
+    passed = list(islice(passing.items(), ORIGINS_PASSED))
+    beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)
     rows = connection.execute(
-        """SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
+        f"""SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
            FROM entry JOIN notification ON notification.id = entry.notification
-           WHERE entry.copy = ? AND entry.number > ? ORDER BY entry.number LIMIT ?""",
-        (copy, max(after, first - 1), limit),
+           WHERE entry.copy = ? AND entry.number > ? AND entry.number <= ? AND (entry.number = ? OR (TRUE{beyond}))
+           ORDER BY entry.number LIMIT ?""",
+        (copy, after, *last, *last, *chain.from_iterable(passed), limit),
     )
     return [
         (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from proxy import attesting
 from proxy.context import Context
 from proxy.coverage import Coverage
-from proxy.session import Session, Subscription
+from proxy.session import Session
+from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join

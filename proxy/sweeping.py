@@ -18,6 +18,7 @@ from proxy.session import Role, Session
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
+from waypost.records import FactKind
 
 
 class Sweeps:
@@ -53,7 +54,7 @@ class Sweeps:
         for origin, offset, reason in removed:
             offsets.setdefault((origin, reason), []).append(offset)
         for (origin, reason), listed in offsets.items():
-            self._context.attest("removed", session, origin=origin, offsets=listed, reason=reason)
+            self._context.attest(FactKind.REMOVED, session, origin=origin, offsets=listed, reason=reason)
 
     # ------------------------------------------------------------ time
 
@@ -85,7 +86,7 @@ class Sweeps:
         """Count for how long nobody has been attached."""
         if session.lasts_s is None:
             return
-        idle, session.idle = session.idle, not session.attached()
+        idle, session.idle = session.idle, not session.receivers.attached()
         if not session.idle:
             session.idle_ms = 0
         elif idle and not self._moves(session.id):

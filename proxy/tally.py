@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from proxy.course import COMMITTED
+
 MILLISECONDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 """Up to these a time is counted."""
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000, 20_000)
@@ -65,9 +67,16 @@ class Tally:
         """Notifications taken from producers, in the log, not taken by it."""
         self.forbidden: Counter[str] = Counter()
         """Why it was not allowed -> what clients asked for and did not get."""
+        self.refused: Counter[str] = Counter()
+        """What is wrong, by name -> messages of clients that were answered with a problem."""
         self.acknowledged = 0
         """Notifications, once for each receiver."""
         self.delivery_sizes = Spread(SIZES)
         """Notifications in a delivery; their sum is what was delivered, once for each receiver."""
         self.publish_sizes = Spread(SIZES)
         """Notifications in an append."""
+
+    @property
+    def drained(self) -> int:
+        """Sessions that have left this proxy for a drain."""
+        return self.handovers[Handover("source", "drain", COMMITTED, "")]

@@ -11,8 +11,9 @@ from proxy.coverage import Coverage
 from proxy.incoming import Targets
 from proxy.keeper import Keeper
 from proxy.outgoing import Sources
-from proxy.ownership import NOBODY, Asker, Claims
+from proxy.ownership import Asker, Claims
 from proxy.session import Session
+from waypost.clock import NEVER
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import REFUSAL_DETAIL
 
@@ -50,9 +51,11 @@ class Transfers:
             self.targets.message(sender, message)
         self.moved()
 
-    def fetch(self, session: SessionId, owner: Ownership, receiver: Asker = NOBODY) -> None:
-        """Begin to take a session from its live owner."""
-        self.targets.fetch(session, owner, receiver)
+    def fetch(
+        self, session: SessionId, owner: Ownership, receiver: Asker, otherwise: Callable[[], None] | None
+    ) -> None:
+        """Begin to take a session from its live owner for somebody who attached here."""
+        self.targets.fetch(session, owner, receiver, otherwise=otherwise)
 
     def offered(self, sender: ProxyId, offer: Offer) -> None:
         """A proxy that is to give a session away offers it to us. The watch may be behind what it says, never ahead."""
@@ -99,4 +102,6 @@ class Transfers:
         self.moved()
 
     def next_deadline(self) -> int:
+        if not self.sources.running and self.targets.idle:
+            return NEVER
         return min(self.sources.next_deadline(), self.targets.next_deadline())

@@ -21,6 +21,7 @@ from spark.schemas import CLASSES, EXPRESSION, OK, UNKNOWN, VIOLATED
 from spark.source import Source, Topics, locate
 from spark.verdict import MAX_EXAMPLES, Finding, Verdict
 from waypost.errors import LogUnavailable
+from waypost.records import FactKind
 from waypost.subscription import Expression, parse
 
 
@@ -115,7 +116,7 @@ def _programs(spark: SparkSession, journal: DataFrame) -> tuple[Compiler, dict[i
 
 
 def _distinct_expressions(journal: DataFrame) -> DataFrame:
-    return journals.of_kind(journal, "subscribed").select("expression").distinct().orderBy("expression")
+    return journals.of_kind(journal, FactKind.SUBSCRIBED).select("expression").distinct().orderBy("expression")
 
 
 def _parsed(text: str) -> Expression | None:

@@ -13,6 +13,7 @@ from spark import journal as journals
 from spark.finding import SESSION, findings
 from spark.journal import of_kind
 from spark.judged import LOST, STRAY
+from waypost.records import FactKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _of_strays(evidence: Evidence) -> DataFrame:
 
 def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
     """Find what a producer was told is safe, and is not in the log."""
-    facts = of_kind(evidence.journal, "acknowledged")
+    facts = of_kind(evidence.journal, FactKind.ACKNOWLEDGED)
     each = facts.select("origin", F.explode("offsets").alias("offset"), "writer", "number")
     there = evidence.truth.select("origin", "offset")
     absent = each.join(there, on=["origin", "offset"], how="left_anti")
@@ -129,7 +130,7 @@ def stale_epochs(journal: DataFrame) -> DataFrame:
     """Find the facts of a receiver that name an older epoch than one before them (H1)."""
     before = Window.partitionBy("session", "receiver", "writer").orderBy("number")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
-    received = of_kind(journal, "received")
+    received = of_kind(journal, FactKind.RECEIVED)
     highest = received.withColumn("other_epoch", F.max("epoch").over(before))
     stale = highest.where(F.col("epoch") < F.col("other_epoch"))
     first = stale.withColumn("offset", F.get("offsets", F.lit(0)))
@@ -139,7 +140,9 @@ def stale_epochs(journal: DataFrame) -> DataFrame:
 def split_ownership(journal: DataFrame) -> DataFrame:
     """Find the epochs of a session that two proxies say they served (H2)."""
     owners = (
-        of_kind(journal, "owned").groupBy("session", "epoch").agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
+        of_kind(journal, FactKind.OWNED)
+        .groupBy("session", "epoch")
+        .agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
     )
     split = owners.where(F.size("owners") > 1)
     one, other = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
@@ -162,7 +165,7 @@ def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
     twice = asked.where(F.col("variants") > 1).groupBy(*owed.SUBSCRIPTION).agg(F.count("*").alias("times"))
     promised = owed.promises(evidence.journal).select(*owed.SUBSCRIPTION).distinct()
     unknown = promised.join(asked.select(*owed.SUBSCRIPTION), on=owed.SUBSCRIPTION, how="left_anti")
-    uneven = of_kind(evidence.journal, "received").where(
+    uneven = of_kind(evidence.journal, FactKind.RECEIVED).where(
         (F.size("digests") > 0) & (F.size("digests") != F.size("offsets"))
     )
     return [

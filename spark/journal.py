@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from spark.finding import JOURNALS, SESSION, findings
 from spark.schemas import FACT
 from waypost.identity import GENERATION
+from waypost.records import FactKind
 
 SESSION_LIFE = ["session", "generation"]
 """What makes a session: one that was deleted and created again under the same name is another one."""
@@ -43,7 +44,7 @@ def _usable(facts: DataFrame) -> DataFrame:
     return facts.where(F.col("unusable").isNull())
 
 
-def of_kind(journal: DataFrame, kind: str) -> DataFrame:
+def of_kind(journal: DataFrame, kind: FactKind) -> DataFrame:
     return journal.where(F.col("kind") == kind)
 
 
@@ -53,7 +54,7 @@ def repeats(facts: DataFrame) -> DataFrame:
     code = F.when(F.col("differs"), "A2").otherwise("D4")
     note = F.when(F.col("differs"), "another fact has this writer and number").otherwise("")
     # A receiver's library can hide by this only what its receiver got.
-    hidden = F.when(F.col("kind") == "received", SESSION).otherwise(JOURNALS)
+    hidden = F.when(F.col("kind") == FactKind.RECEIVED, SESSION).otherwise(JOURNALS)
     return findings(again, code, note, lacks=F.when(F.col("differs"), hidden).otherwise(""))
 
 
@@ -69,7 +70,7 @@ def missing(journal: DataFrame) -> DataFrame:
     `is_receiver`: the writer attests nothing but what it received.
     """
     before = F.lag("number", 1, 0).over(Window.partitionBy("writer").orderBy("number"))
-    is_receiver = F.min(F.col("kind") == "received").over(Window.partitionBy("writer"))
+    is_receiver = F.min(F.col("kind") == FactKind.RECEIVED).over(Window.partitionBy("writer"))
     ranges = journal.select("writer", "number", (before + 1).alias("first_missing"), is_receiver.alias("is_receiver"))
     return ranges.where(F.col("number") > F.col("first_missing"))
 
@@ -90,11 +91,11 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     what it promises before it promises it. Those that only attest what they received, receivers' libraries, do
     not close; up to where they had everything, `drained` says.
     """
-    done = journal.where(F.col("kind").isin("closed", "marked")).select("writer")
-    done = done.unionByName(of_kind(journal, "ended").select(F.col("proxy").alias("writer")))
+    done = journal.where(F.col("kind").isin(FactKind.CLOSED, FactKind.MARKED)).select("writer")
+    done = done.unionByName(of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer")))
     done = done.unionByName(dropped.select(_writer().alias("writer")))
     lives = journal.groupBy("writer").agg(
-        F.max("number").alias("number"), F.max(F.col("kind") != "received").alias("is_to_close")
+        F.max("number").alias("number"), F.max(F.col("kind") != FactKind.RECEIVED).alias("is_to_close")
     )
     left = lives.where("is_to_close").join(done, on="writer", how="left_anti")
     return findings(
@@ -115,6 +116,6 @@ def _writer() -> Column:
 
 def torn_receivers(journal: DataFrame) -> DataFrame:
     """Return the (session, generation, receiver) whose own record of what they received has a hole."""
-    attested = of_kind(journal, "received").select("writer", *SESSION_LIFE, "receiver").distinct()
+    attested = of_kind(journal, FactKind.RECEIVED).select("writer", *SESSION_LIFE, "receiver").distinct()
     torn = missing(journal).select("writer").distinct()
     return attested.join(torn, on="writer", how="left_semi").select(*SESSION_LIFE, "receiver").distinct()

@@ -26,6 +26,7 @@ from spark.judged import LOST
 from spark.owed import FORGOTTEN, KEY
 from spark.owed import RECEIVER as _RECEIVER
 from waypost.identity import NOTHING
+from waypost.records import FactKind
 
 HANDOVERS = ("handover", "failover", "thaw")
 """Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
@@ -56,7 +57,7 @@ def losses(
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
     """Add `is_open`, if it may still have come; and `has_left`, if nobody is there any more to whom it could."""
-    said = of_kind(journal, "drained").select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
+    said = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
     drained = said.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
     torn = torn_receivers(journal).withColumn("is_torn", F.lit(True))
     joined = (
@@ -74,7 +75,7 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
 def _gone(journal: DataFrame) -> DataFrame:
     """Return the receivers whose last `attached` fact says that they left for good."""
     last = F.max_by(F.col("reason") == FORGOTTEN, F.struct("epoch", "at_ms", "number"))
-    return of_kind(journal, "attached").groupBy(*_RECEIVER).agg(last.alias("is_gone"))
+    return of_kind(journal, FactKind.ATTACHED).groupBy(*_RECEIVER).agg(last.alias("is_gone"))
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
@@ -91,7 +92,7 @@ def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> Da
 
 def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
     """Return `removal`, the reason, of each KEY that was removed as all subscriptions that it is owed by allow."""
-    removed = of_kind(journal, "removed").select(
+    removed = of_kind(journal, FactKind.REMOVED).select(
         *SESSION_LIFE,
         F.col("receiver").alias("of_receiver"),
         "origin",
@@ -114,7 +115,7 @@ def _allows(terms: Column) -> Column:
 
 def _deletions(journal: DataFrame) -> DataFrame:
     """Return `deletion` of each session that was deleted: who did it says so, or the next one of its name does."""
-    said = of_kind(journal, "deleted").groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
+    said = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
     last = F.max("generation").over(Window.partitionBy("session"))
     lives = journal.where(F.col("session") != "").select(*SESSION_LIFE).distinct().withColumn("last", last)
     known = lives.join(said, on=SESSION_LIFE, how="left")
@@ -136,7 +137,7 @@ def _concerns(place: Column) -> Column:
 def gap_facts(journal: DataFrame) -> DataFrame:
     """Return each gap that somebody was told of: `first` to `last` of `origin`."""
     bounds = {"first": F.col("offsets").getItem(0), "last": F.element_at(F.col("offsets"), -1)}
-    told = of_kind(journal, "gap").where(F.size("offsets") > 0).withColumns(bounds)
+    told = of_kind(journal, FactKind.GAP).where(F.size("offsets") > 0).withColumns(bounds)
     return told.select(*_RECEIVER, "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason")
 
 
@@ -181,7 +182,7 @@ def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _owners(journal: DataFrame) -> DataFrame:
-    owned = of_kind(journal, "owned")
+    owned = of_kind(journal, FactKind.OWNED)
     takeover = F.when(F.col("reason").isin(*HANDOVERS), F.struct("epoch", "proxy", "reason"))
     return owned.groupBy(*SESSION_LIFE).agg(
         F.min("epoch").alias("first_epoch"),

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 
 from spark.journal import SESSION_LIFE, of_kind
 from waypost.identity import NOTHING
+from waypost.records import FactKind
 
 SUBSCRIPTION = [*SESSION_LIFE, "subscription", "life"]
 FORGOTTEN = "forgotten"
@@ -32,7 +33,11 @@ FORGOTTEN = "forgotten"
 RECEIVER = [*SESSION_LIFE, "receiver"]
 COORDINATE = ["origin", "offset"]
 KEY = [*RECEIVER, *COORDINATE]
-REQUESTS, PROMISES, POLICIES = ("subscribed", "restated"), ("effective", "restated"), ("policy", "restated")
+REQUESTS, PROMISES, POLICIES = (
+    (FactKind.SUBSCRIBED, FactKind.RESTATED),
+    (FactKind.EFFECTIVE, FactKind.RESTATED),
+    (FactKind.POLICY, FactKind.RESTATED),
+)
 """The kinds of facts that say what was asked for, from where on it is owed, and how long it is stored."""
 
 
@@ -68,7 +73,7 @@ def _made_in() -> Column:
 
 def _deletions(journal: DataFrame) -> DataFrame:
     """Return `gone` of each session that was deleted: up to where it was there, by origin."""
-    said = of_kind(journal, "deleted").select(*SESSION_LIFE, F.explode_outer("frontier").alias("origin", "upto"))
+    said = of_kind(journal, FactKind.DELETED).select(*SESSION_LIFE, F.explode_outer("frontier").alias("origin", "upto"))
     lowest = said.groupBy(*SESSION_LIFE, "origin").agg(F.min("upto").alias("lowest"))
     return lowest.groupBy(*SESSION_LIFE).agg(_by_origin("lowest").alias("gone"))
 
@@ -97,7 +102,9 @@ def promises(journal: DataFrame) -> DataFrame:
 
 
 def _ends(journal: DataFrame) -> DataFrame:
-    said = of_kind(journal, "unsubscribed").select(*SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r"))
+    said = of_kind(journal, FactKind.UNSUBSCRIBED).select(
+        *SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r")
+    )
     ends = said.groupBy(*SUBSCRIPTION, "origin").agg(F.min("r").alias("lowest"), F.max("r").alias("highest"))
     return ends.groupBy(*SUBSCRIPTION).agg(
         F.lit(True).alias("is_ended"),
@@ -113,8 +120,8 @@ def _by_origin(column: str) -> Column:
 
 def receivers(journal: DataFrame) -> DataFrame:
     """Return `session`, `generation`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
-    here = journal.where(F.col("kind").isin("attached", "received", "drained"))
-    is_arrival = (F.col("kind") == "attached") & (F.col("reason") != FORGOTTEN)
+    here = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.RECEIVED, FactKind.DRAINED))
+    is_arrival = (F.col("kind") == FactKind.ATTACHED) & (F.col("reason") != FORGOTTEN)
     present = here.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
     reported = here.where(is_arrival).select(*RECEIVER, F.explode("frontier").alias("origin", "reported"))
     lowest = reported.groupBy(*RECEIVER, "origin").agg(
@@ -192,7 +199,7 @@ def _at(bounds: str) -> Column:
 
 def deliveries(journal: DataFrame) -> DataFrame:
     """Return each delivery, `at` its place in the fact that attests it."""
-    facts = of_kind(journal, "received")
+    facts = of_kind(journal, FactKind.RECEIVED)
     each = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "each")
     apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", each)
     return apart.withColumns({"offset": F.col("each.offsets"), "digest": F.col("each.digests")}).drop("each")

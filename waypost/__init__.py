@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from waypost.client import blocking
-    from waypost.client.machine import ReceiverState
-    from waypost.client.session import Received, Session, allow, attach, produce
+    from waypost.client.attaching import attach, produce
+    from waypost.client.receiving import ReceiverState
+    from waypost.client.session import Received, Session, allow
     from waypost.errors import WaypostError
     from waypost.frontier import Frontier
     from waypost.notification import Int64, Notification
@@ -42,13 +43,13 @@ _HOMES = {
     "Int64": "waypost.notification",
     "Notification": "waypost.notification",
     "Received": "waypost.client.session",
-    "ReceiverState": "waypost.client.machine",
+    "ReceiverState": "waypost.client.receiving",
     "Session": "waypost.client.session",
     "WaypostError": "waypost.errors",
     "allow": "waypost.client.session",
-    "attach": "waypost.client.session",
+    "attach": "waypost.client.attaching",
     "parse": "waypost.subscription",
-    "produce": "waypost.client.session",
+    "produce": "waypost.client.attaching",
 }
 
 

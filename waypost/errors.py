@@ -29,6 +29,11 @@ class WaypostError(Exception):
         self.hint = hint
         self.retry_after_ms = retry_after_ms
 
+    @property
+    def kind(self) -> str:
+        """The code in words: one of a few, by which errors are counted, never what somebody made up."""
+        return self.code.lower().replace("_", " ")
+
     def __str__(self) -> str:
         place = f"{self.field}: " if self.field else ""
         return f"{self.code}: {place}{self.message}"

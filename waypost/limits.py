@@ -26,6 +26,8 @@ HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 # --- moves
 MOVES_AT_ONCE = 32
 """Sessions that one proxy hands over at one time for a drain or a rebalance; the others wait."""
+REBALANCE_RATE = 50.0
+"""Sessions a second that leave one proxy for a rebalance; the others wait."""
 RELAY_OUT_OF_ORDER = 256
 """Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
 RELAYS_REMEMBERED = 10_000
@@ -43,6 +45,9 @@ PUBLISH_WINDOW = 4000
 DELIVERY_BATCH = 200
 """Notifications in one delivery frame."""
 DELIVERY_BATCH_BYTES = 1024 * 1024
+ATTESTATIONS = 1_000
+"""Attestations in one frame that says nothing else; a client that has more says them in several."""
+ATTESTATIONS_BYTES = 1024 * 1024
 RECEIVER_WINDOW = 4000
 """Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
 RECENT_IDS = 65_536
@@ -65,11 +70,15 @@ GATE_BUFFER = 10_000
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
 FACTS_WAITING = 50_000
-"""Facts on their way to the journal; past it a proxy reads no more from its clients."""
+"""Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""
 SWEEP_BATCH = 10_000
 """Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
+ENTRIES_LOOKED_AT = 5_000
+"""Stored entries that one read looks at; where a receiver has more than those, the next read goes on behind them."""
+ORIGINS_PASSED = 100
+"""Origins of a frontier of which a read passes over what the receiver has; of the others it is read in vain."""
 STORE_TRIM = 1_000
 """Entries that are taken away from the store in one go; the rest follows after what else is to be written."""
 MAX_PRINCIPALS = 32
@@ -91,6 +100,24 @@ ACCESS_CHANGES_AT_ONCE = 16
 # --- the site log
 LOG_BATCH = 1000
 """Records in one read or append of a site log."""
+LOG_BATCH_BYTES = 512 * 1024
+"""Bytes of one append to Kafka; what is more goes with the next one."""
+LOG_REQUEST_BYTES = 1024 * 1024
+"""Bytes of one record at Kafka, and of what is asked for at one time; a larger record could not be appended."""
+LOG_WRITES_TOGETHER = 64
+"""Writes to an embedded log or changelog that share one transaction; the others go into the next one."""
+RETRY_PAUSES_S = (0.05, 1.0)
+"""The pause before a Kafka or an etcd that did not answer is tried again: the first one, and the longest."""
+
+# --- the registry
+REGISTRY_ROWS = 10_000
+"""Rows of etcd in one read; the others are in the next ones, at the same revision."""
+REGISTRY_CHANGES = 1_000
+"""Changes of an embedded registry in one read; the others are in the next one."""
+REGISTRY_CHANGES_KEPT = 10_000
+"""Changes that an embedded registry keeps; a watch that is further behind is told of all rows anew."""
+REGISTRY_CHANGES_PRUNED = 1_000
+"""It throws the older ones away each time that there are so many more."""
 
 # --- handover
 TRANSFERS_REMEMBERED = 10_000
@@ -115,6 +142,12 @@ PEER_QUEUE = 10_000
 REFUSAL_DETAIL = 300
 """Characters of a log line about what another proxy said wrong; the rest is cut off."""
 
+# --- the log of a proxy
+LOG_LINES_ALIKE = 5
+"""Lines of one kind, a failover or a handover that ended in vain by one cause; the others are counted in one more."""
+LOG_LINES_MS = 10_000
+"""In so long; then that line is written, and the next ones are told again."""
+
 # --- links and catch-up
 MAX_HOPS = 16
 """Sites that a notification passes; a link drops it there and speaks a progress marker instead."""
@@ -130,6 +163,8 @@ LINK_LIVE = 5_000
 LINK_QUEUE = 10_000
 """Records come over a link and not yet asked to be appended; past it the far side did not heed its window, and the
 link is opened again."""
+LINK_LONGEST_PAUSE_MS = 1_000
+"""The longest pause before a link that ended is opened again."""
 HISTORIES_AT_ONCE = 4
 """Pieces of history that a proxy asks a site for at one time; other sessions wait in line."""
 HISTORY_LONGEST_PAUSE_MS = 5_000

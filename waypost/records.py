@@ -9,6 +9,8 @@ Records of a link carry the epoch of the link's leader. After a record of a newe
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from waypost.errors import BadRecord
@@ -126,36 +128,57 @@ SITE_LOG_DDL = "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, reco
 # ---------------------------------------------------------------- the journal
 
 
+class FactKind(StrEnum):
+    """What a fact says, and so which of its fields are filled."""
+
+    OPENED = "opened"
+    """The writer's life begins."""
+    CLOSED = "closed"
+    """It has ended, and `number` is that of its last fact."""
+    MARKED = "marked"
+    """The writer goes on, and has written down all so far: a closing marker stands in the log."""
+    ACKNOWLEDGED = "acknowledged"
+    """The producer was told that `offsets` of `origin` are safe."""
+    ENDED = "ended"
+    """The lease of the writer that `proxy` names has ended; it will say `closed` no more."""
+    ATTACHED = "attached"
+    """`receiver` attached with `frontier`; with `reason` forgotten it left for good."""
+    DRAINED = "drained"
+    """A closing marker was read, and `receiver` has all that was owed up to `frontier`."""
+    SUBSCRIBED = "subscribed"
+    """`subscription`, `expression`: asked for and accepted; nothing below `frontier` is wanted."""
+    POLICY = "policy"
+    """`subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end."""
+    RESTATED = "restated"
+    """`subscription`, with its `expression`, `ttl_s`, `max_count`, and as `frontier` what was promised so far: said of
+    each at every start of serving, for a crash may have come before the fact that said so first."""
+    ACCESS = "access"
+    """The session's access was changed by `receiver`; `reason` says who may do what now."""
+    EFFECTIVE = "effective"
+    """`subscription`, `frontier`: from above this, P1 holds for it."""
+    UNSUBSCRIBED = "unsubscribed"
+    """`subscription`, `frontier`: up to this, P1 held for it; restated too, as long as it is owed."""
+    RECEIVED = "received"
+    """`receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them."""
+    OWNED = "owned"
+    """`proxy` serves `session` at `epoch` from now on; `reason` says how it came to it."""
+    RELEASED = "released"
+    """`proxy` serves `session` at `epoch` no more; `frontier` is its cut."""
+    DELETED = "deleted"
+    """`session` is no more, and what was stored of it went with it; beyond `frontier`, as far as the writer has read,
+    nothing was wanted of that generation of its epochs; `reason`."""
+    REMOVED = "removed"
+    """`offsets` of `origin` were removed from the session by a stated policy; `reason` names "time to live", "maximum
+    count", or both."""
+    GAP = "gap"
+    """`offsets` = [first, last] of `origin` could not be had any more, `reason`."""
+    HANDOVER = "handover"
+    """A transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names after the
+    role, or ended so; `entries` notifications of `bytes` were copied until then."""
+
+
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """One attested fact. Facts of a writer are numbered 1, 2, 3, ..., so that a hole is visible.
-
-    `kind` decides which fields are filled:
-
-    ================  ==================================================================================
-    opened, closed    the writer's life; `number` of closed is the last one
-    acknowledged      `origin`, `offsets`: the producer was told that these are safe
-    ended             the lease of the writer that `proxy` names has ended; it will say `closed` no more
-    attached          `receiver` attached with `frontier`; with `reason` forgotten it left for good
-    drained           a closing marker was read, and `receiver` has all that was owed up to `frontier`
-    subscribed        `subscription`, `expression`: asked for and accepted; nothing below `frontier` is wanted
-    policy            `subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end
-    restated          `subscription`, with its `expression`, `ttl_s`, `max_count`, and as `frontier` what was promised
-                      so far: said of each at every start of serving, for a crash may have come before the fact that
-                      said so first
-    access            the session's access was changed by `receiver`; `reason` says who may do what now
-    effective         `subscription`, `frontier`: from above this, P1 holds for it
-    unsubscribed      `subscription`, `frontier`: up to this, P1 held for it; restated too, as long as it is owed
-    received          `receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them
-    owned             `proxy` serves `session` at `epoch` from now on; `reason` says how it came to it
-    released          `proxy` serves `session` at `epoch` no more; `frontier` is its cut
-    deleted           `session` is no more, and what was stored of it went with it; beyond `frontier`, as far as the
-                      writer has read, nothing was wanted of that generation of its epochs; `reason`
-    removed           `offsets` of `origin` were removed from the session by a stated policy; `reason` names "time to
-                      live", "maximum count", or both
-    gap               `offsets` = [first, last] of `origin` could not be had any more, `reason`
-    handover          a transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names
-                      after the role, or ended so; `entries` notifications of `bytes` were copied until then
-    ================  ==================================================================================
 
     `life` goes with every `subscription`: one name may be taken back and made again, and is another one then.
     """
@@ -163,7 +186,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     writer: str
     number: int
     at_ms: int
-    kind: str
+    kind: FactKind
     proxy: str = ""
     site: str = ""
     session: str = ""

@@ -109,13 +109,14 @@ class Traveller:
         if before and attached.proxy != before:
             self.moves_ms.append((time.monotonic() - began) * 1000)
         self.proxy = attached.proxy
-        self._reader = asyncio.create_task(self._read(session), name=f"reader {self.name}")
+        self._reader = asyncio.create_task(self.read(session), name=f"reader {self.name}")
 
     def _hear(self, event: object) -> None:
         if isinstance(event, Redirected):
             self.proxy = event.proxy
 
-    async def _read(self, session: waypost.Session) -> None:
+    async def read(self, session: waypost.Session) -> None:
+        """Take all there is, as long as the session is attached."""
         async for batch in session.batches():
             self.tally(batch)
 

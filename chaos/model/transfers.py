@@ -7,6 +7,7 @@ arrangement of the same data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from chaos.model.copies import (
     alive,
@@ -25,7 +26,7 @@ from chaos.model.copies import (
 )
 from chaos.model.owners import asked, orphaned, rebuild
 from chaos.model.state import Claim, Copy, Disk, Gate, In, Message, Out, Setup, State, change
-from chaos.model.tables import SOURCE, TARGET
+from chaos.model.tables import SOURCE, TARGET, Named
 
 Effect = Callable[[Setup, State, int, Message | None], State]
 
@@ -34,21 +35,29 @@ def send(state: State, message: Message) -> State:
     return state._replace(messages=state.messages | {message})
 
 
-# ---------------------------------------------------------------- the source
+class Side(NamedTuple):
+    """One side of a transfer: under which name a proxy has it, its table, and what its effects do."""
 
+    name: str
+    table: Named
+    effects: dict[str, Effect]
 
-def feed_source(setup: Setup, state: State, which: int, given: str, message: Message | None = None) -> State:
-    """Give the source's machine an input; one that its table does not list changes nothing."""
-    out = state.proxies[which].out
-    cell = SOURCE.get((out.state, given)) if out else None
-    if out is None or cell is None:
+    def feed(self, setup: Setup, state: State, which: int, given: str, message: Message | None = None) -> State:
+        """Give the proxy's machine an input; one that its table does not list changes nothing."""
+        proxy = state.proxies[which]
+        running: Out | In | None = getattr(proxy, self.name)
+        cell = self.table.get((running.state, given)) if running else None
+        if running is None or cell is None:
+            return state
+        effects, after = cell
+        turned: dict[str, Any] = {self.name: running._replace(state=after)}
+        state = change(state, which, proxy._replace(**turned))
+        for effect in effects:
+            state = self.effects[effect](setup, state, which, message)
         return state
-    effects, after = cell
-    above = message.cut if message and given == "Ready" and out.state == "COPYING" else out.above
-    state = change(state, which, state.proxies[which]._replace(out=out._replace(state=after, above=above)))
-    for effect in effects:
-        state = SOURCE_EFFECTS[effect](setup, state, which, message)
-    return state
+
+
+# ---------------------------------------------------------------- the source
 
 
 def _out(state: State, which: int) -> Out:
@@ -151,22 +160,10 @@ SOURCE_EFFECTS: dict[str, Effect] = {
     "Release": _release,
     "Forget": _forget,
 }
+feed_source = Side("out", SOURCE, SOURCE_EFFECTS).feed
 
 
 # ---------------------------------------------------------------- the target
-
-
-def feed_target(setup: Setup, state: State, which: int, given: str, message: Message | None = None) -> State:
-    """Give the target's machine an input; one that its table does not list changes nothing."""
-    into = state.proxies[which].into
-    cell = TARGET.get((into.state, given)) if into else None
-    if into is None or cell is None:
-        return state
-    effects, after = cell
-    state = change(state, which, state.proxies[which]._replace(into=into._replace(state=after)))
-    for effect in effects:
-        state = TARGET_EFFECTS[effect](setup, state, which, message)
-    return state
 
 
 def _in(state: State, which: int) -> In:
@@ -264,6 +261,7 @@ TARGET_EFFECTS: dict[str, Effect] = {
     "SendAborted": _send_aborted,
     "FailOver": _fail_over,
 }
+feed_target = Side("into", TARGET, TARGET_EFFECTS).feed
 
 
 def seek(setup: Setup, state: State, which: int) -> State:
@@ -315,6 +313,8 @@ def _to_source(setup: Setup, state: State, which: int, message: Message) -> Stat
         return send(state, Message(1 - which, "Refused", message.transfer, message.epoch))
     if message.kind == "Took":
         return _release(setup, state, which, message)
+    if message.kind == "Ready" and out.state == "COPYING":
+        state = change(state, which, state.proxies[which]._replace(out=out._replace(above=message.cut)))
     return feed_source(setup, state, which, message.kind, message)
 
 

@@ -126,7 +126,8 @@ class KafkaServer(Server):
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [
             *_java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-            *("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._config)),
+            # In one word: an id may begin with "-", and would be taken for an option.
+            *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._config)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S)
         if done.returncode != 0:

@@ -9,28 +9,25 @@ import msgspec
 
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
-from waypost.client.machine import (
-    Answered,
-    ClientMachine,
-    Outcome,
-    Published,
-    ReceiverState,
-    Redirected,
-    Refusal,
-    Retry,
-)
-from waypost.errors import Forbidden, Refused, SessionDeleted
+from waypost.client.machine import Answered, ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.producing import Published
+from waypost.client.receiving import ReceiverState
+from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
 from waypost.identity import NOTHING, Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
 from waypost.messages import (
+    VERSION,
     Attached,
     BecameEffective,
     Credential,
     Deleted,
+    Gap,
+    Hello,
     decode_client_message,
     decode_proxy_message,
     encode_message,
 )
 from waypost.notification import Notification, read_body
+from waypost.records import FactKind
 
 if TYPE_CHECKING:
     from chaos.simulator.node import Node
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """One connection of a client: in order both ways, gone at once when either end goes."""
+    """One connection of a client: in order both ways, gone at once when an end goes."""
 
     def __init__(self, world: World, number: int, client: Client, node: Node) -> None:
         self.world = world
@@ -53,6 +50,8 @@ class Wire:
         self._carry("down", lambda: self.client.hear(self, data))
 
     def to_proxy(self, message: msgspec.Struct) -> None:
+        if isinstance(message, Hello):
+            message = Hello(self.client.version, message.client)
         sent = decode_client_message(encode_message(message))
         self._carry("up", lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
 
@@ -62,12 +61,25 @@ class Wire:
         self.world.later(self._due[way] - now, lambda: arrive() if self.open else None)
 
     def close(self) -> None:
-        if not self.open:
-            return
+        lost, self.open = self.open, False
+        self._proxy_hears()
+        if lost:
+            self.client.cut_off(self)
+
+    def tear(self, after_ms: int) -> None:
+        """The client has lost it; the proxy hears of that so much later, and until then speaks into the void."""
         self.open = False
-        self.node.wires.pop(self.number, None)
-        self.node._in(lambda engine: engine.client_disconnected(self.number))
+        self.world.later(after_ms, self._proxy_hears)
         self.client.cut_off(self)
+
+    def hang_up(self) -> None:
+        """The proxy ends it; the client hears first what was said before."""
+        self._proxy_hears()
+        self._carry("down", self.close)
+
+    def _proxy_hears(self) -> None:
+        if self.node.wires.pop(self.number, None) is not None:
+            self.node._in(lambda engine: engine.client_disconnected(self.number))
 
 
 class Client:
@@ -81,10 +93,16 @@ class Client:
         window: int,
         lasts_s: int | None,
         credential: Credential | None = None,
+        *,
+        receiver: str = "",
+        version: int = VERSION,
     ) -> None:
         self.world = world
         self.name = name
         self.session = SessionId(session) if session else None
+        self.place = (session or name, receiver or name)
+        """Session and receiver: another client may be another life of it."""
+        self.version = version
         self.home = ""
         self.away = False
         """It does not want to be connected."""
@@ -93,7 +111,7 @@ class Client:
         self.machine = ClientMachine(
             name,
             self.session,
-            name,
+            receiver or name,
             state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
             window=window,
             lasts_s=lasts_s,
@@ -113,9 +131,13 @@ class Client:
         self.open: set[str] = set()
         """Subscriptions whose change has not been answered."""
         self.promised: dict[str, dict[Origin, int]] = {}
+        self.gaps: set[tuple[str, int, int]] = set()
+        """Of which it was told: origin, first and last offset that nobody has any more."""
         self.problems: list[str] = []
         self.refused = False
         """It was not let in, or put out: it has no right to the session."""
+        self.stopped = False
+        """Its library has ended: it speaks another version, or another life of its receiver has its place."""
         self.forgotten = False
         """It leaves for good: nobody owes it anything."""
         self.gone = False
@@ -132,7 +154,7 @@ class Client:
         """Be at this proxy from now on."""
         if self.gone:
             return
-        self.home, self.away, self._tries = name, False, 0
+        self.home, self.away, self.stopped, self._tries = name, False, False, 0
         if self.wire is not None and self.wire.node.proxy == name:
             return
         self.leave()
@@ -198,8 +220,14 @@ class Client:
                 case Attached():
                     self.refused = False
                     if self.joined is None:
-                        self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                        earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
+                        here = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                        self.joined = next(filter(None, earlier), here)
+                case NotTaken():
+                    self.world.later(50 * told.times, lambda: self._publish_again(wire))
                 case Retry():
+                    quarrel = "in use in two places" in told.reason
+                    self.world.note(f"{self.name} has to wait {told.after_ms} ms: {told.reason}", tell=quarrel)
                     self.world.later(told.after_ms, lambda: self._attach(wire))
                 case Redirected():
                     self.home = told.url
@@ -211,6 +239,11 @@ class Client:
                     for origin, above in told.above.items():
                         promised = self.promised.setdefault(told.subscription, {})
                         promised[origin] = min(above, promised.get(origin, above))
+                case Gap():
+                    self.world.note(
+                        f"{self.name} is told of a gap {[told.first, told.last]} of {told.origin}", tell=True
+                    )
+                    self.gaps.add((told.origin, told.first, told.last))
                 case Outcome() if told.error is not None and told.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
                     self._ask_again(told.subscription)
                 case Outcome(error=SessionDeleted()):
@@ -235,12 +268,23 @@ class Client:
                     self.world.note(f"{self.name} is refused", tell=True)
                     self.refused = True
                     self.leave()
+                case Refusal(error=WrongVersion() | ReceiverTaken()):
+                    self.world.note(f"{self.name} stops: {told.error}", tell=True)
+                    self.stopped = True
+                    self.leave()
+                case Refusal() if self.stopped:
+                    pass
                 case Refusal():
                     self.problems.append(str(told.error))
 
+    def _publish_again(self, wire: Wire) -> None:
+        if self.wire is wire:
+            self.machine.publish_again()
+            self._speak()
+
     def _attach(self, wire: Wire) -> None:
-        if self.wire is wire and not self.machine.attached:
-            self.machine.attach()
+        if self.wire is wire:
+            self.machine.attach_again()
             self._speak()
 
     def take(self) -> None:
@@ -270,7 +314,7 @@ class Client:
         found = [
             fact.frontier
             for fact in self.world.facts[self.world.begun.get(name, 0) :]
-            if fact.kind == "unsubscribed" and (fact.session, fact.subscription) == name
+            if fact.kind == FactKind.UNSUBSCRIBED and (fact.session, fact.subscription) == name
         ]
         return {
             origin: min([end.get(origin, NOTHING) for end in found], default=NOTHING)

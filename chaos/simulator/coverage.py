@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from chaos.simulator.world import World
+from waypost.records import FactKind
 
 KINDS = (
     "handovers",
@@ -26,13 +27,13 @@ def coverage(world: World) -> Counter[str]:
     """Count, for one run, what :data:`KINDS` names."""
     counts: Counter[str] = Counter()
     for fact in world.facts:
-        if fact.kind == "owned" and fact.reason in _BY_REASON:
+        if fact.kind == FactKind.OWNED and fact.reason in _BY_REASON:
             counts[_BY_REASON[fact.reason]] += 1
-        elif fact.kind == "removed":
+        elif fact.kind == FactKind.REMOVED:
             counts["removals"] += len(fact.offsets)
-        elif fact.kind == "deleted":
+        elif fact.kind == FactKind.DELETED:
             counts["deletions"] += 1
-        elif fact.kind == "handover" and fact.reason.startswith("target aborted"):
+        elif fact.kind == FactKind.HANDOVER and fact.reason.startswith("target aborted"):
             counts["aborts"] += 1
     counts["retries by both sides"] += len(world.retried_by_source & world.retried_by_target)
     counts["catch-ups"] += world.catch_ups

@@ -11,8 +11,9 @@ from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
 from proxy.effects import ClaimRow, Save
+from proxy.queues import Queue, of_windows
 from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
-from waypost.records import Fact
+from waypost.records import Fact, FactKind
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Client
@@ -62,31 +63,31 @@ class Invariants:
             world.wrong(f"LEASE {life} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
         if held is not None:
-            self._within(node.proxy, bounds.of_windows(held))
+            self._within(node.proxy, of_windows(held))
 
     def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
         """What is sent over a link stays within its window."""
-        self._within(proxy, bounds.of_links(ends))
+        self._within(proxy, ends.queues())
 
     def rests(self, node: Node) -> None:
         """Every queue of a process is within its bound."""
         if node.engine is not None:
-            self._within(node.proxy, bounds.of_engine(node.engine))
-            self._within(node.proxy, bounds.of_links(node.ends.machine))
+            self._within(node.proxy, bounds.of_proxy(node.engine))
+            self._within(node.proxy, node.ends.machine.queues())
 
-    def _within(self, proxy: ProxyId, queues: Iterable[bounds.Queue]) -> None:
+    def _within(self, proxy: ProxyId, queues: Iterable[Queue]) -> None:
         for what, waiting, bound in queues:
             if waiting > bound:
                 self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
         """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""
-        if fact.kind == "removed":
+        if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
                 self._world.wrong(each)
-        if fact.kind == "owned" and fact.reason == "handover":
+        if fact.kind == FactKind.OWNED and fact.reason == "handover":
             self._begins(proxy, fact)
-        if fact.kind != "released":
+        if fact.kind != FactKind.RELEASED:
             return
         row = self._world.registry.owners.get(SessionId(fact.session))
         if row is None or row == Ownership(proxy, Epoch(fact.epoch)):

@@ -20,7 +20,7 @@ from federation.messages import LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from proxy import effects
 from waypost.clock import NEVER
-from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import LOG_BATCH
 
@@ -105,7 +105,7 @@ class Ends:
             case link_effects.ReadLog():
                 self._answer(effect.then, lambda: log.read(effect.offset, effect.offset + effect.limit))
             case link_effects.FindFirst():
-                self._answer(effect.then, lambda: 0)
+                self._answer(effect.then, lambda: log.first)
             case link_effects.FindEnd():
                 self._answer(effect.then, lambda: len(log))
             case link_effects.Elect():
@@ -122,7 +122,11 @@ class Ends:
 
         def act() -> None:
             failed = world.chances(world.faults.writes)
-            self._then(world.delay(), then, LogUnavailable("no answer") if failed else ask())
+            try:
+                answer = LogUnavailable("no answer") if failed else ask()
+            except HistoryTruncated as error:
+                answer = error
+            self._then(world.delay(), then, answer)
 
         world.later(world.delay(), act)
 
@@ -190,7 +194,8 @@ class Link:
     def carry(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
         world, kind = self._world, type(message).__name__
         faults = world.faults
-        lost = self.cuts(message) or world.loses(kind) or world.chances(faults.loss)
+        mixed = world.nodes[sender].version != world.nodes[to].version
+        lost = mixed or self.cuts(message) or world.loses(kind) or world.chances(faults.loss)
         world.note(f"{sender} -> {to} {kind}{' lost' if lost else ''}")
         if lost:
             return
@@ -230,6 +235,9 @@ def history(world: World, effect: effects.FetchHistory) -> effects.History:
     """Serve a catch-up from the origin's own log, a few records at a time."""
     answering = HistoryAnswer(effect.site, effect.wanted, most=3)
     while (offset := answering.wanted_from) is not None:
-        answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))
+        try:
+            answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))
+        except HistoryTruncated as error:
+            answering.truncated(error.first)
     answer = answering.answer()
     return effects.History(answer.records, answer.through, answer.first_kept)

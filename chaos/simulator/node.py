@@ -18,15 +18,15 @@ from chaos.simulator.links import Ends, history
 from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
 from federation.ports import ProxyRow, RegistryEvent
-from handover.messages import Give, Offer, ToSource, ToTarget
+from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
+from node.peers import name_of
 from proxy import effects
 from proxy.context import Bounds, Settings
 from proxy.engine import Engine
-from proxy.relay import RelayMessage
 from waypost.clock import ManualClock
-from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed, WaypostError
+from waypost.errors import HistoryTruncated, LogUnavailable, Refused, RegistryUnavailable, StoreFailed, WaypostError
 from waypost.identity import Incarnation, ProxyId, SiteId
-from waypost.messages import DeliverEncoded
+from waypost.messages import VERSION, DeliverEncoded
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Wire
@@ -92,6 +92,10 @@ class Node:
         self.clock = SkewedClock(world.clock, world.skew())
         self.deaf_until = 0
         """Until then nothing passes between this proxy and the registry."""
+        self.version = VERSION
+        """In which it speaks to other proxies."""
+        self.newer = False
+        """It says of everything what no other proxy has heard of."""
         self.sent: dict[str, Callable[[], None]] = {}
         """What was last said of every kind of handover message, to be said again."""
         self._lives = 0
@@ -99,6 +103,8 @@ class Node:
         self._append_at = 0
         self._attest_at = 0
         self._tick_at = 0
+        self._will_read = False
+        """The tail will look into the log by itself."""
 
     # ------------------------------------------------------------ life
 
@@ -109,6 +115,8 @@ class Node:
         chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
         self.engine = Engine(self.settings, self.clock, chance, life, restored)
+        if restored is None:
+            self.engine.state.begin(world.logs[self.site].first)
         self.ends = Ends(self)
         self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
@@ -200,16 +208,28 @@ class Node:
         if then is not effects.nobody_waits:
             self._afterwards(wait_ms, lambda engine: then(answer))
 
+    def log_grew(self) -> None:
+        if not self._will_read:
+            self._will_read = True
+            self.world.later(self.world.delay(), self.read)
+
     def read(self) -> None:
-        """Take the next records of the log."""
+        """Take the next records of the log, and come back as long as there are any."""
+        self._will_read = False
         if self.engine is None or (self.still and self.stalls(self.read)):
             return
         log = self.world.logs[self.site]
         start = self.engine.state.position
-        batch = log.read(start, start + self.world.delay(6) + 2)
+        try:
+            batch = log.read(start, start + self.world.delay(6) + 2)
+        except HistoryTruncated as error:
+            self.world.note(f"{self.proxy} cannot go on: {error}", tell=True)
+            self.crash()
+            return
         if batch:
             self._in(lambda engine: engine.log_batch(batch))
             self.ends.folded(batch)
+            self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 
     # ------------------------------------------------------------ leases
@@ -272,15 +292,23 @@ class Node:
 
     def _hang_up(self, effect: effects.Hangup) -> None:
         if effect.connection in self.wires:
-            self.wires[effect.connection].close()
+            wire = self.wires[effect.connection]
+            self.world.note(f"{self.proxy} hangs up on {wire.client.name}: {effect.reason}", tell=True)
+            wire.hang_up()
 
     def _send_peer(self, effect: effects.SendPeer) -> None:
         world, kind = self.world, type(effect.message).__name__
         data = msgspec.msgpack.encode(effect.message)
+        if self.newer:
+            data = msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"of a later build": 1})
         world.count(effect.message)
         world.invariants.says(self.proxy, effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
+        way = world.ways.get((self.proxy, effect.proxy))
+        if way is not None:
+            way.carry(data)
+            return
         faults = world.faults
         parted = world.clock.time_ms < world.parted.get((self.proxy, effect.proxy), 0)
         if parted or world.loses(kind) or world.chances(faults.loss):
@@ -292,6 +320,12 @@ class Node:
 
     def _reach(self, proxy: ProxyId, data: bytes) -> None:
         self.world.nodes[proxy]._in(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
+
+    def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
+        """Count what another proxy said wrong, as node/web.py does."""
+        if self.engine is not None:
+            self.engine.context.refused.note(name_of(error), peer, str(error))
+            self.world.note(f"{self.proxy} refuses {what}: {error}", tell=True)
 
     def _attest(self, effect: effects.Attest) -> None:
         """Facts reach the journal in order, and later; those that are on their way are lost with the process."""
@@ -383,7 +417,7 @@ class Node:
             elif isinstance(effect, effects.FindOutdated):
                 effect.then(self.store.outdated(effect.session, effect.windows, effect.limit))
             else:
-                effect.then(self.store.entries(effect.session, effect.after, effect.limit))
+                effect.then(self.store.entries(effect.session, effect.after, effect.limit, effect.passing))
 
         slow = self.world.delay(SLOW_DISK_MS) if self.world.clock.time_ms < self.slow_until else 0
         self._afterwards(self.world.delay() + slow, act)
@@ -408,7 +442,8 @@ class Node:
 
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.FetchHistory):
-                up = effect.site == self.site or world.live_nodes(effect.site)
+                there = [each for each in world.live_nodes(effect.site) if each.version == self.version]
+                up = effect.site == self.site or there
                 answer: Any = history(world, effect) if up else RegistryUnavailable("nobody there")
                 self._answer(world.delay(), effect.then, answer)
             else:

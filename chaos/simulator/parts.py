@@ -5,7 +5,7 @@ The world (chaos/simulator/world.py) decides when each action happens and whethe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -21,17 +21,19 @@ from federation.ports import (
 )
 from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
 from proxy.retention import Mark, Window
-from proxy.session import Entry
+from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.errors import HistoryTruncated
+from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Record, decode_record, encode_record
 
 
 class PlainLog:
-    """One site's log."""
+    """One site's log. What retention has removed is there for those who judge."""
 
     def __init__(self) -> None:
         self._records: list[tuple[int, Record]] = []
+        self.first = 0
 
     def append(self, records: list[Record]) -> list[int]:
         start = len(self)
@@ -39,7 +41,17 @@ class PlainLog:
         return list(range(start, len(self)))
 
     def read(self, offset: int, upto: int | None = None) -> list[tuple[int, Record]]:
+        """Raises HistoryTruncated."""
+        if offset < self.first:
+            raise HistoryTruncated(f"offset {offset} is gone; the log begins at {self.first}", first=self.first)
         return self._records[offset:upto]
+
+    def truncate(self, before: int) -> None:
+        self.first = max(self.first, before)
+
+    def everything(self) -> list[tuple[int, Record]]:
+        """Return all that was ever appended."""
+        return self._records
 
     def __len__(self) -> int:
         return len(self._records)
@@ -114,6 +126,10 @@ class PlainChangelog:
         return None if known is None else decode_checkpoint(known[1])
 
 
+LOOKED_AT = 3
+"""Entries that one read looks at."""
+
+
 @dataclass(slots=True)
 class PlainStore:
     """One proxy's disk."""
@@ -164,9 +180,11 @@ class PlainStore:
         }
         return Restored(*self.place, sessions, policed)
 
-    def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
-        rows = self.rows.get(session, {})
-        return [rows[number] for number in sorted(rows) if number > after][:limit]
+    def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
+        rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]
+        looked_at = rows[: max(limit, LOOKED_AT)]
+        last = looked_at[-1] if len(looked_at) < len(rows) else None
+        return [row for row in looked_at if row is last or row[1].offset > passing.get(row[1].origin, NOTHING)][:limit]
 
     def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
         rows = [row for _, row in sorted(self.rows.get(session, {}).items())]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
-from waypost.records import Fact, Published
+from waypost.records import Fact, FactKind, Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
     policies = [each for each in world.policies.get(fact.session, []) if matches(each.expression, record)]
     if not policies:
         return [f"REMOVED {fact.session} {place}, and nobody had asked for it"]
-    age = world.clock.now_ms() - world.published_at[place]
+    # Across a restart ages are kept by the clock that people read: a step forward makes all that is stored older.
+    age = world.clock.now_ms() - world.published_at[place] + world.stepped_ms
     if fact.reason == TIME_TO_LIVE and not any(each.ttl_s and age >= each.ttl_s * 1_000 for each in policies):
         return [f"REMOVED {fact.session} {place} after {age} ms, too early"]
     if fact.reason == MAXIMUM_COUNT and not any(
@@ -50,7 +51,7 @@ def excused(world: World, session: str) -> set[Coordinate]:
     removals = {
         Coordinate(Origin(fact.origin), offset)
         for fact in world.journal
-        if fact.kind == "removed" and fact.session == session
+        if fact.kind == FactKind.REMOVED and fact.session == session
         for offset in fact.offsets
     }
     upto = world.deletions.get(session, {})
@@ -62,7 +63,7 @@ def matches(expression: str, record: Published) -> bool:
 
 
 def _published(world: World, place: Coordinate) -> Published:
-    record = world.logs_by_origin[place.origin].read(place.offset, place.offset + 1)[0][1]
+    record = world.logs_by_origin[place.origin].everything()[place.offset][1]
     assert isinstance(record, Published)
     return record
 

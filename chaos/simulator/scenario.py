@@ -10,7 +10,8 @@ sites A: a1 a2 / B: b1            make the world; a line of its own before every
                                   as ``sites small ...``, with small bounds of copies and of what is in memory
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
                                   nobody was attached for three seconds; ``as=eve password=x``: as that principal, and
-                                  with that password
+                                  with that password; ``receiver=c``: another life of that receiver; ``version=2``: its
+                                  library speaks another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
                                   whoever names none; nothing behind the ``/``: without a password; no WHO: all is open
 subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what
@@ -19,6 +20,7 @@ unsubscribe NAME ID, delete NAME  end a subscription; delete the session
 publish N N ... at P              a producer at P publishes these numbers
 move NAME P, leave NAME           the client goes to P; goes away
 give SESSION P                    an operator wants the session at P
+hang NAME MS                      it has lost its connection, and its proxy hears of that so much later
 pause NAME, resume NAME           it does not look at what comes; it does again
 lose WHAT [times]                 the next of these handover messages get lost; ``lose answer P``: the registry's to P;
                                   ``lose put P``: what P writes to the changelog
@@ -28,12 +30,19 @@ crash P, wipe P, start P          the proxy dies, its disk stays or goes; it sta
 slow P MS                         what P appends from now on takes so much longer; 0: no more
 deaf P MS                         so long nothing passes between P and the registry
 part P Q MS                       so long no handover message passes between the two
+line P Q MS damages=N breaks=N    the two speak over connections, introduced and sealed as a node's, MS under way each
+                                  way; a byte of every Nth message is changed; every Nth breaks the connection
+version P N                       P, which is down, speaks version N to other proxies from now on, and ours to clients
+newer P                           P says of everything something that other proxies have never heard of
+strange P Q                       P says to Q what is no message of this version at all
 stop P MS                         so long the process does nothing, as a stopped one; what comes meanwhile waits
 compact                           the registry forgets what watches have not seen: they begin with all there is
 quorum MS                         so long the registry answers nobody, and no lease ends
 skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
+truncate SITE                     retention: the log of the site keeps nothing of what it has until now
 fill P, empty P                   the store of P takes nothing; takes again
+unreadable P N                    the next N reads of the store of P fail
 run MS                            let time pass
 until TEXT                        let time pass until a line with this text is told, for 10 s at most
 within MS TEXT                    the same, for so long at most
@@ -47,12 +56,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import Give
 from waypost.access import LEVELS
-from waypost.identity import ProxyId, SessionId
-from waypost.messages import Credential, Granted
+from waypost.identity import ProxyId, SessionId, SiteId
+from waypost.messages import VERSION, Credential, Granted
 
 POLICY = ("ttl", "max")
 IN_A_LINE = "in a line "
@@ -144,7 +155,9 @@ class Scenario:
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
         window, lasts = int(options.get("window", 4000)), options.get("lasts")
         credential = Credential(options.get("as", ""), options.get("password", ""))
-        self.world.client(name, session, proxy, window, int(lasts) if lasts else None, credential)
+        receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
+        lasts_s = int(lasts) if lasts else None
+        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version)
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:
@@ -183,6 +196,11 @@ class Scenario:
 
     def do_leave(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].leave()
+
+    def do_hang(self, rest: str, words: list[str]) -> None:
+        wire = self.world.clients[words[0]].wire
+        assert wire is not None, f"{words[0]} has no connection"
+        wire.tear(int(words[1]))
 
     def do_pause(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].paused = True
@@ -223,6 +241,25 @@ class Scenario:
         self.world.part(one, other, int(for_ms))
         self.world.part(other, one, int(for_ms))
 
+    def do_line(self, rest: str, words: list[str]) -> None:
+        one, other, ms, *more = words
+        options = {option: int(value) for option, _, value in (each.partition("=") for each in more)}
+        for way in self.world.connect_proxies(one, other):
+            way.ms, way.damages, way.breaks = int(ms), options.get("damages", 0), options.get("breaks", 0)
+
+    def do_version(self, rest: str, words: list[str]) -> None:
+        node = self.world.nodes[words[0]]
+        node.version = int(words[1])
+        for other in self.world.nodes.keys() - {node.proxy}:
+            self.world.connect_proxies(node.proxy, other)
+
+    def do_newer(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[rest].newer = True
+
+    def do_strange(self, rest: str, words: list[str]) -> None:
+        way, _ = self.world.connect_proxies(*words)
+        way.carry(msgspec.msgpack.encode({"type": "prepare in parts", "session": "s"}))
+
     def do_compact(self, rest: str, words: list[str]) -> None:
         self.world.compact()
 
@@ -243,8 +280,16 @@ class Scenario:
         for link in self.world.links:
             link.set_cut(records=False, words=False)
 
+    def do_truncate(self, rest: str, words: list[str]) -> None:
+        log = self.world.logs[SiteId(rest)]
+        log.truncate(len(log))
+        self.world.note(f"the log of {rest} begins at {len(log)} from now on", tell=True)
+
     def do_fill(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].full = True
+
+    def do_unreadable(self, rest: str, words: list[str]) -> None:
+        self.world.nodes[words[0]].unreadable = int(words[1])
 
     def do_empty(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].full = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
@@ -20,6 +20,8 @@ from waypost.identity import SessionId
 from waypost.messages import Credential, Granted
 
 Step = tuple[int, str, int]
+LENGTHS = (6, 36)
+"""How many steps a script has. With half as many the planted bugs take more processor time to come to light."""
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
 KEEP = (None, None)
 POLICIES = ((1, None), (None, 2), (2, 1), (None, 5))
@@ -47,7 +49,14 @@ WEIGHTS = {
     "cut a link": 1,
     "lose a link": 1,
 }
-NEWER = ("fail to read", "slow the journal", "change a policy", "use a name again", "leave for good")
+NEWER = (
+    "fail to read",
+    "slow the journal",
+    "step a clock",
+    "change a policy",
+    "use a name again",
+    "leave for good",
+)
 
 
 @dataclass(slots=True)
@@ -82,7 +91,7 @@ class Schedule:
         gaps = chance.choice([30, 150, 500])
         script = [
             (chance.randint(0, gaps), name, chance.getrandbits(16))
-            for name in chance.choices(actions, weights, k=chance.randint(10, 60))
+            for name in chance.choices(actions, weights, k=chance.randint(*LENGTHS))
         ]
         cls._change_access(seed, script)
         cls._do_more(seed, script)
@@ -108,6 +117,16 @@ class Schedule:
             for _ in range(chance.randint(2, 10)):
                 step = (chance.randint(0, 200), chance.choice(favourites), chance.getrandbits(16))
                 script.insert(chance.randint(0, len(script)), step)
+
+    def with_retention(self) -> Schedule:
+        """The same run, in which logs forget their beginning. No disk is lost: who begins with an empty one at such a
+        log does not know what others hold there (failures, F57)."""
+        chance = random.Random(f"retention {self.seed}")
+        script = [step for step in self.script if step[1] not in ("crash and lose the disk", "slow the journal")]
+        for _ in range(chance.randint(1, 4)):
+            step = (chance.randint(0, 100), "forget the beginning", chance.getrandbits(16))
+            script.insert(chance.randint(0, len(script)), step)
+        return replace(self, script=script)
 
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
         """Return the world at its end, and what is wrong with it."""
@@ -287,6 +306,11 @@ def _slow_log(world: World, client: Client, pick: int, number: int) -> None:
     world.later(pick % 5_000, lambda: setattr(node, "append_ms", 0))
 
 
+def _step_clock(world: World, client: Client, pick: int, number: int) -> None:
+    """Somebody sets the time that people read, by up to half a minute: the engines measure with another clock."""
+    world.step_clock(_node(world, pick), pick // 7 % 60_000 - 30_000)
+
+
 def _fill(world: World, client: Client, pick: int, number: int) -> None:
     node = _node(world, pick)
     node.full = True
@@ -314,6 +338,14 @@ def _lose(world: World, client: Client, pick: int, number: int) -> None:
         world.links[pick % len(world.links)].lose()
 
 
+def _forget_the_beginning(world: World, client: Client, pick: int, number: int) -> None:
+    """As much of a log as all proxies of its site have read and stored, or half of that."""
+    site = list(world.logs)[pick % len(world.logs)]
+    stored = [node.store.place for node in world.nodes.values() if node.site == site]
+    read = min(place[0] if place else 0 for place in stored)
+    world.logs[site].truncate(read // 2 if pick % 2 else read)
+
+
 _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "publish": _publish,
     "move": _move,
@@ -338,8 +370,10 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "compact the registry": lambda world, client, pick, number: world.compact(),
     "cut a link": _cut,
     "lose a link": _lose,
+    "forget the beginning": _forget_the_beginning,
     "fail to read": _fail_to_read,
     "slow the journal": _slow_journal,
+    "step a clock": _step_clock,
     "change a policy": _change_policy,
     "use a name again": _name_again,
     "leave for good": _leave_for_good,

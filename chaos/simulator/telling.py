@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from functools import cache
 
-from waypost.records import Fact, Record
+from waypost.records import Fact, FactKind, Record
 
-TOLD_FACTS = {"owned", "released", "handover", "effective", "unsubscribed", "gap", "removed", "access"}
+TOLD_FACTS = {
+    FactKind.OWNED,
+    FactKind.RELEASED,
+    FactKind.HANDOVER,
+    FactKind.EFFECTIVE,
+    FactKind.UNSUBSCRIBED,
+    FactKind.GAP,
+    FactKind.REMOVED,
+    FactKind.ACCESS,
+}
 
 
 def told(fact: Fact) -> str:
     what = {
-        "owned": f"serves {fact.session} at epoch {fact.epoch} ({fact.reason})",
-        "released": f"lets go of {fact.session} at epoch {fact.epoch}",
-        "handover": f"is {fact.reason}",
-        "effective": f"promises {fact.subscription} above {_where(fact.frontier)}",
-        "unsubscribed": f"ends {fact.subscription} at {_where(fact.frontier)}",
-        "gap": f"reports a gap {fact.offsets} of {fact.origin}",
-        "access": f"changes who may do what with {fact.session}: {fact.reason}",
-        "removed": f"removes {fact.offsets} of {fact.origin} ({fact.reason})",
+        FactKind.OWNED: f"serves {fact.session} at epoch {fact.epoch} ({fact.reason})",
+        FactKind.RELEASED: f"lets go of {fact.session} at epoch {fact.epoch}",
+        FactKind.HANDOVER: f"is {fact.reason}",
+        FactKind.EFFECTIVE: f"promises {fact.subscription} above {_where(fact.frontier)}",
+        FactKind.UNSUBSCRIBED: f"ends {fact.subscription} at {_where(fact.frontier)}",
+        FactKind.GAP: f"reports a gap {fact.offsets} of {fact.origin}",
+        FactKind.ACCESS: f"changes who may do what with {fact.session}: {fact.reason}",
+        FactKind.REMOVED: f"removes {fact.offsets} of {fact.origin} ({fact.reason})",
     }
     return f"{fact.proxy} {what[fact.kind]}"
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.policies import excused
 from proxy.session import Role
-from waypost.identity import NOTHING, Coordinate, NotificationId
+from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
 from waypost.limits import PUBLISH_WINDOW
-from waypost.records import Published
+from waypost.records import FactKind, Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.faults = type(world.faults)()
     world.lose_next.clear()
     world.parted.clear()
+    for way in world.ways.values():
+        way.heal()
     world.registry_away_until = 0
     for link in world.links:
         link.set_cut(records=False, words=False)
@@ -36,7 +38,8 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     for client in world.clients.values():
         client.paused = False
         client.take()
-        client.go(client.home)
+        if not client.stopped:
+            client.go(client.home)
     world.run(GRACE_MS)
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
@@ -59,7 +62,7 @@ def settled(world: World) -> bool:
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:
             return False
-        if client.session is None or client.refused or client.gone:
+        if client.session is None or client.refused or client.gone or client.stopped:
             continue
         if client.forgotten:
             return False
@@ -110,6 +113,8 @@ def verdict(world: World) -> list[str]:
             if client.forgotten:
                 wrong += _forgotten(world, client)
                 continue
+            if client.stopped:
+                continue
             if not client.refused:
                 wrong += _live(world, client) + _owed(world, client, published)
             elif world.rights.surely_reads(client.session, client.machine.credential):
@@ -122,13 +127,13 @@ def _published(world: World) -> dict[Coordinate, NotificationId]:
     return {
         Coordinate(origin, offset): NotificationId(record.producer, record.incarnation, record.sequence)
         for origin, log in world.logs_by_origin.items()
-        for offset, record in log.read(0)
+        for offset, record in log.everything()
         if isinstance(record, Published)
     }
 
 
 def _owned_once(world: World) -> list[str]:
-    owned = Counter((fact.session, fact.epoch) for fact in world.facts if fact.kind == "owned")
+    owned = Counter((fact.session, fact.epoch) for fact in world.facts if fact.kind == FactKind.OWNED)
     return [f"EPOCH {epoch} of {session} was begun {n} times" for (session, epoch), n in owned.items() if n > 1]
 
 
@@ -139,12 +144,17 @@ def _level(world: World, published: list[Coordinate]) -> list[str]:
     for node in world.nodes.values():
         if node.engine is not None:
             known = {origin: node.engine.state.frontier.get(origin, NOTHING) for origin in ends}
-            if known != ends:
+            if any(not _has_come(world, origin, upto, ends[origin]) for origin, upto in known.items()):
                 wrong.append(f"STUCK {node.proxy} is at {known}, and the logs end at {ends}")
             for session in node.engine.context.sessions.values():
                 if session.gates:
                     wrong.append(f"STUCK {session.id} at {node.proxy} waits for {sorted(session.gates)}")
     return wrong
+
+
+def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
+    """Tell whether a frontier is at the end; or it began where the log does, behind all that is gone."""
+    return upto == end or end < upto < world.logs_by_origin[origin].first
 
 
 def _one_side(world: World, client: Client) -> list[str]:
@@ -201,8 +211,9 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
         for coordinate in producer.safe.keys() - published.keys():
             number = producer.safe[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
-    given = {identity for identity, _, _ in client.given}
-    gone = excused(world, client.session or "")
+    lives = [each for each in world.clients.values() if each.place == client.place]
+    given = {identity for each in lives for identity, _, _ in each.given}
+    gone = excused(world, client.session or "") | _told_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
         expression = parse(client.asked[subscription])
@@ -216,6 +227,20 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             where = f"{origin}:{offset}, promised above {promise[origin]}"
             lost.append(f"LOST {client.name}/{subscription}: {number} at {where}")
     return lost
+
+
+def _told_gaps(world: World, client: Client) -> set[Coordinate]:
+    """Return what no log has any more, by the journal, and of which the client was told so."""
+    gaps = {
+        (fact.origin, fact.offsets[0], fact.offsets[1])
+        for fact in world.journal
+        if fact.kind == FactKind.GAP and fact.session == client.session
+    }
+    return {
+        Coordinate(Origin(origin), offset)
+        for origin, first, last in gaps & client.gaps
+        for offset in range(first, last + 1)
+    }
 
 
 def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:

@@ -23,6 +23,7 @@ from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Rights
 from chaos.simulator.telling import brief
+from chaos.simulator.ways import Way
 from federation.link_ends import LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged
@@ -30,7 +31,7 @@ from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
 from proxy.context import Bounds
 from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
-from waypost.messages import Credential
+from waypost.messages import VERSION, Credential
 from waypost.records import Fact, Published
 
 SMALL = Bounds(queue_in_memory=3, chunk_entries=2, chunk_window=2, copy_at_attach=6, copy_unsaved=4, sweep_batch=2)
@@ -89,6 +90,8 @@ class World:
         """Up to where nobody is owed anything of sessions that were deleted."""
         self.rights = Rights()
         self.published_at: dict[Coordinate, int] = {}
+        self.stepped_ms = 0
+        """So far clocks were set forward, all steps together."""
         self.invariants = Invariants(self)
         self.lose_next: Counter[str] = Counter()
         """Names of handover messages, or "answer" and the proxy, of which the next ones get lost."""
@@ -101,6 +104,8 @@ class World:
         """(from, to) -> until when no handover message gets through that way."""
         self.registry_away_until = 0
         """Until then the registry has no quorum: it answers nobody, and no lease ends."""
+        self.ways: dict[tuple[str, str], Way] = {}
+        """(from, to) -> how proxies speak of sessions there, where it is over connections."""
         self.stalled: dict[str, int] = {}
         """Proxy -> until when its claims are under way."""
         self._times: list[int] = []
@@ -185,6 +190,11 @@ class World:
     def skew(self) -> int:
         return 0 if self.seed is None else self.chance.randint(-SKEW_MS, SKEW_MS)
 
+    def step_clock(self, node: Node, step_ms: int) -> None:
+        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", tell=True)
+        node.clock.skew_ms += step_ms
+        self.stepped_ms += max(0, step_ms)
+
     def loses(self, what: str) -> bool:
         """Tell whether this one was to get lost."""
         lost = self.lose_next[what] > 0
@@ -199,7 +209,7 @@ class World:
             self.note(f"log {site}@{offset} {type(record).__name__} {brief(record)}")
         for node in self.nodes.values():
             if node.site == site:
-                self.later(self.delay(), node.read)
+                node.log_grew()
         return offsets
 
     def count(self, message: object) -> None:
@@ -235,6 +245,13 @@ class World:
         self.note(f"{one} does not reach {other}", tell=True)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
+    def connect_proxies(self, one: str, other: str) -> list[Way]:
+        """Let these two speak over connections from now on; return both ways."""
+        for near, far in ((one, other), (other, one)):
+            if (near, far) not in self.ways:
+                self.ways[near, far] = Way(self, self.nodes[near], self.nodes[far])
+        return [self.ways[one, other], self.ways[other, one]]
+
     def deleted(self, session: SessionId) -> None:
         """The registry says that the session is no more."""
         self.note(f"{session} is deleted", tell=True)
@@ -269,8 +286,11 @@ class World:
         window: int = 4000,
         lasts_s: int | None = None,
         credential: Credential | None = None,
+        receiver: str = "",
+        version: int = VERSION,
     ) -> Client:
-        client = self.clients[name] = Client(self, name, session, window, lasts_s, credential)
+        client = Client(self, name, session, window, lasts_s, credential, receiver=receiver, version=version)
+        self.clients[name] = client
         client.go(at)
         return client
 

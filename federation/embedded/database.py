@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from waypost.errors import Unreachable
+from waypost.limits import LOG_WRITES_TOGETHER
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -32,8 +33,6 @@ LOCK_PATIENCE_S = 5.0
 POLL_BUSY_S = 0.002
 POLL_IDLE_S = 0.010
 POLL_GROWTH = 1.25
-GROUP_LIMIT = 64
-"""Callers whose entries share one transaction; the others go into the next one."""
 WAL_PAGES = 4000
 """The WAL is folded into the file every so many pages (16 MiB)."""
 
@@ -265,7 +264,7 @@ class GroupCommit(Generic[Entry, Result]):
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                group, self._waiting = self._waiting[:GROUP_LIMIT], self._waiting[GROUP_LIMIT:]
+                group, self._waiting = self._waiting[:LOG_WRITES_TOGETHER], self._waiting[LOG_WRITES_TOGETHER:]
                 await self._write(group)
         finally:
             self._run = None

@@ -26,10 +26,10 @@ from federation.embedded.database import DatabaseThread, snapshot, translated, w
 from federation.ports import SECRET_BYTES, Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
+from waypost.limits import REGISTRY_CHANGES
 
 T = TypeVar("T")
 
-CHANGES_IN_ONE_READ = 1000
 LONGEST_LOOK_MS = 1000
 """A watch looks for ended leases at least so often, whatever the deadlines said."""
 
@@ -199,7 +199,7 @@ def _news(connection: sqlite3.Connection, place: int | None) -> list[tuple[Regis
     oldest, newest = rows.changes_kept(connection)
     if place is None or place + 1 < oldest:
         return [(_load(connection), newest)]
-    changes = rows.changes_after(connection, place, CHANGES_IN_ONE_READ)
+    changes = rows.changes_after(connection, place, REGISTRY_CHANGES)
     return [(rows.event_of(change), change.revision) for change in changes]
 
 

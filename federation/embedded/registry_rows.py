@@ -30,6 +30,7 @@ from federation.ports import (
     RegistryEvent,
 )
 from waypost.identity import Incarnation, ProxyId, SessionId
+from waypost.limits import REGISTRY_CHANGES_KEPT, REGISTRY_CHANGES_PRUNED
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, value TEXT NOT NULL, revision INTEGER NOT NULL,"
@@ -44,8 +45,6 @@ SCHEMA = (
 )
 OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
 SECRET = "secret"
-CHANGES_KEPT = 10_000
-PRUNE_EVERY = 1_000
 
 
 class Moment(NamedTuple):
@@ -160,8 +159,8 @@ def _log(connection: sqlite3.Connection, key: str, value: str | None) -> int:
         "INSERT INTO changes (key, value, previous) VALUES (?, ?, ?)", (key, value, get(connection, key))
     )
     revision = int(cursor.lastrowid or 0)
-    if revision % PRUNE_EVERY == 0:
-        prune(connection, CHANGES_KEPT)
+    if revision % REGISTRY_CHANGES_PRUNED == 0:
+        prune(connection, REGISTRY_CHANGES_KEPT)
     return revision
 
 

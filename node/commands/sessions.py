@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from typing import Any
 
 from node.commands.asking import address, ask
-from waypost.errors import NotFound
+from waypost.errors import NotFound, Unreachable
+
+ELSEWHERE = "elsewhere"
+FOLLOWED = 3
+"""So many times a session is followed that moves while we ask for it."""
 
 
 def list_sessions(proxy: str | None, *, as_json: bool) -> None:
@@ -35,8 +41,35 @@ def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
-    for row in ask(address(proxy), "/v1/sessions")["sessions"]:
+    """Print what its owner says of a session; what another proxy knows of it, if the owner cannot be asked."""
+    row, hint = _asked_of_its_owner(session, address(proxy))
+    if as_json:
+        print(json.dumps({"v": 1} | row))
+    else:
+        print("\n".join(f"{key}: {value}" for key, value in row.items() if value is not None))
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def _asked_of_its_owner(session: str, url: str) -> tuple[dict[str, Any], str]:
+    """Return the session's row, and, if it is not its owner's, why."""
+    row = _row(session, url)
+    for _ in range(FOLLOWED):
+        if row["state"] != ELSEWHERE:
+            return row, ""
+        owner = row["owner"]
+        if row["url"] is None:
+            return row, f"only proxy {owner} knows more of it, and that one has no lease; whoever attaches gets it"
+        try:
+            row = _row(session, row["url"])
+        except Unreachable as error:
+            return row, f"only proxy {owner} knows more of it: {error.message}"
+    return row, "it changes hands at this moment; ask again"
+
+
+def _row(session: str, url: str) -> dict[str, Any]:
+    """Raises NotFound."""
+    for row in ask(url, "/v1/sessions")["sessions"]:
         if row["session"] == session:
-            print(json.dumps({"v": 1} | row) if as_json else "\n".join(f"{key}: {value}" for key, value in row.items()))
-            return
+            return dict(row)
     raise NotFound(f"there is no session {session}", field="session")

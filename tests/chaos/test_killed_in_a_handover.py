@@ -7,7 +7,7 @@ Which moment it is, a proxy says at its own port; what the registry says, one th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,42 +15,14 @@ import pytest
 from chaos.cluster import Cluster, ProxyProcess
 from chaos.faults.kill import Kill
 from chaos.faults.silence import ANSWERS, QUESTIONS, Silence
-from chaos.fronted import Fronted, fronted
-from chaos.servers.etcd import EtcdServer
-from chaos.servers.kafka import KafkaServer
-from chaos.servers.toxiproxy import ToxiproxyServer
+from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience, Guest
 from tests.helpers.waiting import until_seen
 
-SITES = {"A": ("a1", "a2"), "B": ("b1",)}
 BACK = "a receiver came back to the source"
 LEASE_MS = 6_000
 """Longer than any silence here, so that nobody is taken for dead who is not."""
-
-
-@pytest.fixture(scope="module")
-def ways(kafka: KafkaServer, etcd: EtcdServer, toxiproxy: ToxiproxyServer) -> Iterator[dict[str, Fronted]]:
-    flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": "killed", "lease-ttl-ms": str(LEASE_MS)}
-    ways = fronted(toxiproxy, SITES, etcd.endpoint, flags)
-    yield ways
-    for way in ways.values():
-        way.remove()
-
-
-@pytest.fixture(autouse=True)
-def healed(cluster: Cluster, toxiproxy: ToxiproxyServer) -> Iterator[None]:
-    """One test that fails leaves no fault to the next."""
-    yield
-    toxiproxy.client.reset()
-    for proxy in cluster.proxies.values():
-        proxy.start()
-
-
-@pytest.fixture(scope="module")
-def cluster(ways: dict[str, Fronted], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [way.place for way in ways.values()]
-    with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("killed")) as cluster:
-        yield cluster
+pytestmark = pytest.mark.usefixtures("healed")
 
 
 class Story:

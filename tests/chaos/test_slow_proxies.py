@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,45 +14,16 @@ from chaos.cluster import Cluster, ProxyProcess
 from chaos.faults.cut import Cut
 from chaos.faults.pause import Pause
 from chaos.faults.silence import ANSWERS, Silence
-from chaos.fronted import Fronted, fronted
-from chaos.servers.etcd import EtcdServer
-from chaos.servers.kafka import KafkaServer
-from chaos.servers.toxiproxy import ToxiproxyServer
+from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience
 from tests.helpers.waiting import until_seen
 from waypost.identity import SessionId
 from waypost.messages import VERSION, Attach, Attached, Deliver, Hello, decode_proxy_message, encode_message
 
-SITES = {"A": ("a1", "a2"), "B": ("b1",)}
 LEASE_MS = 8_000
 """Longer than a target is patient with a source."""
 PATIENCE_OVER = "patience was at an end"
-
-
-@pytest.fixture(scope="module")
-def ways(kafka: KafkaServer, etcd: EtcdServer, toxiproxy: ToxiproxyServer) -> Iterator[dict[str, Fronted]]:
-    flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": "slow", "lease-ttl-ms": str(LEASE_MS)}
-    ways = fronted(toxiproxy, SITES, etcd.endpoint, flags)
-    yield ways
-    for way in ways.values():
-        way.remove()
-
-
-@pytest.fixture(scope="module")
-def cluster(ways: dict[str, Fronted], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [way.place for way in ways.values()]
-    with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("slow")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(autouse=True)
-def healed(cluster: Cluster, toxiproxy: ToxiproxyServer) -> Iterator[None]:
-    """One test that fails leaves no fault to the next."""
-    yield
-    toxiproxy.client.reset()
-    for proxy in cluster.proxies.values():
-        proxy.process.resume()
-        proxy.start()
+pytestmark = pytest.mark.usefixtures("healed")
 
 
 @asynccontextmanager

@@ -13,7 +13,8 @@ from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Audience, Guest
 
 SEED = 101
-ROUNDS = 4
+ROUNDS = 3
+"""As many as there are proxies: everybody has been everywhere, and come from everywhere."""
 BATCH = 20
 PATIENCE_S = 60
 ORIGINS = ["A/0", "B/0"]

@@ -5,7 +5,7 @@ Session stores have no server: there is the one on the disk, and that of the sim
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,13 +34,13 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import Changelog, SiteLog
-from proxy.ports import Restored, SessionStore, StoreBatch, Swept
+from proxy.ports import NOWHERE, Restored, SessionStore, StoreBatch, Swept
 from proxy.retention import Window
-from proxy.session import Entry
 from proxy.store import SqliteSessionStore
+from proxy.stored import Entry
 from tests.contracts.benches import Bench, Journals, Logs, Registries
 from waypost.clock import SystemClock
-from waypost.identity import SessionId
+from waypost.identity import Origin, SessionId
 from waypost.records import Fact
 
 KINDS = ("memory", "embedded", "real")
@@ -107,8 +107,10 @@ class PlainSessionStore:
     async def load(self) -> Restored | None:
         return self._disk.load()
 
-    async def entries(self, session: SessionId, after: int, limit: int) -> list[Entry]:
-        return self._disk.entries(session, after, limit)
+    async def entries(
+        self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
+    ) -> list[Entry]:
+        return self._disk.entries(session, after, limit, passing)
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
         return self._disk.outdated(session, windows, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.contracts.benches import Journals
-from waypost.records import Fact
+from waypost.records import Fact, FactKind
 
 
 def fact(number: int) -> Fact:
@@ -13,7 +13,7 @@ def fact(number: int) -> Fact:
         "proxy/1",
         number,
         1_700_000_000_000,
-        "received",
+        FactKind.RECEIVED,
         session="s",
         receiver='r "1"\n',
         origin="north/0",

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.ports import Outdated, Restored, SavedSession, SessionChange, SessionStore, StoreBatch, Swept
 from proxy.retention import Mark, Matched, Window
-from proxy.session import Entry, Stored
+from proxy.stored import Entry, Stored
 from tests.contracts.benches import Bench
 from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
@@ -93,6 +93,34 @@ async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(s
     await store.apply(batch(change(*(entry(n) for n in range(1, 13)))))
     assert [each[0] for each in await store.entries(S, 2, 3)] == [3, 4, 5]
     assert [each[0] for each in await store.entries(S, 10, 30)] == [11, 12]
+
+
+async def test_what_a_receiver_has_may_be_passed_over_and_does_not_count(stores: Stores) -> None:
+    store = await stores.open()
+    mixed = [(n, Stored(A if n % 2 else B, n, b"delivery"), X) for n in range(1, 9)]
+    await store.apply(batch(change(*mixed)))
+    found = {each[0] for each in await store.entries(S, 0, 8, {A: 6})}
+    assert {2, 4, 6, 7, 8} <= found
+    found = {each[0] for each in await store.entries(S, 1, 8, {A: 6, B: 3})}
+    assert {4, 6, 7, 8} <= found
+
+
+async def test_whoever_reads_on_comes_to_all_that_is_not_passed_over_and_to_an_end(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(*(entry(n) for n in range(1, 12_001)))))
+    found, after = [], 0
+    while entries := await store.entries(S, after, 4, {A: 11_990}):
+        assert len(entries) <= 4
+        found += [number for number, stored, _ in entries if stored.offset > 11_990]
+        after = entries[-1][0]
+    assert found == list(range(11_991, 12_001))
+
+
+async def test_of_a_long_frontier_at_least_nothing_else_is_passed_over(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(*(entry(n) for n in range(1, 4)))))
+    frontier = {Origin(f"{n}/0"): 9 for n in range(1_000)} | {A: 1}
+    assert [each[0] for each in await store.entries(S, 0, 9, frontier)][-2:] == [2, 3]
 
 
 async def test_numbers_may_have_holes(stores: Stores) -> None:

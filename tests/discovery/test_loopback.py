@@ -49,6 +49,14 @@ async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
         assert (await found())[said.proxy].url == "wss://proxy.example:7301"
 
 
+async def test_what_says_no_address_of_a_proxy_is_not_taken_for_one() -> None:
+    proxy, other = announcement("proxy", 7407), Announcement(f"other{new_incarnation()}", "A", "http://127.0.0.1:7408")
+    async with announced(proxy), announced(other):
+        seen = await found()
+    assert proxy.proxy in seen
+    assert other.proxy not in seen
+
+
 async def test_a_name_that_dns_would_not_take_is_announced_all_the_same() -> None:
     said = announcement("a.b." + "long" * 30, 7406)
     async with announced(said):

@@ -24,12 +24,13 @@ from federation.embedded import (
     read_facts,
 )
 from federation.embedded import registry_rows as rows
-from federation.embedded.database import GROUP_LIMIT, write
+from federation.embedded.database import write
 from federation.embedded.registry import MachineClock
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Fact, Published
+from waypost.limits import LOG_WRITES_TOGETHER
+from waypost.records import Fact, FactKind, Published
 
 T = TypeVar("T")
 PATIENCE_S = 30
@@ -159,7 +160,7 @@ async def test_concurrent_appends_share_transactions(tmp_path: Path, monkeypatch
     await log.start()
     transactions.clear()
     await asyncio.gather(*(log.append([Published("a", Incarnation(""), number, 0, b"")]) for number in range(2000)))
-    assert 2000 / GROUP_LIMIT <= len(transactions) < 100
+    assert 2000 / LOG_WRITES_TOGETHER <= len(transactions) < 100
     assert await log.end() == 2000
     await log.close()
 
@@ -294,8 +295,8 @@ async def test_a_watch_behind_the_changes_kept_loads_anew(tmp_path: Path) -> Non
 
 
 async def test_the_log_of_changes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "CHANGES_KEPT", 50)
-    monkeypatch.setattr(rows, "PRUNE_EVERY", 10)
+    monkeypatch.setattr(rows, "REGISTRY_CHANGES_KEPT", 50)
+    monkeypatch.setattr(rows, "REGISTRY_CHANGES_PRUNED", 10)
     registry = EmbeddedRegistry(tmp_path / "registry.db", durable=False)
     for number in range(200):
         await registry.create(SessionId(f"s{number}"), Ownership(ProxyId("p"), Epoch(1)))
@@ -335,7 +336,7 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
 
 
 def fact(number: int) -> Fact:
-    return Fact("w", number, 0, "owned", session="s")
+    return Fact("w", number, 0, FactKind.OWNED, session="s")
 
 
 async def test_a_line_that_a_crash_cut_short_does_not_swallow_the_next_one(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
 async def test_more_rows_than_fit_in_one_read_are_loaded(
     etcd: EtcdServer, key_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "ROWS_IN_ONE_READ", 7)
+    monkeypatch.setattr(adapter, "REGISTRY_ROWS", 7)
     registry = EtcdRegistry(etcd.endpoint, key_prefix)
     sessions = [SessionId(f"s{number}") for number in range(30)]
     await asyncio.gather(*(registry.create(session, owned(1)) for session in sessions))

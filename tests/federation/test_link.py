@@ -103,6 +103,22 @@ def test_a_link_resumes_from_the_far_frontier() -> None:
     assert sender.pause() == []
 
 
+def test_what_was_removed_from_the_log_is_announced_as_not_covered_and_then_passed_over_in_silence() -> None:
+    link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(2), published(3), published(4), published(-5))
+
+    def said(far: int, first: int) -> list[LinkRecord]:
+        sender = LinkSender(link.state, B, 7, {OWN: far}, Position(first, Acceptance(OWN), gone=True))
+        out = sender.hello()
+        for offset in range(first, len(link.records)):
+            out += sender.step(offset, link.records[offset])
+        return out + sender.pause()
+
+    kept = [("forwarded", "A/0", 4), ("progress", "A/0", 5)]
+    assert brief(said(1, 4)) == [("effective", "A/0", 5), *kept]
+    assert brief(said(3, 4)) == [("effective", "A/0", -1), *kept], "it has all that was removed"
+    assert brief(said(1, 6)) == [("effective", "A/0", 5), ("progress", "A/0", 5)], "nothing is left"
+
+
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(-1))
     sender = link.open({OWN: 2})
@@ -173,7 +189,7 @@ def test_a_sender_folds_its_own_copy() -> None:
 def test_an_index_knows_where_to_begin_to_read_beyond_a_frontier() -> None:
     index, acceptance = PositionIndex(every=2), Acceptance(OWN)
     for offset in range(10):
-        acceptance.moves(offset, published(1))
+        acceptance.advance(offset, published(1))
         index.note(offset + 1, acceptance)
     found = index.position_for({OWN: 6})
     assert found is not None and found.offset == 7

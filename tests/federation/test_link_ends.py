@@ -327,6 +327,17 @@ def promised(log: list[Record], above: int, upto: int) -> list[int]:
     ]
 
 
+def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_before_it_is_written_again() -> None:
+    serving = Serving()
+    effects = serving.hear(opening(1, 1, {X: 3}))
+    (find,) = only(FindFirst, effects)
+    (append,) = only(Append, effects)
+    find.then(4, 0)
+    assert openings(serving.ends.take_effects()) == []
+    serving.fold(append.records[0])
+    assert openings(serving.ends.take_effects()) == [(B1, 1)]
+
+
 @pytest.mark.parametrize("seed", range(150))
 def test_whatever_the_wires_do_the_far_log_has_what_was_promised_once_in_order_and_progress_is_true(seed: int) -> None:
     wires = Wires(seed)

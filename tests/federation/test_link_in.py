@@ -7,13 +7,14 @@ from typing import TypeVar
 
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Elect, FindEnd, LinkEffect, SendPeer
-from federation.link_in import ELECT_MS, REOPEN_CAP_MS, SAY_AGAIN_MS, SILENCE_MS, LinkIn, Phase
+from federation.link_in import ELECT_MS, SAY_AGAIN_MS, SILENCE_MS, LinkIn, Phase
 from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.limits import LINK_LONGEST_PAUSE_MS
 from waypost.records import Effective, Held, Progress, Record
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
@@ -183,7 +184,7 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
     pulling.hear(opening, 1, progress(1))
     append = pulling.wants(Append)
     pulling.hear(opening, 3, progress(3))
-    pulling.passes(REOPEN_CAP_MS)
+    pulling.passes(LINK_LONGEST_PAUSE_MS)
     pulling.link.tick(pulling.now)
     assert not pulling.effects
     append.then([0], pulling.now)
@@ -208,7 +209,7 @@ def test_when_nothing_is_heard_it_opens_again_after_longer_and_longer_pauses() -
         pauses.append(pulling.now - silent_at)
         pulling.opened()
     assert pauses[0] <= 50 and max(pauses) > 400
-    assert all(50 <= pause <= REOPEN_CAP_MS for pause in pauses)
+    assert all(50 <= pause <= LINK_LONGEST_PAUSE_MS for pause in pauses)
 
 
 def test_a_slow_append_is_no_silence() -> None:
@@ -238,7 +239,7 @@ def test_when_its_proxy_goes_it_opens_at_another() -> None:
     pulling.lead()
     pulling.rows = [row(A1, life="2"), row(A2)]
     pulling.link.proxies_changed(pulling.now)
-    pulling.passes(REOPEN_CAP_MS)
+    pulling.passes(LINK_LONGEST_PAUSE_MS)
     assert pulling.opened()[0] == A2
 
 

@@ -12,6 +12,7 @@ from federation.site_state import (
     Covered,
     Event,
     HoldsDropped,
+    Interrupted,
     Released,
     SiteState,
     WantsChanged,
@@ -278,3 +279,16 @@ def test_a_copy_goes_its_own_way() -> None:
         copy.fold(offset, record)
     assert copy.snapshot() != before
     assert log.state.snapshot() == before
+
+
+def test_an_announcement_said_again_from_above_what_came_tells_that_what_lies_between_will_never_come() -> None:
+    log = Log(B, C)
+    log.take(held(X), Asked(C, 1, 1, {X: 7}), Effective(B, 1, X, 0, FROM_B, NOTHING), forwarded(3))
+    assert log.take(Effective(B, 1, X, 0, FROM_B, 3)) == [], "all of that came"
+    covered, interrupted, passed_on = log.take(Effective(B, 1, X, 0, FROM_B, 9))
+    assert covered == Covered(X, FROM_B, 9)
+    assert interrupted == Interrupted(X, FROM_B)
+    assert isinstance(passed_on, Announced) and (passed_on.neighbour, passed_on.effective.above) == (C, 9)
+    assert log.state.covered_above(FROM_B, (X,)) == 9
+    assert log.state.frontier[FROM_B] == 3, "what comes next may lie below: it is not dropped"
+    assert log.take(Effective(B, 1, X, 0, FROM_B, 9)) == []

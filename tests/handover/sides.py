@@ -20,7 +20,7 @@ from handover.machine import (
     Table,
     Timing,
 )
-from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused, Stay
+from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused, Stay, StayReason
 from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
 from waypost.checkpoint import Descriptor
@@ -44,7 +44,7 @@ TO_TARGET = (
     CHUNK,
     FROZEN,
     REFUSED,
-    Stay(*NAMED),
+    Stay(*NAMED, StayReason.OTHERS_ATTACHED),
     target.Incomplete(),
     target.Complete(),
     target.Staged(),

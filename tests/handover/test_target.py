@@ -89,3 +89,12 @@ def test_chunks_that_come_prolong_its_patience() -> None:
     machine.step(CHUNK, TIMING.prepare_ms - 1)
     machine.tick(TIMING.prepare_ms)
     assert machine.state is TargetState.SHADOWING
+
+
+def test_chunks_without_prepared_are_nobodys_fault_and_put_nothing_off() -> None:
+    """Prepared is lost with a connection, and what followed it is not: else they would keep it from asking again."""
+    machine = target_in()
+    assert machine.step(CHUNK, TIMING.retry_ms - 1) == []
+    assert machine.tick(TIMING.retry_ms) == [SendPrepare()]
+    assert machine.step(CHUNK, TIMING.prepare_ms - 1) == []
+    assert machine.tick(TIMING.prepare_ms) == [SendAborted(), Discard()]

@@ -16,7 +16,7 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, Place, ProxyProcess
 from tests.node.test_command_line import WAYPOST, run
-from waypost.errors import NoProxy, WaypostError
+from waypost.errors import NoProxy, Refused, WaypostError
 from waypost.identity import new_incarnation
 from waypost.notification import Value
 from waypost.records import decode_fact
@@ -51,7 +51,11 @@ class Sub:
         """Return the exit status, and what came on stdout and stderr."""
         if how is not None:
             self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=WAIT_S)
+        try:
+            out, err = self.process.communicate(timeout=WAIT_S)
+        finally:
+            # One that does not end, because its parent had it ignore the signal, must not outlive the test.
+            self.process.kill()
         return self.process.returncode, out, err
 
 
@@ -181,7 +185,9 @@ def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path
             assert json.loads(process.stdout.readline())["site"] == "A"
             process.send_signal(how)
             out, err = process.communicate(timeout=WAIT_S)
-        assert (process.returncode, out, err) == (0, "", "")
+        assert (process.returncode, out) == (0, "")
+        said = [json.loads(line)["event"] for line in err.splitlines()]
+        assert [each for each in said if each != "ready"] == ["starting", "shutting down", "shut down"]
 
 
 # ---------------------------------------------------------------- the blocking facade
@@ -262,7 +268,8 @@ def test_who_deletes_a_session_of_a_dead_owner_puts_it_on_record(session: str, t
             assert alive.ask("/v1/sessions/delete", {"session": session})["deleted"]
     journals = (tmp_path / "sites" / "A" / "journal").glob("*.jsonl")
     facts = [decode_fact(line) for each in journals for line in each.read_bytes().splitlines()]
-    (said,) = [fact for fact in facts if fact.kind == "deleted"]
+    # A proxy that ends while it writes facts writes them again, under the same numbers.
+    (said,) = {(fact.writer, fact.number): fact for fact in facts if fact.kind == "deleted"}.values()
     assert (said.session, said.epoch, said.proxy) == (session, epoch, "b")
 
 
@@ -312,3 +319,19 @@ def test_a_facade_that_finds_nobody_leaves_no_thread_behind() -> None:
     with pytest.raises(NoProxy), waypost.blocking.produce("p", proxy="ws://127.0.0.1:1", timeout_s=0.2):
         pass
     assert threading.active_count() == threads
+
+
+def test_a_blocking_session_that_was_closed_says_so_to_whoever_would_delete_it(
+    proxy: ProxyProcess, session: str
+) -> None:
+    closed = waypost.blocking.attach(session, proxy=proxy.url)
+    closed.close()
+    with pytest.raises(waypost.blocking.SessionClosed):
+        closed.delete()
+
+
+def test_a_blocking_session_that_cannot_be_made_leaves_no_thread_behind(proxy: ProxyProcess, session: str) -> None:
+    before = threading.active_count()
+    with pytest.raises(Refused):
+        waypost.blocking.attach(session, proxy=proxy.url, lasts_s=0)
+    assert threading.active_count() == before

@@ -30,14 +30,23 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
+async def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("waypost")), *words]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+
+
 async def _command(*words: str) -> Any:
     """Run one command with --json; return what it printed."""
-    waypost_ = str(Path(sys.executable).with_name("waypost"))
-    done = await asyncio.to_thread(
-        subprocess.run, [waypost_, *words, "--json"], capture_output=True, text=True, timeout=60
-    )
+    done = await _run(*words, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
+
+
+async def _complaint(*words: str) -> str:
+    """Run one command that cannot be done for want of what it names; return what it says."""
+    done = await _run(*words)
+    assert done.returncode == 5, done.stdout + done.stderr
+    return done.stderr
 
 
 async def _owners(url: str) -> Counter[str]:
@@ -77,7 +86,18 @@ async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) 
         shown = (await _command("handovers", "--proxy", urls["a2"]))["handovers"]
         assert {(each["role"], each["peer"], each["phase"]) for each in shown} == {("target", "a1", "ended")}
         assert not cluster.proxies["a1"].ready()
+        assert all(cluster.proxies["a1"].process.said(line) for line in ("drain begun", "drain finished"))
+        for asked in ("a1", "a2", "b1"):
+            shown = await _command("sessions", "show", "team/3", "--proxy", urls[asked])
+            assert (shown["owner"], shown["url"], shown["state"]) == ("a2", urls["a2"], "serving")
+            assert [each["expression"] for each in shown["subscriptions"].values()] == ["number >= 0"]
+        assert await _command("drain", "a1", "--pause", "--proxy", urls["b1"]) == {
+            "v": 1,
+            "proxy": "a1",
+            "draining": {"rate": 50.0, "paused": True},
+        }
         await _command("drain", "a1", "--stop", "--proxy", urls["b1"])
+        assert "nothing to stop" in await _complaint("drain", "a1", "--stop", "--proxy", urls["b1"])
         planned = (await _command("rebalance", "--dry-run", "--proxy", urls["b1"]))["moves"]
         assert len(planned) == SESSIONS // 2
         await _command("rebalance", "--proxy", urls["b1"])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from websockets.asyncio.client import connect
 
 import waypost
 from chaos.cluster import Cluster, Place
@@ -26,6 +27,7 @@ from node.parts import Parts
 from proxy.tally import MILLISECONDS, SIZES, Spread
 from waypost.errors import Unreachable
 from waypost.identity import new_incarnation
+from waypost.limits import MAX_FRAME_BYTES
 from waypost.notification import Notification
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +165,8 @@ def test_every_queue_has_a_bound_and_is_below_it(cluster: Cluster) -> None:
     found = scraped(cluster, "a2")
     lengths = {labels: value for (name, labels), value in found.items() if name == "waypost_queue_length"}
     bounds = {labels: value for (name, labels), value in found.items() if name == "waypost_queue_bound"}
-    assert len(lengths) > 8
+    usual = {"log", "journal", "store", "peer", "moves", "receiver", "link in"}
+    assert usual <= {queue for ((_, queue),) in lengths}
     assert lengths.keys() == bounds.keys()
     assert [queue for queue in lengths if not 0 <= lengths[queue] <= bounds[queue]] == []
 
@@ -174,6 +177,22 @@ def test_no_label_names_a_session_a_receiver_a_client_or_a_transfer(cluster: Clu
     for proxy in cluster.proxies:
         values = {value for _, labels in scraped(cluster, proxy) for _, value in labels}
         assert values & private == set()
+
+
+async def test_what_clients_say_wrong_is_counted_by_the_name_of_what_is_wrong_with_it(cluster: Cluster) -> None:
+    made_up = b"\xc1 made up 0815"
+    async with connect(f"{cluster.proxies['b1'].url}/v1/client") as socket:
+        for frame in (made_up, made_up, "a text"):
+            await socket.send(frame)
+            await socket.recv()
+        await socket.send(bytes(MAX_FRAME_BYTES + 1))
+        await socket.recv()
+    counts = {
+        labels: value
+        for (name, labels), value in scraped(cluster, "b1").items()
+        if name == "waypost_client_refusals_total"
+    }
+    assert counts == {(("what", "bad message"),): 3, (("what", "limit exceeded"),): 1}
 
 
 def test_every_metric_in_the_list_is_shown_and_no_other_one_of_ours(cluster: Cluster) -> None:
@@ -253,7 +272,7 @@ def unstarted(**troubles: str) -> Node:
 
     node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1")
     for part, text in troubles.items():
-        node._missing(part, Unreachable(text))
+        node.troubles.missing(part, Unreachable(text))
     return node
 
 
@@ -272,10 +291,10 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
 
 def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
     node = unstarted(log="away")
-    node._missing("log", Unreachable("still away"))
+    node.troubles.missing("log", Unreachable("still away"))
     assert looked(node)["waypost_part_outages_total", (("part", "log"),)] == 1
-    node._there("log")
-    node._missing("log", Unreachable("away again"))
+    node.troubles.there("log")
+    node.troubles.missing("log", Unreachable("away again"))
     found = looked(node)
     assert found["waypost_part_outages_total", (("part", "log"),)] == 2
     assert found["waypost_part_missing", (("part", "log"),)] == 1
@@ -284,7 +303,7 @@ def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
 def test_times_are_shown_in_seconds_and_every_bucket_has_all_that_is_below_it() -> None:
     node = unstarted()
     for milliseconds in (1, 3, 400, 70_000):
-        node.store_writes.note(milliseconds)
+        node.asking.store_writes.note(milliseconds)
     found = looked(node)
     buckets = {
         labels[0][1]: value for (name, labels), value in found.items() if name == "waypost_store_write_seconds_bucket"

@@ -12,6 +12,7 @@ from handover.messages import Offer
 from node.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
 from node.seal import new_nonce
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
+from waypost.limits import PEER_QUEUE
 
 ME, OTHER = ProxyId("me"), ProxyId("other")
 LIFE = Incarnation("life")
@@ -20,6 +21,47 @@ SECRET = b"s" * 32
 
 def waiting() -> list[str]:
     return [str(task) for task in asyncio.all_tasks() if "Queue.get" in str(task)]
+
+
+def row_at(url: str) -> ProxyRow:
+    return ProxyRow(proxy=OTHER, incarnation=LIFE, site=SiteId("A"), url=url)
+
+
+def peers_with(row: ProxyRow | None) -> Peers:
+    return Peers(ME, lambda proxy: row, lambda: LIFE, lambda: SECRET, lambda *_: None)
+
+
+async def lost(peers: Peers, count: int) -> dict[str, int]:
+    """Return what was lost, by cause, once it is so many."""
+    async with asyncio.timeout(5):
+        while peers.lost.total() < count:
+            await asyncio.sleep(0.01)
+    await peers.close()
+    return dict(peers.lost)
+
+
+OFFER = Offer(SessionId("s"), Epoch(1), "drain")
+
+
+async def test_what_was_for_a_proxy_that_is_not_there_is_counted_as_that() -> None:
+    peers = peers_with(None)
+    for _ in range(3):
+        peers.send(OTHER, OFFER)
+    assert await lost(peers, 3) == {"not there": 3}
+
+
+async def test_what_cannot_go_out_because_nobody_answers_is_counted_as_that() -> None:
+    peers = peers_with(row_at("ws://127.0.0.1:1"))
+    peers.send(OTHER, OFFER)
+    assert await lost(peers, 1) == {"connection": 1}
+
+
+async def test_what_finds_the_queue_full_is_counted_as_that() -> None:
+    peers = peers_with(None)
+    for _ in range(PEER_QUEUE + 2):
+        peers.send(OTHER, OFFER)
+    assert peers.lost == {"queue full": 2}
+    assert await lost(peers, PEER_QUEUE + 2) == {"queue full": 2, "not there": PEER_QUEUE}
 
 
 @pytest.mark.parametrize("who_ends_it", ["we", "the peer"])
@@ -38,9 +80,8 @@ async def test_a_connection_that_ends_leaves_nobody_waiting_for_a_message(who_en
 
     async with serve(hear, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        row = ProxyRow(proxy=OTHER, incarnation=LIFE, site=SiteId("A"), url=f"ws://127.0.0.1:{port}")
-        peers = Peers(ME, lambda proxy: row, lambda: LIFE, lambda: SECRET, lambda *_: None)
-        peers.send(OTHER, Offer(SessionId("s"), Epoch(1), "drain"))
+        peers = peers_with(row_at(f"ws://127.0.0.1:{port}"))
+        peers.send(OTHER, OFFER)
         async with asyncio.timeout(5):
             socket = await heard.get()
             while not waiting():
@@ -53,3 +94,4 @@ async def test_a_connection_that_ends_leaves_nobody_waiting_for_a_message(who_en
         # Who was cancelled has its turn, and ends.
         await asyncio.sleep(0.01)
         assert waiting() == []
+        assert peers.lost == {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 
+from starlette.requests import Request
+
+from federation.ports import DrainChanged, DrainRow
 from node.config import NodeConfig
 from node.node import Node
+from node.operators import routes
 from node.parts import Parts
 from proxy.context import Settings
 from proxy.engine import Engine
@@ -20,15 +25,42 @@ async def no_parts() -> Parts:
     raise AssertionError("not started")
 
 
+def started(clock: ManualClock) -> tuple[Node, Engine]:
+    node = Node(NodeConfig(name="a", site="A"), no_parts, LIFE, lambda: "ws://a:1", clock)
+    assert node.why_not_ready == "it is starting"
+    node.engine = Engine(Settings(ProxyId("a"), SiteId("A")), clock, random.Random(0), LIFE, None)
+    return node, node.engine
+
+
+def why_not(node: Node) -> str:
+    return node.why_not_ready
+
+
+async def asked(node: Node) -> tuple[int, bool, str | None]:
+    """Return the status of /readyz, and what its body says."""
+    (respond,) = [each.endpoint for each in routes(node) if each.path == "/readyz"]
+    answer = await respond(Request({"type": "http"}))
+    said = json.loads(answer.body)
+    return answer.status_code, said["ready"], said["why_not"]
+
+
 async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_ready() -> None:
     clock = ManualClock(1_000)
-    node = Node(NodeConfig(name="a", site="A"), no_parts, LIFE, lambda: "ws://a:1", clock)
-    assert not node.ready
-    node.engine = Engine(Settings(ProxyId("a"), SiteId("A")), clock, random.Random(0), LIFE, None)
-    assert not node.ready
-    node.engine.lease_granted(LIFE, clock.now_ms() + LEASE_MS)
-    assert node.ready
+    node, engine = started(clock)
+    assert why_not(node) == "it has no lease"
+    engine.lease_granted(LIFE, clock.now_ms() + LEASE_MS)
+    assert why_not(node) == ""
     clock.advance(LEASE_MS)
-    assert not node.ready
-    node.engine.lease_renewed(clock.now_ms() + LEASE_MS)
-    assert node.ready
+    assert why_not(node) == "it has no lease"
+    engine.lease_renewed(clock.now_ms() + LEASE_MS)
+    assert why_not(node) == ""
+
+
+async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> None:
+    node, engine = started(ManualClock(1_000))
+    engine.lease_granted(LIFE, 1_000_000)
+    assert await asked(node) == (200, True, None)
+    engine.registry_event(DrainChanged(ProxyId("a"), DrainRow(rate=5)))
+    assert await asked(node) == (503, False, "it is being drained")
+    engine.registry_event(DrainChanged(ProxyId("a"), None))
+    assert await asked(node) == (200, True, None)

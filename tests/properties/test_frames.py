@@ -34,7 +34,11 @@ from handover.messages import (
     Prepared,
     Ready,
     Refused,
+    RelayDown,
+    RelayEnd,
+    RelayUp,
     Stay,
+    StayReason,
     StoredEntry,
 )
 from node.peers import (
@@ -46,7 +50,6 @@ from node.peers import (
     decode_introduction,
     decode_peer_message,
 )
-from proxy.relay import RelayDown, RelayEnd, RelayUp
 from waypost import messages, records
 from waypost.access import EVERYTHING, READ, Grant
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
@@ -111,7 +114,7 @@ FROM_PEER = [
     Chunk(*NAMED, 1, None, 1, [StoredEntry(1, ("x",), ORIGIN, 1, BODY)], 0),
     Frozen(*NAMED, DESCRIPTOR, {ORIGIN: 1}, 1, 1, 2),
     Refused(*NAMED, "no"),
-    Stay(*NAMED),
+    Stay(*NAMED, StayReason.OTHERS_ATTACHED),
     Offer(SESSION, Epoch(1), "drain"),
     Give(SESSION, Epoch(1), PROXY),
     RelayUp("you#1/1", 1, b"x"),
@@ -135,7 +138,11 @@ IN_LOGS: list[msgspec.Struct] = [
     records.Asked(SITE, 1, 1, {"n > 0": 1}),
     records.Closed("w", 0, {ORIGIN: 3}),
 ]
-FACTS = [records.Fact("w", 1, 0, "received", session="s", origin="A/0", offsets=[1], digests=[2], frontier={"A/0": 1})]
+FACTS = [
+    records.Fact(
+        "w", 1, 0, records.FactKind.RECEIVED, session="s", origin="A/0", offsets=[1], digests=[2], frontier={"A/0": 1}
+    )
+]
 CHECKPOINTS = [Checkpoint(SESSION, Epoch(1), 1, DESCRIPTOR, {ORIGIN: 1})]
 
 Decode = Callable[[bytes], object]

@@ -30,6 +30,7 @@ from handover.messages import (
     Ready,
     Refused,
     Stay,
+    StayReason,
     StoredEntry,
     TransferMessage,
     checksum,
@@ -105,7 +106,6 @@ def preparing() -> Place:
     alone = Alone()
     alone.reload({SESSION: owner("you", 3)}, "you", "they")
     alone.attach()
-    alone.answer(effects.ReadRow, owner("you", 3))
     asked = alone.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
     return Place(alone, asked.transfer, asked.epoch)
@@ -161,6 +161,10 @@ def right(place: Place, message: Any) -> None:
     place.alone.settle()
 
 
+def stay(place: Place) -> Stay:
+    return Stay(SESSION, place.transfer, place.epoch, StayReason.OTHERS_ATTACHED)
+
+
 def chunk(place: Place, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
     named = (SESSION, place.transfer, place.epoch)
     return Chunk(*named, number, after, number, ENTRIES, checksum(ENTRIES) ^ damage)
@@ -190,7 +194,7 @@ def messages_of(place: Place) -> list[Any]:
         chunk(place, 2, 1),
         Frozen(*named, NOBODYS, {ORIGIN: 3}, 1, 1, 2),
         Refused(*named, "why not"),
-        Stay(*named),
+        Stay(*named, StayReason.OTHERS_ATTACHED),
     ]
 
 
@@ -235,13 +239,14 @@ def misfitting(phase: str, place: Place) -> st.SearchStrategy[Said]:
         wrong.append(st.just(Prepared(*named, NOBODYS, 9)))
     if phase in TARGET:
         wrong.append(st.just(Ready(*named, {ORIGIN: 1})))
+    if phase in TARGET[1:]:
         wrong.append(numbers.filter(lambda number: number not in (1, 2)).map(lambda number: chunk(place, number, 1)))
         wrong.append(st.builds(lambda after: chunk(place, 2, after), st.none() | numbers.filter(lambda n: n != 1)))
         wrong.append(st.integers(1, (1 << 32) - 1).map(lambda damage: chunk(place, 2, 1, damage)))
     if phase in ("preparing", "shadowing"):
         wrong.append(st.just(Frozen(*named, NOBODYS, {ORIGIN: 3}, 1, 1, 2)))
     if phase in TARGET[1:]:
-        wrong.append(st.just(Stay(*named)))
+        wrong.append(st.just(Stay(*named, StayReason.OTHERS_ATTACHED)))
     return st.tuples(st.just(YOU), st.one_of(wrong))
 
 
@@ -356,8 +361,8 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
     ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 3, 1)),
     ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 2, 7)),
     ("wrong checksum", "shadowing", YOU, lambda place: chunk(place, 2, 1, damage=1)),
-    ("unexpected Chunk in PREPARING", "preparing", YOU, chunk),
-    ("unexpected Stay in STAGING", "staging", YOU, lambda place: Stay(SESSION, place.transfer, place.epoch)),
+    ("unexpected Stay in SHADOWING", "shadowing", YOU, stay),
+    ("unexpected Stay in STAGING", "staging", YOU, stay),
     (
         "unexpected Frozen in SHADOWING",
         "shadowing",

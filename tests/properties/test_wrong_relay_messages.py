@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from federation.ports import ProxyDown
-from handover.messages import Prepare, Stay
+from handover.messages import Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, Stay, StayReason
 from proxy import effects
 from proxy.refusals import Refusal
-from proxy.relay import RelayDown, RelayEnd, RelayMessage, RelayUp
 from tests.helpers.alone import SESSION, Alone, owner, row
 from tests.properties.test_wrong_handover_messages import picture
 from waypost.identity import ProxyId
@@ -31,10 +30,9 @@ def near() -> Alone:
     alone = Alone()
     alone.reload({SESSION: owner("you", 3)}, "you", "they")
     alone.attach()
-    alone.answer(effects.ReadRow, owner("you", 3))
     asked = alone.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    alone.engine.peer_message(YOU, Stay(SESSION, asked.transfer, asked.epoch))
+    alone.engine.peer_message(YOU, Stay(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
     alone.settle()
     assert alone.engine.door.relays.near == 1
     return alone
@@ -162,7 +160,7 @@ def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attache
     tell(alone, YOU, RelayUp(THERE, 3, b"\xc1"))
     assert alone.engine.door.relays.far == 0
     assert said(alone) == [(YOU, RelayEnd(THERE, home=True))]
-    assert alone.engine.context.sessions[SESSION].attached() == {"r"}
+    assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
@@ -195,11 +193,12 @@ def test_both_ends_may_end_a_relay_at_once() -> None:
 def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what_the_next_one_says() -> None:
     alone = near()
     alone.attach()
-    alone.answer(effects.ReadRow, owner("you", 3))
     asked = alone.next(effects.SendPeer)
     while not isinstance(asked.message, Prepare):
         asked = alone.next(effects.SendPeer)
-    alone.engine.peer_message(YOU, Stay(SESSION, asked.message.transfer, asked.message.epoch))
+    alone.engine.peer_message(
+        YOU, Stay(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
+    )
     alone.settle()
     alone.heard()
     tell(alone, YOU, RelayDown(HERE, 2, b"", 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from handover.messages import ATTACH, Prepare, Stay
+from handover.messages import ATTACH, Prepare, Stay, StayReason
 from proxy import effects
 from proxy.guard import MISSING, TOO_OFTEN, UNPROVEN
 from tests.helpers.alone import SESSION, Alone, owner
@@ -104,7 +104,7 @@ def test_whoever_says_the_password_is_let_in_and_nobody_else_is() -> None:
     assert refusals(attach(alone, 5, "secret", "user")) == FORBIDDEN
     assert refusals(attach(alone, 6, "secret", "nobody")) == FORBIDDEN
     assert alone.engine.context.tally.forbidden == {UNPROVEN: 4}
-    assert alone.engine.context.sessions[SESSION].attached() == {"r", "x2"}
+    assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r", "x2"}
 
 
 def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:
@@ -231,14 +231,14 @@ def test_a_password_found_right_after_the_client_has_gone_lets_nobody_in() -> No
     alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("", "secret")))
     alone.engine.client_disconnected(2)
     look(alone)
-    assert alone.engine.context.sessions[SESSION].attached() == {"r"}
+    assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_a_password_of_an_earlier_attach_is_not_one_of_the_next() -> None:
     alone = guarded()
     assert kinds(attach(alone, 2, "reads", "user")) == [Attached]
     assert refusals(attach(alone, 2, "wrong", "user")) == FORBIDDEN
-    assert alone.engine.context.sessions[SESSION].attached() == {"r"}
+    assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_the_more_wrong_passwords_the_longer_the_next_one_waits_and_nobody_else_does() -> None:
@@ -365,4 +365,4 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
     prepare = Prepare(SESSION, "t", alone.engine.context.sessions[SESSION].epoch, ATTACH, receiver="r")
     alone.engine.peer_message(ProxyId("other"), prepare)
     said = [each.message for each in alone.engine.take_effects() if isinstance(each, effects.SendPeer)]
-    assert kinds(said) == [Stay]
+    assert said == [Stay(SESSION, "t", prepare.epoch, StayReason.ACCESS)]

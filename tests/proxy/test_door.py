@@ -10,7 +10,7 @@ from proxy import effects
 from proxy.session import Role
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
-from waypost.identity import Incarnation, SubscriptionId
+from waypost.identity import Epoch, Incarnation, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     AboutPublish,
@@ -73,7 +73,7 @@ def delivered(messages: list[Any]) -> list[object]:
 @pytest.mark.parametrize(
     ("message", "code", "field"),
     [
-        (Hello(99, "c"), "BAD_MESSAGE", "version"),
+        (Hello(99, "c"), "WRONG_VERSION", "version"),
         (Subscribe("y", "n >"), "PARSE_ERROR", None),
         (Subscribe("x0", "n > 1"), "REFUSED", "subscription"),
         (Publish("p", "i", 0, [b"\xc1"]), "BAD_NOTIFICATION", "bodies[0]"),
@@ -285,6 +285,17 @@ def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_
     alone.keep()
     assert set(session.receivers) == {"r"}
     assert alone.heard(2)[-1] == Forgotten("other")
+
+
+def test_a_receiver_that_was_forgotten_at_an_epoch_that_is_over_is_told_to_come_again() -> None:
+    """Whoever served since may know nothing of it, and keep what it waits for."""
+    alone = serving("n > 0")
+    alone.attach(2, "other")
+    alone.says(2, Detach(forget=True))
+    alone.engine.context.sessions[SESSION].epoch = Epoch(7)
+    alone.heard(2)
+    alone.keep()
+    assert kinds(alone.heard(2)) == [Wait]
 
 
 def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> None:

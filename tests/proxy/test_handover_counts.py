@@ -6,7 +6,7 @@ import pytest
 
 from federation.ports import Claimed, ProxyDown
 from handover.machine import Timing
-from handover.messages import Aborted, Chunk, Prepare, Ready, Refused, Stay, checksum
+from handover.messages import Aborted, Chunk, Prepare, Ready, Refused, Stay, StayReason, checksum
 from proxy import effects
 from proxy.course import Shown
 from proxy.tally import Handover
@@ -154,9 +154,9 @@ def refused() -> Place:
     return place
 
 
-def relayed() -> Place:
+def relayed(why: StayReason) -> Place:
     place = preparing()
-    right(place, Stay(SESSION, place.transfer, place.epoch))
+    right(place, Stay(SESSION, place.transfer, place.epoch, why))
     return place
 
 
@@ -203,7 +203,27 @@ ENDS = [
     ),
     (committed_target, "target", "committed", "", "target committed"),
     (refused, "target", "aborted", "refused", "target aborted: the session is frozen here"),
-    (relayed, "target", "relayed", "others attached", "target relayed: others are attached at the source"),
+    (
+        lambda: relayed(StayReason.OTHERS_ATTACHED),
+        "target",
+        "relayed",
+        "others attached",
+        "target relayed: others are attached at the source",
+    ),
+    (
+        lambda: relayed(StayReason.LONG_COPY),
+        "target",
+        "relayed",
+        "long copy",
+        "target relayed: the session follows when it is copied",
+    ),
+    (
+        lambda: relayed(StayReason.ACCESS),
+        "target",
+        "relayed",
+        "access",
+        "target relayed: the source looks first whether the receiver may have it",
+    ),
     (tired_target, "target", "aborted", "timeout", "target aborted: patience was at an end"),
     (full_disk, "target", "aborted", "store failed", "target aborted: the store did not take the session"),
     (lost_to_another, "target", "aborted", "owner changed", "target aborted: the registry names another owner"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from proxy.matching import Matcher
-from proxy.session import Role, Session, Subscription
+from proxy.session import Role, Session
+from proxy.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification
 from waypost.subscription import parse

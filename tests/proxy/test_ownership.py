@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from federation.ports import Claimed, OwnerChanged
+from federation.ports import Claimed, OwnerChanged, ProxyDown
 from federation.site_state import SiteState
 from handover.machine import Timing
-from handover.messages import Prepare, Ready
+from handover.messages import Prepare, Ready, Refused
 from proxy import attesting, effects
 from proxy.ports import Restored, SavedSession
-from proxy.session import Role, Session, Subscription
-from tests.helpers.alone import ME, SESSION, Alone, owner
+from proxy.session import Role, Session
+from proxy.subscription import Subscription
+from tests.helpers.alone import ME, SESSION, Alone, owner, row
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import RegistryUnavailable, StoreFailed
-from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SiteId, SubscriptionId
+from waypost.identity import (
+    GENERATION,
+    NO_PROXY,
+    Epoch,
+    Incarnation,
+    Origin,
+    ProxyId,
+    ReceiverId,
+    SiteId,
+    SubscriptionId,
+)
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Unsubscribe, Wait
 from waypost.records import Held
 from waypost.subscription import parse
@@ -287,13 +298,65 @@ def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:
     assert Attached in [type(each) for each in alone.heard()]
 
 
-def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
+def asking(*others: str) -> tuple[Alone, Prepare]:
+    """A client has attached here to a session of `you`, at epoch 3 by the watch's word; `others` live too."""
     alone = Alone()
-    alone.reload({SESSION: owner("you", 3)}, "you")
+    alone.reload({SESSION: owner("you", 3)}, "you", *others)
     alone.attach()
-    alone.answer(effects.ReadRow, owner("you", 3))
+    return alone, asked(alone, "you")
+
+
+def asked(alone: Alone, proxy: str) -> Prepare:
     sent = alone.next(effects.SendPeer)
-    assert sent.proxy == "you" and isinstance(sent.message, Prepare)
+    assert sent.proxy == proxy and isinstance(sent.message, Prepare)
+    return sent.message
+
+
+def refuse(alone: Alone, prepare: Prepare) -> None:
+    alone.heard()
+    refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "not here")
+    alone.engine.peer_message(ProxyId("you"), refusal)
+    alone.settle()
+
+
+def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
+    alone, prepare = asking()
+    assert prepare.epoch == 3
+    assert not [each for each in alone.waiting if isinstance(each, effects.ReadRow | effects.ClaimRow)]
+
+
+def test_where_the_watch_was_behind_the_registry_says_whom_to_ask() -> None:
+    alone, prepare = asking("they")
+    refuse(alone, prepare)
+    alone.answer(effects.ReadRow, owner("they", 5))
+    assert asked(alone, "they").epoch == 5
+    assert alone.heard() == []
+
+
+def test_an_owner_that_refuses_and_is_the_owner_is_not_asked_again_until_the_client_does() -> None:
+    alone, prepare = asking()
+    refuse(alone, prepare)
+    alone.answer(effects.ReadRow, owner("you", 3))
+    assert [type(each) for each in alone.heard()] == [Wait]
+    assert not [each for each in alone.waiting if isinstance(each, effects.SendPeer)]
+
+
+def test_a_session_that_was_deleted_before_the_watch_said_so_is_made_anew() -> None:
+    alone, prepare = asking()
+    refuse(alone, prepare)
+    alone.answer(effects.ReadRow, owner(NO_PROXY, GENERATION))
+    assert alone.next(effects.ClaimRow).new == owner("me", GENERATION + 1)
+
+
+def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
+    alone, _ = asking()
+    alone.heard()
+    alone.engine.registry_event(ProxyDown(ProxyId("you"), row("you").incarnation))
+    alone.settle()
+    alone.answer(effects.ReadRow, owner("you", 3))
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    assert alone.next(effects.ClaimRow).new == owner("me", 4)
+    assert alone.heard() == []
 
 
 @pytest.mark.parametrize("known", [True, False])

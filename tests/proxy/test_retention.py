@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from proxy.retention import GRAIN_MS, MAXIMUM_COUNT, TIME_TO_LIVE, Mark, Retention, Window
-from proxy.session import Subscription
+from proxy.subscription import Subscription
 from waypost.identity import SubscriptionId
 from waypost.subscription import parse
 

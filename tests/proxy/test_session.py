@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.session import Role, Session, Stored, Subscription
+from proxy.session import Role, Session
+from proxy.stored import Stored
+from proxy.subscription import Subscription
 from waypost.identity import Epoch, Incarnation, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.subscription import parse
 
@@ -96,12 +98,12 @@ def test_a_window_bounds_what_is_under_way() -> None:
     made.accept(stored(0), (X,))
     made.accept(stored(1), (X,))
     receiver.connect(1, Incarnation("i"), {}, 1)
-    entries = made.entries_after(0, made.batch_limit(receiver))
+    entries = made.entries_after(0, receiver.room())
     assert entries is not None
     made.next_delivery(receiver, entries)
-    assert made.batch_limit(receiver) == 0
+    assert receiver.room() == 0
     receiver.acknowledge(1)
-    assert made.batch_limit(receiver) == 1
+    assert receiver.room() == 1
     assert receiver.frontier == {A: 0}
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from proxy.ports import Outdated, SavedSession, SessionChange, StoreBatch, Swept
 from proxy.retention import Window
-from proxy.session import Entry, Stored
 from proxy.store import SqliteSessionStore
+from proxy.stored import Entry, Stored
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId

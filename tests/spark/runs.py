@@ -11,7 +11,17 @@ from typing import Any
 
 from waypost.identity import Coordinate, Incarnation, SiteId, origin_of
 from waypost.notification import Notification, Value
-from waypost.records import SITE_LOG_DDL, Closed, Fact, Forwarded, Published, Record, encode_fact, encode_record
+from waypost.records import (
+    SITE_LOG_DDL,
+    Closed,
+    Fact,
+    FactKind,
+    Forwarded,
+    Published,
+    Record,
+    encode_fact,
+    encode_record,
+)
 
 
 def origin(site: str) -> str:
@@ -63,7 +73,9 @@ class Run:
     def fact(self, writer: str, kind: str, **fields: Any) -> Fact:
         journal = self.journals[writer]
         last = journal[-1] if journal else None
-        fact = Fact(writer, last.number + 1 if isinstance(last, Fact) else len(journal) + 1, 0, kind, **fields)
+        fact = Fact(
+            writer, last.number + 1 if isinstance(last, Fact) else len(journal) + 1, 0, FactKind(kind), **fields
+        )
         journal.append(fact)
         return fact
 

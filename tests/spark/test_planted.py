@@ -18,7 +18,7 @@ from spark.source import locate
 from spark.verdict import Finding, Verdict
 from tests.spark.runs import Run, origin
 from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
-from waypost.records import Dropped, Fact, Held, Published, encode_fact
+from waypost.records import Dropped, Fact, FactKind, Held, Published, encode_fact
 
 A, B, C, D, E = (origin(site) for site in "ABCDE")
 NOTHING = {A: -1, B: -1}
@@ -337,18 +337,18 @@ class Planting:
         run, journal = self.run, self.run.journals
         first = run.fact("repeating", "opened")
         run.fact("repeating", "opened")
-        relayed_later = Fact("repeating", 1, 5, "opened")
+        relayed_later = Fact("repeating", 1, 5, FactKind.OPENED)
         journal["repeating"] += [
             first,
             relayed_later,
-            Fact("repeating", 2, 5, "owned"),
-            Fact("repeating", 3, 0, "closed"),
+            Fact("repeating", 2, 5, FactKind.OWNED),
+            Fact("repeating", 3, 0, FactKind.CLOSED),
         ]
         self.expect("D4", "repeating", 2)
         self.expect("A2", "repeating")
-        journal["unclosed"].append(Fact("unclosed", 1, 0, "opened"))
+        journal["unclosed"].append(Fact("unclosed", 1, 0, FactKind.OPENED))
         self.expect("A1", "unclosed")
-        text = encode_fact(Fact("half", 1, 0, "received"))
+        text = encode_fact(Fact("half", 1, 0, FactKind.RECEIVED))
         journal["half"] += [text[: len(text) // 2], b"[]", b'{"writer":"half"}', b""]
         self.expect("A2", "", 3)
         self.session("uneven")

@@ -20,7 +20,7 @@ from tests.spark.runs import Run, origin
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId
 from waypost.notification import Int64, Notification
-from waypost.records import Closed, Dropped, Fact, Published, encode_fact, encode_record, fact_fields
+from waypost.records import Closed, Dropped, Fact, FactKind, Published, encode_fact, encode_record, fact_fields
 
 A = origin("A")
 
@@ -100,8 +100,10 @@ def test_the_shape_of_a_fact_is_the_shape_that_is_written() -> None:
 
 
 def test_facts_are_parsed_with_their_defaults_and_lines_that_are_none_are_kept(spark: SparkSession) -> None:
-    whole = Fact("w", 1, 2, "received", "a", "A", "s", 3, "r", "s1", "x", A, [1, 2], [3, 4], {A: 5}, "why", "t", 6, 7)
-    bare = Fact("w", 2, 0, "opened")
+    whole = Fact(
+        "w", 1, 2, FactKind.RECEIVED, "a", "A", "s", 3, "r", "s1", "x", A, [1, 2], [3, 4], {A: 5}, "why", "t", 6, 7
+    )
+    bare = Fact("w", 2, 0, FactKind.OPENED)
     bad = ["", "  ", "{", "[1]", '"text"', '{"writer":"w"}', '{"writer":"w","number":"1","at_ms":0,"kind":"opened"}']
     lines = [encode_fact(whole).decode(), encode_fact(bare).decode(), *bad]
     facts = parse_facts(spark.createDataFrame([("file", line) for line in lines], "source string, value string"))

@@ -16,8 +16,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
+from waypost.client import attaching
 from waypost.client import session as asynchronous
-from waypost.client.machine import ReceiverState
+from waypost.client.receiving import ReceiverState
 from waypost.client.session import Received
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, SubscriptionId
@@ -47,7 +48,11 @@ class Session:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
         self._thread.start()
-        self._session: asynchronous.Session = self._call(_make(make, arguments, options))
+        try:
+            self._session: asynchronous.Session = self._call(_make(make, arguments, options))
+        except BaseException:
+            self._end()
+            raise
 
     def _call(self, coroutine: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
         with self._handing:
@@ -115,7 +120,8 @@ class Session:
             try:
                 self._call(self._session.delete())
             finally:
-                self._end()
+                if not self._loop.is_closed():
+                    self._end()
 
     def publish(self, notification: Mapping[str, Value]) -> Coordinate:
         return self._call(self._session.publish(notification))
@@ -163,9 +169,9 @@ async def _make(make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) 
 
 def attach(session: str, **options: Any) -> Session:
     """As :func:`waypost.attach`, blocking."""
-    return Session(asynchronous.attach, (session,), options)
+    return Session(attaching.attach, (session,), options)
 
 
 def produce(name: str, **options: Any) -> Session:
     """As :func:`waypost.produce`, blocking."""
-    return Session(asynchronous.produce, (name,), options)
+    return Session(attaching.produce, (name,), options)

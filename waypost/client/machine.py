@@ -1,44 +1,33 @@
-"""The client library's machine: what a receiver and a producer must remember, and say. Pure.
+"""The client library's machine: what a client asks of its session, and says on every connection. Pure.
 
 Theory
 ------
-*Receiving.* Only the library sees everything that its application was given, so only it can drop the last repeats: by
-epoch (a delivery of an older owner means nothing after a newer one's), by frontier (at or below it is a repeat), and
-by id (a publish that was retried at another origin has two coordinates; handover rules 17 and 18). The frontier moves
-when the library takes a notification in; the acknowledgement goes out when the application has taken it over; what
-was given to the application is attested, and attested again until a journal has it.
+A connection may break at any moment, and a session may be anywhere. So nothing that was asked for is forgotten before
+it is answered, and the next connection begins with all of it: `Hello`, the publishes never acknowledged
+(waypost/client/producing.py), `Attach` with the frontier, and, when the session is there, the subscriptions, the change
+of the access and the deletion that were never answered, and the attestations never confirmed
+(waypost/client/receiving.py).
 
-*Producing.* Notifications are numbered within this life of the producer. Everything not acknowledged is sent again, in
-order, on every new connection, wherever that is.
-
-If a connection breaks, nothing here is lost: the next one begins with `Hello`, `Attach` with the frontier, the
-subscriptions that were never confirmed, the publishes never acknowledged, and the attestations never confirmed.
+An answer that nothing is served at the moment answers nothing: it is asked again at the next attach. A password that we
+changed ourselves may be in force before we are told so; therefore the one before it and the new one are both tried.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
-from waypost.batches import batches
-from waypost.errors import Forbidden, LogUnavailable, NotServed, SessionDeleted, WaypostError, from_wire
-from waypost.frontier import RecentIds, join
+from waypost.client.producing import Producing, Published
+from waypost.client.receiving import ReceiverState, Receiving
+from waypost.errors import Forbidden, LogUnavailable, NotFound, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.identity import (
-    NOTHING,
-    Coordinate,
-    Epoch,
-    Incarnation,
     NotificationId,
-    Origin,
     ProxyId,
     SessionId,
     SubscriptionId,
-    new_incarnation,
 )
-from waypost.limits import MAX_PUBLISH_BATCH, PASSWORDS_TRIED, PUBLISH_BYTES, PUBLISH_WINDOW, RECEIVER_WINDOW
+from waypost.limits import PASSWORDS_TRIED, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -47,11 +36,9 @@ from waypost.messages import (
     AboutSession,
     AboutSubscription,
     AccessChanged,
-    Acknowledge,
     Acknowledged,
     Attach,
     Attached,
-    Attestation,
     Attested,
     BecameEffective,
     Credential,
@@ -67,7 +54,6 @@ from waypost.messages import (
     Moved,
     Problem,
     ProxyMessage,
-    Publish,
     SetAccess,
     Subscribe,
     Subscribed,
@@ -77,20 +63,6 @@ from waypost.messages import (
     Wait,
     Welcome,
 )
-
-
-@dataclass(slots=True)
-class ReceiverState:
-    """What a receiver's application has by its own word; keep it, and nothing is given twice or passed over."""
-
-    frontier: dict[Origin, int] = field(default_factory=dict)
-    recent: RecentIds = field(default_factory=RecentIds)
-    epoch: Epoch = Epoch(0)
-    incarnation: Incarnation = field(default_factory=new_incarnation)
-    attested: int = 0
-    """The number of the last attestation made."""
-    unconfirmed: deque[Attestation] = field(default_factory=deque)
-
 
 # ---------------------------------------------------------------- what the shell is told
 
@@ -115,15 +87,6 @@ ACCESS, DELETION, PLACE = "access", "deletion", "place"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """An answer to the publish of `sequence`."""
-
-    sequence: int
-    coordinate: Coordinate | None
-    error: WaypostError | None
-
-
-@dataclass(frozen=True, slots=True)
 class Redirected:
     """The session is served at `url` now."""
 
@@ -140,6 +103,13 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class NotTaken:
+    """The log took nothing of what is published, the `times`-th time in a row: publish again after a pause."""
+
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The session cannot be had at all."""
 
@@ -152,6 +122,7 @@ Told = (
     | Published
     | Redirected
     | Retry
+    | NotTaken
     | Refusal
     | Attached
     | BecameEffective
@@ -161,19 +132,6 @@ Told = (
     | Problem
     | Welcome
 )
-
-
-@dataclass(slots=True)
-class _Batch:
-    """One delivery in the inbox: which of its entries are no repeats; how many of those were given to the application,
-    how many it has by its own word, and how many were attested."""
-
-    deliver: Deliver
-    proxy: ProxyId
-    fresh: list[int]
-    given: int = 0
-    had: int = 0
-    attested: int = 0
 
 
 class ClientMachine:
@@ -202,10 +160,16 @@ class ClientMachine:
         self.name = name
         self.session = session
         self.receiver = receiver
-        self.state = state or ReceiverState()
+        self._receiving = Receiving(state or ReceiverState())
+        self._producing = Producing(name)
         self.proxy = ProxyId("")
         self.attached = False
         self._create = create
+        self._resting = False
+        """A log did not take what we published: it is sent again after a pause, before anything else is."""
+        self._times = 0
+        self._has_been_in = False
+        """We were attached: if there is no such session any more, it was deleted, with all that we had asked of it."""
         self._window = window
         self._lasts_s = lasts_s
         self._credentials = [credential or Credential()]
@@ -221,22 +185,14 @@ class ClientMachine:
         """The proxy of this connection has let us in."""
         self._out: list[msgspec.Struct] = []
         self._told: list[Told] = []
-        self._inbox: deque[_Batch] = deque()
-        self._taken_in: dict[Origin, int] = {}
-        """The frontier of what came since the last attach; the state's is that of what was given."""
-        self._ids_in: set[NotificationId] = set()
-        """Of what is in the inbox."""
         self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
         self._deleting = False
         self._forgetting = False
-        self._producer = name
-        self._producer_life = new_incarnation()
-        self._next_sequence = 0
-        self._unsent: list[bytes] = []
-        self._in_flight: deque[tuple[int, list[bytes]]] = deque()
-        self._outstanding = 0
-        self._fresh_attestations: list[Attestation] = []
-        self.duplicates_dropped = 0
+
+    @property
+    def state(self) -> ReceiverState:
+        """The receiver's place."""
+        return self._receiving.state
 
     # ------------------------------------------------------------ outputs
 
@@ -253,26 +209,20 @@ class ClientMachine:
 
     def connected(self) -> None:
         """A new connection stands: say who we are, and all that was never answered."""
-        self._greeted = False
+        self._greeted = self._resting = False
         self._out = [Hello(VERSION, self.name)]
         self._connected = True
-        self._send_in_flight()
+        self._out.extend(self._producing.in_flight())
         self.attach()
         self.flush()
-
-    def _send_in_flight(self) -> None:
-        for first, bodies in self._in_flight:
-            self._out.append(Publish(self._producer, self._producer_life, first, bodies))
 
     def attach(self) -> None:
         """Ask for the session, on the connection that stands. What was not given yet will be delivered again."""
         self.attached = False
         if self.session is not None:
             self.settle()
-            self._inbox.clear()
-            self._ids_in.clear()
+            self._receiving.begin_anew()
             state = self.state
-            self._taken_in = dict(state.frontier)
             self._out.append(
                 Attach(
                     self.session,
@@ -280,11 +230,16 @@ class ClientMachine:
                     state.incarnation,
                     dict(state.frontier),
                     self._window,
-                    self._create,
+                    self._create and not self._has_been_in,
                     self._lasts_s,
                     self.credential,
                 )
             )
+
+    def attach_again(self) -> None:
+        """Do what :class:`Retry` asked for, unless we were let in meanwhile."""
+        if not self.attached:
+            self.attach()
 
     def disconnected(self) -> None:
         self.attached = self._connected = self._greeted = False
@@ -295,11 +250,14 @@ class ClientMachine:
     def message(self, message: ProxyMessage) -> None:
         match message:
             case Deliver():
-                self._deliver(message)
+                # An older owner's, or one that is under way no more, means nothing.
+                if self.attached and self._receiving.deliver(message, self.proxy):
+                    self._acknowledge()
             case Acknowledged():
-                self._acknowledged(message)
+                self._times = 0
+                self._told.extend(self._producing.acknowledged(message))
             case Attested():
-                self._confirmed(message.number)
+                self._receiving.confirmed(message.number)
             case Attached():
                 self._attached(message)
             case Subscribed() | Unsubscribed():
@@ -315,7 +273,11 @@ class ClientMachine:
                 self._told.append(message)
             case Moved():
                 self.attached = False
-                self._told.append(Redirected(message.proxy, message.url))
+                if message.proxy == self.proxy:
+                    # It has come to the proxy that relayed it to us.
+                    self.attach()
+                else:
+                    self._told.append(Redirected(message.proxy, message.url))
             case Deleted():
                 self._deleted(message)
             case Forgotten():
@@ -328,7 +290,7 @@ class ClientMachine:
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
-        self.attached, self._wrong = True, 0
+        self.attached, self._has_been_in, self._wrong = True, True, 0
         self._out.extend(self._asked.values())
         if self._changing is not None:
             self._out.append(self._changing)
@@ -336,13 +298,11 @@ class ClientMachine:
             self._out.append(Delete())
         if self._forgetting:
             self._out.append(self._farewell())
-        self._fresh_attestations.clear()
-        if self.state.unconfirmed:
-            self._out.append(Acknowledge(0, list(self.state.unconfirmed)))
+        self._out.extend(self._receiving.attest_again())
         self._told.append(message)
 
     def _deleted(self, message: Deleted) -> None:
-        self.attached = False
+        self.attached = self._has_been_in = False
         error = SessionDeleted(f"session {message.session}: {message.reason}")
         self._told.extend(Outcome(subscription, error) for subscription in self._asked)
         self._asked.clear()
@@ -360,6 +320,12 @@ class ClientMachine:
 
     def _farewell(self) -> Detach:
         return Detach(forget=True, frontier=dict(self.state.frontier))
+
+    def goodbye(self) -> Detach:
+        """Return our last word. What the application has of a delivery of which it does not have all is said before."""
+        if self.attached:
+            self._out.extend(self._receiving.attest_now())
+        return Detach(frontier=dict(self.state.frontier))
 
     def delete(self) -> None:
         """Have the session deleted, for all its receivers."""
@@ -423,12 +389,17 @@ class ClientMachine:
             case AboutSubscription(subscription):
                 self._subscription_problem(subscription, error)
             case AboutPublish(first):
-                self._publish_problem(first, error)
+                if isinstance(error, LogUnavailable):
+                    self._not_taken(first)
+                else:
+                    self._told.extend(self._producing.refused(first, error))
             case AboutAccess(number):
                 if self._changing is not None and self._changing.number == number:
                     self._answered(ACCESS, error)
             case AboutDeletion():
                 self._answered(DELETION, error)
+            case AboutSession(session) if session == self.session and isinstance(error, NotFound) and self._has_been_in:
+                self._deleted(Deleted(SessionId(session), "it was deleted while we were between two proxies"))
             case AboutSession(session) if session == self.session:
                 self.attached = False
                 if not (isinstance(error, Forbidden) and self._attach_with_another()):
@@ -444,117 +415,39 @@ class ClientMachine:
         del self._asked[subscription]
         self._told.append(Outcome(subscription, error))
 
-    def _publish_problem(self, first: int, error: WaypostError) -> None:
-        """A log that did not answer may have appended. All that is in flight is sent again, in order, when the oldest
-        of it failed: with it failed what followed, and nothing may overtake it. Another error is final."""
-        if isinstance(error, LogUnavailable):
-            if self._in_flight and self._in_flight[0][0] == first:
-                self._send_in_flight()
-            return
-        for index, (sequence, bodies) in enumerate(self._in_flight):
-            if sequence == first:
-                del self._in_flight[index]
-                self._outstanding -= len(bodies)
-                self._told.extend(Published(first + each, None, error) for each in range(len(bodies)))
-                return
-
     # ------------------------------------------------------------ receiving
-
-    def _deliver(self, deliver: Deliver) -> None:
-        state = self.state
-        if deliver.epoch < state.epoch or not self.attached:
-            return
-        state.epoch = deliver.epoch
-        seen, fresh = self._taken_in, []
-        for index, entry in enumerate(deliver.entries):
-            if entry.offset <= seen.get(entry.origin, NOTHING):
-                self.duplicates_dropped += 1
-                continue
-            seen[entry.origin] = entry.offset
-            identity = _id_of(entry)
-            if identity in state.recent or identity in self._ids_in:
-                self.duplicates_dropped += 1
-                continue
-            self._ids_in.add(identity)
-            fresh.append(index)
-        self._inbox.append(_Batch(deliver, self.proxy, fresh))
-        if not fresh and len(self._inbox) == 1:
-            self._finish_had()
 
     @property
     def waiting(self) -> bool:
         """Tell whether there is something for the application."""
-        return bool(self._inbox)
+        return self._receiving.waiting
+
+    @property
+    def duplicates_dropped(self) -> int:
+        return self._receiving.duplicates_dropped
 
     def take(self, most: int | None = None) -> list[tuple[Delivery, tuple[SubscriptionId, ...]]]:
         """Give the application the next notifications, `most` at most; with the next call, it has them.
 
         A delivery is acknowledged when the application has all of it.
         """
-        self._finish_had()
-        if not self._inbox:
-            return []
-        batch = self._inbox[0]
-        deliver = batch.deliver
-        chosen = batch.fresh[batch.given :][:most]
-        batch.given += len(chosen)
-        return [(deliver.entries[each], deliver.matches[deliver.matched[each]]) for each in chosen]
+        self._acknowledge()
+        return self._receiving.give(most)
 
     def settle(self) -> None:
         """The application has all that it was given."""
-        self._finish_had()
-        if self._inbox:
-            self._attest(self._inbox[0])
+        self._acknowledge()
+        self._receiving.attest()
 
     def give_back(self) -> None:
         """The application does not have what it was given last: it comes again."""
-        if self._inbox:
-            self._inbox[0].given = self._inbox[0].had
+        self._receiving.give_back()
 
-    def _finish_had(self) -> None:
-        """The application has what it was given; acknowledge the deliveries of which it has all."""
-        state = self.state
-        while self._inbox:
-            batch = self._inbox[0]
-            for index in batch.fresh[batch.had : batch.given]:
-                entry = batch.deliver.entries[index]
-                identity = _id_of(entry)
-                state.frontier[entry.origin] = entry.offset
-                state.recent.add(identity)
-                self._ids_in.discard(identity)
-            batch.had = batch.given
-            if batch.had < len(batch.fresh):
-                return
-            self._inbox.popleft()
-            self._attest(batch)
-            join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
-            if self.attached:
-                self._out.append(Acknowledge(batch.deliver.through, self._unsent_attestations()))
-
-    def _unsent_attestations(self) -> list[Attestation]:
-        fresh, self._fresh_attestations = self._fresh_attestations, []
-        return fresh
-
-    def _attest(self, batch: _Batch) -> None:
-        """Attest what the application has, origin by origin: no order is promised between origins."""
-        by_origin: dict[Origin, tuple[list[int], list[int]]] = {}
-        for each in batch.fresh[batch.attested : batch.had]:
-            entry = batch.deliver.entries[each]
-            offsets, digests = by_origin.setdefault(entry.origin, ([], []))
-            offsets.append(entry.offset)
-            digests.append(zlib.crc32(entry.body))
-        batch.attested = batch.had
-        epoch = batch.deliver.epoch
-        for origin, (offsets, digests) in by_origin.items():
-            self.state.attested += 1
-            attestation = Attestation(self.state.attested, epoch, batch.proxy, origin, offsets, digests)
-            self.state.unconfirmed.append(attestation)
-            self._fresh_attestations.append(attestation)
-
-    def _confirmed(self, number: int) -> None:
-        unconfirmed = self.state.unconfirmed
-        while unconfirmed and unconfirmed[0].number <= number:
-            unconfirmed.popleft()
+    def _acknowledge(self) -> None:
+        """The application has what it was given. On a later connection its frontier says so."""
+        said = self._receiving.had()
+        if self.attached:
+            self._out.extend(said)
 
     # ------------------------------------------------------------ subscribing
 
@@ -575,45 +468,31 @@ class ClientMachine:
 
     @property
     def publish_room(self) -> int:
-        return PUBLISH_WINDOW - self._outstanding
+        return self._producing.room
 
     @property
     def next_id(self) -> NotificationId:
-        return NotificationId(self._producer, self._producer_life, self._next_sequence)
+        return self._producing.next_id
 
     def publish(self, body: bytes) -> int:
         """Take one notification to be published; return its sequence. Sent at the next flush."""
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._outstanding += 1
-        self._unsent.append(body)
-        return sequence
+        return self._producing.publish(body)
 
     def flush(self) -> None:
-        """Send what was taken since the last flush, in frames of bounded size."""
-        if not self._connected:
-            return
-        first = self._next_sequence - len(self._unsent)
-        for batch in batches(self._unsent, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
-            bodies = list(batch)
-            self._in_flight.append((first, bodies))
-            self._out.append(Publish(self._producer, self._producer_life, first, bodies))
-            first += len(bodies)
-        self._unsent = []
+        """Send what was taken since the last flush."""
+        if self._connected and not self._resting:
+            self._out.extend(self._producing.flush())
 
-    def _acknowledged(self, message: Acknowledged) -> None:
-        for index, (first, bodies) in enumerate(self._in_flight):
-            if first == message.first:
-                del self._in_flight[index]
-                self._outstanding -= len(bodies)
-                break
-        else:
-            return
-        self._told.extend(
-            Published(message.first + each, Coordinate(message.origin, offset), None)
-            for each, offset in enumerate(message.offsets)
-        )
+    def _not_taken(self, first: int) -> None:
+        """Nothing may overtake what the log did not take: until it was sent again, nothing else is."""
+        if self._producing.is_oldest(first):
+            self._resting = True
+            self._times += 1
+            self._told.append(NotTaken(self._times))
 
-
-def _id_of(entry: Delivery) -> NotificationId:
-    return NotificationId(entry.producer, entry.incarnation, entry.sequence)
+    def publish_again(self) -> None:
+        """Send all that has no answer once more; the log may have taken it. To be called after :class:`NotTaken`."""
+        if self._resting and self._connected:
+            self._resting = False
+            self._out.extend(self._producing.in_flight())
+            self.flush()

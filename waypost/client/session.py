@@ -1,4 +1,4 @@
-"""The asyncio shell of the client machine: connect, step, send, and hand over to the application.
+"""What an application holds of a session: the asyncio face of the client machine.
 
     async with waypost.attach("travellers/alice", proxy="ws://127.0.0.1:7311") as session:
         await session.subscribe('origin == "JFK" && dep_delay > 30')
@@ -16,15 +16,11 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
-import websockets
-from websockets.asyncio.client import ClientConnection, connect
-
 from waypost.access import LEVELS
+from waypost.client.line import FAREWELL_S, Finder, Line
 from waypost.client.machine import (
     ACCESS,
     DELETION,
@@ -32,36 +28,26 @@ from waypost.client.machine import (
     Answered,
     ClientMachine,
     Outcome,
-    Published,
-    ReceiverState,
-    Redirected,
     Refusal,
-    Retry,
     Told,
 )
-from waypost.clock import full_jitter_ms
+from waypost.client.producing import Published
+from waypost.client.receiving import ReceiverState
 from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
-from waypost.identity import Coordinate, NotificationId, Origin, SessionId, SubscriptionId
-from waypost.limits import MAX_COUNT, MAX_FRAME_BYTES, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
+from waypost.identity import Coordinate, NotificationId, Origin, SubscriptionId
+from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S
 from waypost.messages import (
     Attached,
     BecameEffective,
-    Credential,
     Deleted,
     Delivery,
-    Detach,
     Granted,
-    decode_proxy_message,
-    encode_message,
+    Welcome,
 )
 from waypost.notification import Notification, Value
 
 log = logging.getLogger("waypost")
-FAREWELL_S = 2.0
 NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
-
-Finder = Callable[[], Awaitable[Sequence[str]]]
-"""Returns the addresses of proxies, best first."""
 
 
 class Received(Notification):
@@ -105,18 +91,11 @@ class Session:
         on_event: Callable[[object], None] | None,
     ) -> None:
         self._machine = machine
-        self._addresses = list(addresses or [])
-        self._find = find
         self._timeout_s = timeout_s
         self._listener = on_event
-        self._chance = random.Random()
-        self._next_url: str | None = None
-        self._attempt = 0
-        self._turn = 0
-        self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
         self._news = asyncio.Event()
+        self._line = Line(machine, addresses, find, self._hear, self._news)
         self._room = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: WaypostError | None = None
@@ -124,7 +103,6 @@ class Session:
         self._published: dict[int, asyncio.Future[Coordinate]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
-        self._closing = False
         self._changing = asyncio.Lock()
         self._answers: dict[str, asyncio.Future[None]] = {}
         """Who waits for a change of the access, or for the deletion."""
@@ -134,7 +112,7 @@ class Session:
     # ------------------------------------------------------------ life
 
     async def __aenter__(self) -> Session:
-        self._task = asyncio.create_task(self._run(), name=f"waypost {self._machine.name}")
+        self._task = asyncio.create_task(self._line.run(), name=f"waypost {self._machine.name}")
         self._task.add_done_callback(self._ran)
         try:
             await self._within(self._ready.wait(), "no proxy let us in")
@@ -154,16 +132,11 @@ class Session:
         That is tried for two seconds, here or where the session has gone; if nobody answers, its place stays.
         """
         self._machine.settle()
-        if forget and not self._closing:
+        if forget and not self._line.over:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
                     await self._have(PLACE, self._machine.forget, "no answer about the receiver's place")
-        if self._socket is not None:
-            with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
-                async with asyncio.timeout(2):
-                    await self._send_all(self._socket)
-                    await self._socket.send(encode_message(Detach(frontier=dict(self.state.frontier))))
-                    await self._socket.close()
+        await self._line.leave(self._machine.goodbye())
         await self._stop()
 
     async def delete(self) -> None:
@@ -199,7 +172,7 @@ class Session:
     async def _have(self, what: str, ask: Callable[[], None], otherwise: str) -> None:
         future = self._answers[what] = asyncio.get_running_loop().create_future()
         ask()
-        self._wake.set()
+        self._line.wake()
         try:
             await self._within(asyncio.shield(future), otherwise)
         finally:
@@ -208,12 +181,11 @@ class Session:
 
     async def abandon(self) -> None:
         """Vanish without a word, as a client does that loses its network."""
-        if self._socket is not None:
-            self._socket.transport.abort()
+        self._line.break_off()
         await self._stop()
 
     async def _stop(self) -> None:
-        self._closing = True
+        self._line.over = True
         self._machine.settle()
         if self._task is not None:
             self._task.cancel()
@@ -240,8 +212,8 @@ class Session:
                 result = await what
         except TimeoutError:
             late = f"{otherwise} within {self._timeout_s:g} s"
-            lonely = self._socket is None
-            raise self._failure or (NoProxy(late, hint=NO_PROXY) if lonely else NoAnswer(late)) from None
+            why = NoAnswer(late) if self._line.connected else NoProxy(late, hint=NO_PROXY)
+            raise self._failure or why from None
         if self._failure is not None:
             raise self._failure
         return result
@@ -268,10 +240,10 @@ class Session:
             if self._failure is not None:
                 raise self._failure
             taken = self._machine.take(most)
-            self._wake.set()
+            self._line.wake()
             if taken:
                 return [Received.of(entry, matched) for entry, matched in taken]
-            if self._closing:
+            if self._line.over:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
@@ -279,7 +251,7 @@ class Session:
     def acknowledge(self) -> None:
         """Say that the application has all that it was given so far; asking for the next one says it too."""
         self._machine.settle()
-        self._wake.set()
+        self._line.wake()
 
     @property
     def state(self) -> ReceiverState:
@@ -307,8 +279,8 @@ class Session:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
         """
         identity = SubscriptionId(id or _short(expression))
-        _checked(ttl_s, MAX_TTL_S, "ttl_s")
-        _checked(max_count, MAX_COUNT, "max_count")
+        checked(ttl_s, MAX_TTL_S, "ttl_s")
+        checked(max_count, MAX_COUNT, "max_count")
         await self._ask(identity, lambda: self._machine.subscribe(identity, expression, ttl_s, max_count))
         return identity
 
@@ -320,7 +292,7 @@ class Session:
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
         future = self._asked.setdefault(identity, asyncio.get_running_loop().create_future())
         ask()
-        self._wake.set()
+        self._line.wake()
         try:
             await self._within(asyncio.shield(future), f"no answer about subscription {identity}")
         finally:
@@ -363,7 +335,7 @@ class Session:
         sequence = self._machine.publish(body)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
-        self._wake.set()
+        self._line.wake()
         return future
 
     @property
@@ -379,49 +351,26 @@ class Session:
     async def until_attested(self, timeout_s: float = 5) -> bool:
         """Wait until a journal has all that the application was given; tell whether it has."""
         self._machine.settle()
-        self._wake.set()
+        self._line.wake()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.state.unconfirmed:
                     await asyncio.sleep(0.01)
         return not self.state.unconfirmed
 
-    # ------------------------------------------------------------ connections
+    # ------------------------------------------------------------ where it is served
 
     async def move(self, url: str) -> None:
         """Attach at another proxy from now on; the session follows."""
-        self._next_url = url
         self.attached = None
         self._ready.clear()
-        if self._socket is not None:
-            await self._socket.close()
+        await self._line.move(url)
 
     async def until_attached(self) -> Attached:
         """Wait until the session is served to us, wherever that is."""
         await self._within(self._ready.wait(), "the session could not be attached")
         assert self.attached is not None
         return self.attached
-
-    async def _run(self) -> None:
-        while not self._closing:
-            url: str | None = None
-            try:
-                url = await self._choose()
-                if url is None:
-                    await self._pause("no proxy is known")
-                    continue
-                await self._serve(url)
-            except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
-                await self._pause(f"{url or 'finding a proxy'}: {error or type(error).__name__}")
-
-    async def _choose(self) -> str | None:
-        if self._next_url is not None:
-            url, self._next_url = self._next_url, None
-            return url
-        if not self._addresses and self._find is not None:
-            found = list(await self._find())
-            return found[self._turn % len(found)] if found else None
-        return self._addresses[self._turn % len(self._addresses)] if self._addresses else None
 
     def _on_event(self, event: object) -> None:
         """Tell the application; what it throws is its own affair."""
@@ -431,55 +380,7 @@ class Session:
             except Exception:
                 log.exception("on_event failed")
 
-    async def _pause(self, reason: str) -> None:
-        self._attempt += 1
-        self._turn += 1
-        wait_ms = full_jitter_ms(self._attempt, self._chance)
-        self._on_event(Retry(reason, wait_ms))
-        await asyncio.sleep(wait_ms / 1000)
-
-    async def _serve(self, url: str) -> None:
-        """Live on one connection until it ends."""
-        async with connect(
-            f"{url.rstrip('/')}/v1/client",
-            max_size=MAX_FRAME_BYTES,
-            compression=None,
-            open_timeout=3,
-            close_timeout=1,
-        ) as socket:
-            self._socket = socket
-            self._machine.connected()
-            self._wake.set()
-            writer = asyncio.create_task(self._write(socket))
-            try:
-                async for frame in socket:
-                    self._machine.message(decode_proxy_message(frame))
-                    for told in self._machine.take_told():
-                        await self._hear(told, socket)
-                    self._wake.set()
-                    if self._machine.waiting:
-                        self._news.set()
-            finally:
-                self._socket = None
-                self._machine.disconnected()
-                writer.cancel()
-                with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
-                    await writer
-        if self._next_url is None and not self._closing:
-            await self._pause(f"{url} closed the connection")
-
-    async def _write(self, socket: ClientConnection) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            self._machine.flush()
-            await self._send_all(socket)
-
-    async def _send_all(self, socket: ClientConnection) -> None:
-        for message in self._machine.take_messages():
-            await socket.send(encode_message(message))
-
-    async def _hear(self, told: Told, socket: ClientConnection) -> None:
+    def _hear(self, told: Told) -> None:
         match told:
             case Published():
                 self._settle_publish(told)
@@ -491,25 +392,18 @@ class Session:
             case Answered():
                 self._answer(told.what, told.error)
             case Attached():
-                self._attempt = 0
                 self.attached = told
                 self._ready.set()
             case BecameEffective():
                 self._effective.setdefault(told.subscription, {}).update(told.above)
                 self._effective_changed.set()
-            case Redirected():
-                self._next_url = told.url
-                await socket.close()
-            case Retry():
-                asyncio.get_running_loop().call_later(told.after_ms / 1000, self._attach_again, socket)
             case Refusal():
                 self._refused(told.error)
             case Deleted():
-                self._closing = True
+                self._line.over = True
                 self._answer(DELETION, None)
                 self._news.set()
-            case _ if self._machine.session is None:
-                self._attempt = 0
+            case Welcome() if self._machine.session is None:
                 self._ready.set()
         self._on_event(told)
 
@@ -528,17 +422,11 @@ class Session:
         elif told.coordinate is not None:
             future.set_result(told.coordinate)
 
-    def _attach_again(self, socket: ClientConnection) -> None:
-        if self._socket is socket:
-            self._machine.attach()
-            self._wake.set()
-
     def _refused(self, error: WaypostError) -> None:
         """This session is over; what came is not acknowledged any more, and nobody attaches again."""
         self._failure = error
-        self._closing = True
-        if self._socket is not None:
-            self._socket.transport.abort()
+        self._line.over = True
+        self._line.break_off()
         for wakened in (self._ready, self._news, self._effective_changed, self._room):
             wakened.set()
         for future in self._awaited():
@@ -547,7 +435,8 @@ class Session:
                 future.exception()
 
 
-def _checked(value: int | None, most: int, name: str) -> None:
+def checked(value: int | None, most: int, name: str) -> None:
+    """Raise Refused unless the value is None or from 1 to `most`."""
     if value is not None and not 1 <= value <= most:
         raise Refused(f"{value}; it is a whole number from 1 to {most}", field=name)
 
@@ -557,14 +446,6 @@ def _short(expression: str) -> SubscriptionId:
     if len(expression) <= MAX_ID_LENGTH:
         return SubscriptionId(expression)
     return SubscriptionId("sha256:" + hashlib.sha256(expression.encode()).hexdigest())
-
-
-def _finder() -> Finder | None:
-    """Return the installed way to find proxies on the local network, if there is one."""
-    for entry in entry_points(group="waypost.finder"):
-        finder: Finder = entry.load()
-        return finder
-    return None
 
 
 def allow(*rights: str, password: str | None = None) -> Granted:
@@ -586,66 +467,3 @@ def allow(*rights: str, password: str | None = None) -> Granted:
         raise Refused(f"{len(password)} characters; the limit is {MAX_PASSWORD_LENGTH}", field="password")
     wanted = {right for each in rights for right in LEVELS.get(each, (each,))}
     return Granted([right for right in LEVELS["owner"] if right in wanted], password)
-
-
-def attach(
-    session: str,
-    *,
-    proxy: str | Sequence[str] | None = None,
-    receiver: str = "main",
-    state: ReceiverState | None = None,
-    name: str | None = None,
-    create: bool = True,
-    lasts_s: int | None = None,
-    principal: str = "",
-    password: str = "",
-    window: int = RECEIVER_WINDOW,
-    timeout_s: float = 30,
-    on_event: Callable[[object], None] | None = None,
-) -> Session:
-    """Attach to a session, and create it if there is none.
-
-    Args:
-        session: its id, unique in the federation, such as ``travellers/alice``.
-        proxy: address(es) of proxies, ``ws://host:port``; without one, a proxy is found by mDNS.
-        receiver: which of the session's receivers this is; each has its own cursor.
-        state: where this receiver is, from an earlier `Session.state`.
-        name: of the client, for people and as the producer's name.
-        create: False: refuse if there is no such session.
-        lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
-        principal: as whom, if the session's access names principals.
-        password: the one that proves it; a session that is open asks for none.
-        window: notifications that may be under way unacknowledged.
-        timeout_s: for every single thing that is waited for.
-        on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
-
-    Raises (on entering):
-        NoProxy: nobody let us in in time.
-        WaypostError: the session was refused; `code` says why.
-    """
-    addresses = [proxy] if isinstance(proxy, str) else proxy
-    _checked(lasts_s, MAX_TTL_S, "lasts_s")
-    machine = ClientMachine(
-        name or f"{session}/{receiver}",
-        SessionId(session),
-        receiver,
-        state,
-        create=create,
-        window=window,
-        lasts_s=lasts_s,
-        credential=Credential(principal, password),
-    )
-    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
-
-
-def produce(
-    name: str,
-    *,
-    proxy: str | Sequence[str] | None = None,
-    timeout_s: float = 30,
-    on_event: Callable[[object], None] | None = None,
-) -> Session:
-    """Connect as a producer without a session."""
-    addresses = [proxy] if isinstance(proxy, str) else proxy
-    machine = ClientMachine(name, None)
-    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from uuid import UUID
 
 import psutil
 import pytest
@@ -51,6 +52,14 @@ async def test_a_topic_does_not_make_itself(kafka: KafkaServer, topic_prefix: st
     async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, request_timeout_ms=1000) as producer:
         with pytest.raises((KafkaTimeoutError, UnknownTopicOrPartitionError)):
             await producer.send_and_wait(f"{topic_prefix}nobody-made-it", b"lost")
+
+
+def test_a_store_whose_id_begins_with_a_dash_is_formatted_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.servers.kafka.uuid.uuid4", lambda: UUID(bytes=b"\xf8" * 16))
+    with KafkaServer(tmp_path) as server:
+        assert server.ready()
 
 
 async def test_acknowledged_records_survive_kill_and_a_move_to_other_ports(tmp_path: Path) -> None:

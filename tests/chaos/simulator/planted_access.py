@@ -36,7 +36,7 @@ PLANTS = (
     Plant(
         "nobody is asked",
         "a receiver is let in whatever it says",
-        replaced(Guard, "lets_in", lambda *given: Grant(EVERYTHING)),
+        replaced(Guard, "admit", lambda *given: Grant(EVERYTHING)),
         ("RIGHTS",),
         stories=("access_after_a_failover",),
     ),

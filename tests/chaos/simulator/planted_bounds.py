@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federation.link_out import LinkOut
 from federation.ports import Batch
-from proxy.session import Session
+from proxy.receivers import Receiver
 from tests.chaos.simulator.planting import Plant, replaced
 from waypost.limits import DELIVERY_BATCH
 
@@ -18,22 +18,22 @@ PLANTS = (
     Plant(
         "no window of a receiver",
         "a proxy delivers whatever a receiver has not acknowledged",
-        replaced(Session, "batch_limit", lambda self, receiver: DELIVERY_BATCH),
+        replaced(Receiver, "room", lambda self: DELIVERY_BATCH),
         ("BOUND",),
-        (2, 5),
+        (0, 6, 14),
     ),
     Plant(
         "no window of a link",
         "a link sends whatever the far site has not acknowledged",
         replaced(LinkOut, "_has_room", lambda self: True),
         ("BOUND",),
-        (0, 2, 6),
+        (23, 37, 111),
     ),
     Plant(
         "kept for a sender without an end",
         "a link keeps all that was folded since its sender began to wait",
         replaced(LinkOut, "feed", _feed_without_end),
         ("BOUND",),
-        (0, 6, 13),
+        (26, 125, 199),
     ),
 )

@@ -10,6 +10,7 @@ from unittest import mock
 
 import msgspec
 
+from federation import link
 from federation.link import LinkSender
 from federation.link_in import LinkIn
 from federation.messages import LinkRecords
@@ -23,16 +24,18 @@ from proxy.engine import Engine
 from proxy.ownership import Claims
 from proxy.publishing import Publishing
 from proxy.retention import Matched
-from proxy.session import Role, Session, Stored, Subscription
+from proxy.session import Role, Session
+from proxy.stored import Stored
+from proxy.subscription import Subscription
 from tests.chaos.simulator.planting import Plant, Switch, replaced
 from waypost.checkpoint import Checkpoint
-from waypost.client.machine import ClientMachine
+from waypost.client.receiving import Receiving
 from waypost.frontier import RecentIds
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId
 from waypost.messages import Deliver, Delivery, Subscribe, Unsubscribe
 from waypost.records import Effective, Forwarded, Progress, Record
 
-_arrive, _deliver, _publish = Session.arrive, ClientMachine._deliver, Publishing._append
+_arrive, _deliver, _publish = Session.arrive, Receiving.deliver, Publishing._append
 _effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkIn.heard
 _decode = msgspec.msgpack.Decoder(Delivery).decode
 
@@ -108,7 +111,7 @@ def _fold_and_count(self: SiteState, offset: int, record: Record) -> list[Event]
     return events
 
 
-def _counts_of_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
+def _heed_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
     return record.origin != self.origin and self.upstream.setdefault(record.origin, record.link) == record.link
 
 
@@ -141,10 +144,11 @@ def _dropping_by_id(*roles: Role) -> Switch:
     return switched
 
 
-def _count_what_came(self: ClientMachine, deliver: Deliver) -> None:
-    _deliver(self, deliver)
+def _count_what_came(self: Receiving, deliver: Deliver, proxy: ProxyId) -> bool:
+    had = _deliver(self, deliver, proxy)
     for identity in self._ids_in:
         self.state.recent.add(identity)
+    return had
 
 
 @contextmanager
@@ -166,21 +170,21 @@ PLANTS = (
         "no gate waits for what is missing",
         replaced(Gate, "may_open", lambda self, covered: True),
         ("LOST",),
-        (11, 13, 29),
+        (0, 7, 10),
     ),
     Plant(
         "no gate per origin",
         "a shadow and a rebuilt session have no gates",
         replaced(Session, "close_gates", _no_gates),
         ("LOST",),
-        (3, 7, 11),
+        (0, 13, 21),
     ),
     Plant(
         "gates forget",
         "what waited behind a gate is dropped",
         replaced(Gate, "open", lambda self, take: None),
         ("LOST",),
-        (2, 5, 44),
+        (26, 35, 46),
     ),
     Plant(
         "holes look like silence",
@@ -193,7 +197,7 @@ PLANTS = (
     Plant(
         "answered before it is kept",
         "a subscription change is answered before anything is written",
-        replaced(Door, "_settled", _answer_at_once),
+        replaced(Door, "_settle", _answer_at_once),
         ("STUCK", "LOST"),
         stories=("subscription_that_the_disk_did_not_take",),
         rule=6,
@@ -243,7 +247,7 @@ PLANTS = (
         "an origin of which no coverage is known counts as covered",
         replaced(SiteState, "covered_above", _covered_if_unknown),
         ("LOST",),
-        (7, 73, 100),
+        (42, 218, 245),
         rule=8,
     ),
     Plant(
@@ -283,7 +287,15 @@ PLANTS = (
         "announcements are not said again when a link opens",
         replaced(LinkSender, "hello", lambda self: []),
         ("STUCK", "LOST"),
-        (6, 22),
+        (2, 22, 38),
+        rule=12,
+    ),
+    Plant(
+        "removed in silence",
+        "a link that begins behind what retention removed announces what it announced before",
+        replaced(link, "_from_here", lambda effective, frontier: effective),
+        ("LOST",),
+        stories=("retention_has_removed_what_a_catch_up_needs", "retention_at_the_head_of_a_line_of_sites"),
         rule=12,
     ),
     Plant(
@@ -315,21 +327,21 @@ PLANTS = (
         "a link does not speak of what it passed over in silence",
         replaced(LinkSender, "pause", lambda self: []),
         ("STUCK",),
-        (0, 1, 2, 4, 5),
+        (0, 1, 2),
     ),
     Plant(
         "holes in a link",
         "the leader of a link does not notice that a message is missing",
         replaced(LinkIn, "heard", _hear_past_holes),
         ("LOST",),
-        (1, 2),
+        (2, 68, 69),
     ),
     Plant(
         "id counts too early",
         "the library remembers an id before its notification was given",
-        replaced(ClientMachine, "_deliver", _count_what_came),
+        replaced(Receiving, "deliver", _count_what_came),
         ("LOST",),
-        (2, 3, 26),
+        (6, 26, 34),
         rule=17,
     ),
     Plant(
@@ -337,7 +349,7 @@ PLANTS = (
         "the library keeps no ids",
         replaced(RecentIds, "__contains__", lambda self, identity: False),
         ("TWICE",),
-        (10, 52, 94),
+        (31, 60, 65),
         rule=18,
     ),
     Plant(
@@ -345,7 +357,7 @@ PLANTS = (
         "of two checkpoints the one that was written last counts",
         _last_write_wins,
         ("LOST",),
-        (6, 18, 37),
+        (276, 329, 443),
         rule=19,
     ),
     Plant(
@@ -353,7 +365,7 @@ PLANTS = (
         "of the checkpoints of an epoch the first one counts",
         replaced(Checkpoint, "rank", property(lambda self: (self.epoch, 0))),
         ("LOST",),
-        (11, 29),
+        (0, 10, 13),
         rule=19,
     ),
     Plant(
@@ -361,14 +373,14 @@ PLANTS = (
         "a checkpoint says that all receivers have what the session has",
         replaced(Session, "acknowledged_frontier", Session.frontier),
         ("LOST",),
-        (18, 102),
+        (91, 106, 112),
     ),
     Plant(
         "published before it is kept",
         "a publish is acknowledged before the log has it",
         replaced(Publishing, "_append", _publish_and_acknowledge),
         ("LOST",),
-        (2, 6),
+        (4, 8, 9),
     ),
 )
 
@@ -391,7 +403,7 @@ MASKED = (
     Plant(
         "stale leaders count",
         "what an earlier leader of a link still appends counts",
-        replaced(Acceptance, "counts", _counts_of_any_leader),
+        replaced(Acceptance, "heed", _heed_any_leader),
         masked_by="senders that filter by the place of each record in their log, whoever asks",
     ),
     Plant(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.delivering import Delivering
+from proxy.receivers import Receiver
 from proxy.relay import Relays
-from proxy.session import Entry, Receiver, Session, Subscription
+from proxy.session import Session
+from proxy.stored import Entry
+from proxy.subscription import Subscription
 from tests.chaos.simulator.planting import Plant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.identity import NO_PROXY, Epoch, Ownership
@@ -48,7 +51,7 @@ PLANTS = (
         "what policy has decided does not go with the session",
         replaced(Subscription, "of", _of_undecided),
         ("POLICY",),
-        (2, 22, 28),
+        (4, 18, 19),
         rule=20,
     ),
     Plant(
@@ -56,7 +59,7 @@ PLANTS = (
         "a receiver gets past what policy removed before the journal has the record",
         replaced(Delivering, "_record", _record_meanwhile),
         ("LOST",),
-        (3, 235),
+        (443, 737, 1224),
         rule=21,
     ),
     Plant(
@@ -64,7 +67,7 @@ PLANTS = (
         "a session that is created again goes on with the epochs of the one that was deleted",
         replaced(Ownership, "gone", _gone_as_any_other),
         ("RIGHTS",),
-        (271,),
+        stories=("access_of_a_deleted_session_does_not_come_back",),
         rule=22,
     ),
     Plant(
@@ -72,7 +75,7 @@ PLANTS = (
         "all copies of a session have one name, whoever numbered them",
         replaced(Session, "__init__", _made_as_one_copy),
         ("COPY",),
-        (38, 193, 315),
+        (112, 424, 697),
         rule=23,
     ),
     Plant(
@@ -80,7 +83,7 @@ PLANTS = (
         "a relay has the name of the one before it on the same connection",
         replaced(Relays, "begin", _begin_by_connection),
         ("LOST", "STUCK"),
-        (33, 36, 48),
+        (11, 30, 66),
         rule=24,
     ),
     Plant(
@@ -88,6 +91,6 @@ PLANTS = (
         "what could not be read from the store is not read again",
         replaced(Delivering, "tick", lambda self: None),
         ("STUCK", "LOST"),
-        (289,),
+        stories=("store_that_cannot_be_read_for_a_while",),
     ),
 )

@@ -11,7 +11,7 @@ from chaos.simulator import world
 from chaos.simulator.invariants import Invariants
 from chaos.simulator.scenario import Scenario
 from handover.messages import Chunk, Prepared
-from proxy import incoming
+from proxy import incoming, keeper
 from proxy.context import Bounds
 from waypost.identity import ProxyId, SessionId
 
@@ -139,6 +139,7 @@ def test_who_would_wait_for_a_long_copy_is_relayed_and_the_session_follows(monke
     told = Told(monkeypatch, copy_at_attach=10)
     went = told.tell("resume c\nmove c a2\nwithin 20000 a2 serves s").splitlines()
     given = [line for line in went[: went.index("a1 is source frozen")] if line.startswith("c is given")]
+    assert "a2 is target relayed: the session follows when it is copied" in went
     assert went.index("a1 -> a2 Stay") < went.index("a1 -> a2 Offer") < went.index("a1 is source frozen")
     assert given
     told.end_well()
@@ -173,4 +174,28 @@ def test_a_copy_of_what_all_receivers_have_by_now_ends_at_once(monkeypatch: pyte
     told.story.world.lose_next.clear()
     told.tell("within 1000 a2 serves s")
     assert told.chunks[-1][1] == []
+    told.end_well()
+
+
+def copied_to_a_slow_disk(monkeypatch: pytest.MonkeyPatch, copy_at_attach: int) -> Told:
+    """All is copied to a2, which writes only when it must, and it says that it is ready."""
+    told = Told(monkeypatch, copy_at_attach=copy_at_attach, copy_unsaved=1_000)
+    monkeypatch.setattr(keeper, "STORE_BATCH", 1_000_000)
+    told.story.world.nodes[ProxyId("a2")].slow_until = 1 << 30
+    told.tell("move c a2\nwithin 5000 a2 -> a1 Ready")
+    return told
+
+
+def test_a_long_copy_is_on_the_disk_before_the_source_freezes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = copied_to_a_slow_disk(monkeypatch, copy_at_attach=6)
+    # What comes in one chunk may still wait.
+    assert len(told.rows("a2")) >= MANY - 4
+    told.tell("run 3000")
+    told.end_well()
+
+
+def test_a_short_copy_for_which_the_client_waits_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = copied_to_a_slow_disk(monkeypatch, copy_at_attach=1_000)
+    assert len(told.rows("a2")) < MANY - 4
+    told.tell("run 3000")
     told.end_well()

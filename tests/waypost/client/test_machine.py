@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zlib
 
-from waypost.client.machine import ClientMachine, Outcome, Published, ReceiverState, Redirected, Refusal, Retry
+from waypost.client.machine import ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.producing import Published
+from waypost.client.receiving import ReceiverState
+from waypost.errors import SessionDeleted
 from waypost.frontier import RecentIds
 from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
-from waypost.limits import MAX_PUBLISH_BATCH
+from waypost.limits import ATTESTATIONS, MAX_PUBLISH_BATCH
 from waypost.messages import (
     AboutPublish,
     AboutSession,
@@ -164,10 +167,32 @@ def test_what_follows_a_failed_publish_is_sent_again_behind_it() -> None:
     machine.take_messages()
     for first in (0, 1, 2):
         machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(first)))
-    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0, 1, 2]
+    machine.publish(b"y")
+    machine.flush()
+    assert [each for each in machine.take_messages() if isinstance(each, Publish)] == []
+    machine.publish_again()
+    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0, 1, 2, 3]
     machine.message(Acknowledged(0, A, [10]))
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
-    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [1, 2]
+    machine.publish_again()
+    assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [1, 2, 3]
+    machine.publish_again()
+    assert [each for each in machine.take_messages() if isinstance(each, Publish)] == []
+
+
+def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothing() -> None:
+    machine = attached_machine()
+    machine.publish(b"x")
+    machine.flush()
+    for times in (1, 2, 3):
+        machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
+        assert NotTaken(times) in machine.take_told()
+        machine.publish_again()
+    machine.message(Acknowledged(0, A, [10]))
+    machine.publish(b"y")
+    machine.flush()
+    machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
+    assert NotTaken(1) in machine.take_told()
 
 
 def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
@@ -239,7 +264,9 @@ def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not(
     machine.flush()
     machine.take_messages()
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
+    machine.publish_again()
     assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0]
+    machine.take_told()
     machine.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", AboutPublish(0)))
     (told,) = [each for each in machine.take_told() if isinstance(each, Published)]
     assert told.error is not None
@@ -280,6 +307,13 @@ def test_moved_and_wait_are_told_to_the_shell_and_end_the_attachment() -> None:
     assert machine.take_told() == [Retry("later", 250)]
 
 
+def test_a_session_that_came_to_the_proxy_where_it_was_relayed_is_attached_on_the_same_connection() -> None:
+    machine = attached_machine()
+    machine.message(Moved(SessionId("s"), machine.proxy, "ws://elsewhere"))
+    assert machine.take_told() == []
+    assert [type(each) for each in machine.take_messages()] == [Attach]
+
+
 def test_a_repeat_is_known_by_its_place_however_many_ids_were_forgotten_since() -> None:
     machine = attached_machine(ReceiverState(recent=RecentIds(2)))
     machine.message(deliver(1, 9, *(entry(A, offset) for offset in range(9))))
@@ -294,3 +328,42 @@ def test_a_publish_that_was_retried_elsewhere_is_known_as_long_as_its_id_is_kept
     assert len(given(machine)) == 3
     machine.message(deliver(1, 4, entry(B, 0, sequence=2), entry(B, 1, sequence=0)))
     assert given(machine) == [(B, 1)]
+
+
+def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_made_anew() -> None:
+    machine = attached_machine()
+    machine.disconnected()
+    machine.take_messages()
+    machine.connected()
+    (attach,) = [each for each in machine.take_messages() if isinstance(each, Attach)]
+    assert not attach.create
+    machine.message(Welcome(1, ProxyId("b"), SiteId("B")))
+    machine.message(Problem("NOT_FOUND", "there is no session s", "session", AboutSession("s")))
+    (told,) = [each for each in machine.take_told() if isinstance(each, Refusal)]
+    assert isinstance(told.error, SessionDeleted)
+    machine.attach()
+    (attach,) = [each for each in machine.take_messages() if isinstance(each, Attach)]
+    assert attach.create
+
+
+def test_who_leaves_in_the_middle_of_a_delivery_attests_what_it_has_of_it() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
+    assert len(machine.take(2)) == 2
+    machine.settle()
+    farewell = machine.goodbye()
+    (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
+    assert (said.through, [each.offsets for each in said.attestations]) == (0, [[0, 1]])
+    assert farewell.frontier == {A: 1}
+
+
+def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_size() -> None:
+    machine = attached_machine()
+    for number in range(1, ATTESTATIONS + 3):
+        machine.message(deliver(1, number, entry(A, number)))
+        given(machine)
+    machine.settle()
+    machine.disconnected()
+    connect(machine, epoch=2)
+    sizes = [len(each.attestations) for each in machine.take_messages() if isinstance(each, Acknowledge)]
+    assert sizes == [ATTESTATIONS, 2]

@@ -1,0 +1,123 @@
+"""What the engine asks of the parts that a node stands on, and is answered: each effect's call, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from node.changelogs import Changelogs
+from node.config import NodeConfig
+from node.hashing import Passwords
+from node.history import History, Requests
+from node.parts import Parts, changelog_locator
+from node.troubles import SITE, Troubles, part_of
+from proxy import effects
+from proxy.context import Context
+from proxy.tally import MILLISECONDS, Spread
+from waypost.clock import Clock
+from waypost.errors import Internal, StoreFailed, Unreachable, WaypostError
+from waypost.identity import SessionId, SiteId
+
+log = structlog.get_logger("waypost")
+
+
+class Asking:
+    """Calls the parts for the engine. `history` is there after :meth:`begin`."""
+
+    history: History
+    _parts: Parts
+    _context: Context
+
+    def __init__(self, config: NodeConfig, requests: Requests, troubles: Troubles, clock: Clock) -> None:
+        self._site = SiteId(config.site)
+        self._own_changelog = changelog_locator(config)
+        self.requests = requests
+        self._troubles = troubles
+        self._clock = clock
+        self._passwords = Passwords()
+        self._foreign_changelogs = Changelogs()
+        self.store_writes = Spread(MILLISECONDS)
+        """How long the store took for what was written together, in milliseconds."""
+        self.store_failures = 0
+
+    def begin(self, parts: Parts, context: Context) -> None:
+        self._parts, self._context = parts, context
+        self.history = History(self._site, parts.log)
+
+    async def close(self) -> None:
+        self._passwords.close()
+        await self._foreign_changelogs.close()
+
+    async def answer(self, effect: effects.Effect) -> Any:
+        """Return what comes of it; every failure is an answer, for somebody waits for one."""
+        try:
+            return await self._call(effect)
+        except Unreachable as error:
+            self._troubles.missing(self._asked(effect) or part_of(error), error)
+            return error
+        except WaypostError as error:
+            return error
+        except Exception as fault:
+            log.exception("a part failed in a way that it must not")
+            return Internal(f"{type(fault).__name__}: {fault}")
+
+    def _asked(self, effect: effects.Effect) -> str:
+        """Return what was asked, where that is another site: each of them is there or not by itself."""
+        if isinstance(effect, effects.FetchHistory) and effect.site != self._site:
+            return SITE + effect.site
+        return ""
+
+    async def _call(self, effect: effects.Effect) -> Any:
+        parts = self._parts
+        match effect:
+            case effects.Append():
+                return await parts.log.append(effect.records)
+            case effects.CreateRow():
+                return await parts.registry.create(effect.session, effect.ownership)
+            case effects.ClaimRow():
+                return await parts.registry.claim(effect.session, effect.expected, effect.new)
+            case effects.ReadRow():
+                return await parts.registry.owner(effect.session)
+            case effects.Save():
+                return await self._store(effect)
+            case effects.LoadEntries():
+                return await parts.store.entries(effect.session, effect.after, effect.limit, effect.passing)
+            case effects.FindOutdated():
+                return await parts.store.outdated(effect.session, effect.windows, effect.limit)
+            case effects.PutCheckpoint():
+                return await parts.changelog.put([effect.checkpoint])
+            case effects.FindCheckpoint():
+                return await self._find_checkpoint(effect.session)
+            case effects.FetchHistory():
+                return await self._fetch_history(effect)
+            case effects.Verify():
+                return await self._passwords.verify(effect.password, effect.hash)
+            case effects.Hash():
+                return await self._passwords.hash(effect.passwords)
+        raise Internal(f"no way to perform {type(effect).__name__}")
+
+    async def _store(self, effect: effects.Save) -> None:
+        began = self._clock.now_ms()
+        try:
+            await self._parts.store.apply(effect.batch)
+        except StoreFailed:
+            self.store_failures += 1
+            raise
+        self.store_writes.note(self._clock.now_ms() - began)
+
+    async def _fetch_history(self, effect: effects.FetchHistory) -> effects.History:
+        if effect.site == self._site:
+            answer = await self.history.answer(effect.wanted)
+        else:
+            answer = await self.requests.ask(effect.site, effect.wanted)
+            self._troubles.there(SITE + effect.site)
+        return effects.History(answer.records, answer.through, answer.first_kept)
+
+    async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
+        """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one."""
+        own = await self._parts.changelog.latest(session)
+        others = set(self._context.changelogs.values()) - {self._own_changelog}
+        found, complete = await self._foreign_changelogs.latest(session, others)
+        best = max((each for each in [own, *found] if each), key=lambda each: each.rank, default=None)
+        return effects.FoundCheckpoint(best, complete)

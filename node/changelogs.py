@@ -1,0 +1,58 @@
+"""Changelogs of other sites, for a session whose owner is dead: opened when they are first asked, and each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from federation.ports import Changelog
+from node.parts import open_changelog
+from waypost.checkpoint import Checkpoint
+from waypost.errors import WaypostError
+from waypost.identity import SessionId
+
+
+class Changelogs:
+    """Open changelogs, by where they are.
+
+    Args:
+        open_: makes one, which is not started yet.
+    """
+
+    def __init__(self, open_: Callable[[str], Changelog] = open_changelog) -> None:
+        self._open = open_
+        self._opened: dict[str, asyncio.Task[Changelog]] = {}
+
+    async def at(self, locator: str) -> Changelog:
+        """Return the one that is there, started; whoever asks meanwhile waits for the same. Raises Unreachable."""
+        opened = self._opened.get(locator)
+        if opened is None:
+            opened = self._opened[locator] = asyncio.create_task(self._start(locator), name=f"changelog {locator}")
+        return await asyncio.shield(opened)
+
+    async def _start(self, locator: str) -> Changelog:
+        try:
+            changelog = self._open(locator)
+            await changelog.start()
+        except BaseException:
+            del self._opened[locator]
+            raise
+        return changelog
+
+    async def latest(self, session: SessionId, locators: Iterable[str]) -> tuple[list[Checkpoint], bool]:
+        """Return the last checkpoint of the session in each that has one, and whether all of them could be read."""
+        found, complete = [], True
+        for locator in locators:
+            try:
+                found.append(await (await self.at(locator)).latest(session))
+            except WaypostError:
+                complete = False
+        return [each for each in found if each is not None], complete
+
+    async def close(self) -> None:
+        opened = list(self._opened.values())
+        for each in opened:
+            each.cancel()
+        for found in await asyncio.gather(*opened, return_exceptions=True):
+            if not isinstance(found, BaseException):
+                await found.close()

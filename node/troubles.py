@@ -1,0 +1,69 @@
+"""What of a node's parts is not there at the moment: said once, counted, and waited for with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from waypost.clock import full_jitter_ms
+from waypost.errors import LogUnavailable, Refused, RegistryUnavailable, Unreachable, WaypostError
+
+log = structlog.get_logger("waypost")
+SITE = "site "
+"""With its name, the part that another site is."""
+
+
+class Troubles:
+    """Which parts are missing, by name."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.now: dict[str, str] = {}
+        """What is not there, in words."""
+        self.outages: Counter[str] = Counter()
+        """How often a part that had been there was not there any more, or not yet."""
+
+    def missing(self, part: str, error: BaseException) -> None:
+        text = str(error) or "no answer"
+        if part not in self.now:
+            self.outages[part] += 1
+            log.warning("part is not there; trying again", part=part, error=text)
+        self.now[part] = text
+
+    def there(self, part: str) -> None:
+        if self.now.pop(part, None) is not None:
+            log.info("part is there again", part=part)
+
+    async def patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
+        """Do what needs a part that may not be there yet: say so, and try again with back-off. Raises Refused."""
+        attempt = 0
+        missing: set[str] = set()
+        while True:
+            try:
+                result = await action()
+                for each in missing:
+                    self.there(each)
+                return result
+            except Refused:
+                raise
+            except WaypostError as error:
+                missing.add(error.field or part)
+                self.missing(error.field or part, error)
+            attempt += 1
+            await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
+
+
+def part_of(error: Unreachable) -> str:
+    """Return which part did not answer."""
+    match error:
+        case RegistryUnavailable():
+            return "registry"
+        case LogUnavailable():
+            return "log"
+        case _:
+            return error.field or "another site"

@@ -1,0 +1,219 @@
+"""The receivers of one session: how far each has come, and what is on its way to it.
+
+Theory
+------
+A receiver's place is told twice. By number: it has every entry of the session up to `acknowledged`; that decides how
+long an entry is stored. By frontier: what that number means in coordinates; that is what holds where the numbers of
+this copy mean nothing, in a checkpoint and in a session that was rebuilt from one. Both only ever move forward, and
+both travel with the session; all the rest belongs to one attachment, and begins anew with the next.
+
+While a client is attached, `sent` runs ahead of `acknowledged`: between them lie the flights, one a delivery, in order,
+and what is in them is never more than the client's window. An acknowledgement ends every flight up to the one it names,
+and only what a flight says is taken for what the client has. If it is lost with its connection, the flights are
+forgotten, and all above `acknowledged` is sent again; what of it the client had taken in, it drops.
+
+Not everything goes out. What lies at or below `known`, the frontier that the client reported, it has; what no
+subscription holds any more (proxy/retention.py) it is not to have, and gets past it only when the journal has that on
+record (handover rule 21). To pass over an entry is as good as an acknowledgement of it, as soon as all before it is
+acknowledged: until then it stands in the last flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from proxy.retention import Matched, Retention
+from proxy.stored import Entry
+from waypost.checkpoint import ReceiverRow
+from waypost.frontier import join
+from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
+from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
+from waypost.messages import DeliverEncoded
+
+
+@dataclass(slots=True)
+class Flight:
+    """A delivery that is under way: what its acknowledgement will mean."""
+
+    through: int
+    number: int
+    coordinates: dict[Origin, int]
+    count: int
+    """Notifications in it."""
+
+
+@dataclass(slots=True)
+class Receiver:
+    """A client attached to the session, or its place while it is away."""
+
+    id: ReceiverId
+    acknowledged: int
+    """It has all entries up to this number."""
+    frontier: dict[Origin, int] = field(default_factory=dict)
+    """What it acknowledged."""
+    known: dict[Origin, int] = field(default_factory=dict)
+    """The frontier that it reported: nothing at or below it is sent."""
+    sent: int = 0
+    connection: int | None = None
+    incarnation: Incarnation = Incarnation("")
+    window: int = RECEIVER_WINDOW
+    flights: deque[Flight] = field(default_factory=deque)
+    under_way: int = 0
+    """Notifications that were delivered and are not acknowledged."""
+    fetching: bool = False
+    """Something is waited for before it gets more: the store, or the journal."""
+    recorded: set[int] = field(default_factory=set)
+    """Entries that it is not to have, because nobody holds them any more; the journal says so."""
+
+    # ------------------------------------------------------------ attachments
+
+    def connect(self, connection: int, incarnation: Incarnation, known: Mapping[Origin, int], window: int) -> None:
+        self.connection = connection
+        self.incarnation = incarnation
+        self.known = join(dict(known), self.frontier)
+        self.window = window
+        self._begin_anew()
+
+    def disconnect(self) -> None:
+        self.connection = None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
+        self.flights.clear()
+        self.recorded.clear()
+
+    # ------------------------------------------------------------ what goes out
+
+    def room(self) -> int:
+        """Return how many notifications its next delivery may have."""
+        return min(DELIVERY_BATCH, self.window - self.under_way)
+
+    def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
+        """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
+        if not entries or entries[0][0] >= retention.highest:
+            return []
+        return [
+            (number, stored, matched)
+            for number, stored, matched in entries
+            if number not in self.recorded
+            and stored.offset > self.known.get(stored.origin, NOTHING)
+            and not retention.held(number, matched)
+        ]
+
+    def next_delivery(
+        self, epoch: Epoch, entries: Sequence[Entry], retention: Retention, upto: int = 0
+    ) -> DeliverEncoded | None:
+        """Make the next delivery of these entries, which follow `sent`; None: it is to have none of them.
+
+        Args:
+            upto: there are no others up to this number.
+        """
+        raws: list[msgspec.Raw] = []
+        which: list[int] = []
+        size, sent, known, held = 0, self.sent, self.known, retention.held
+        coordinates: dict[Origin, int] = {}
+        kinds: dict[Matched, int] = {}
+        for number, stored, matched in entries:
+            if stored.offset > known.get(stored.origin, NOTHING):
+                holding = held(number, matched)
+                if holding:
+                    size += stored.size
+                    if raws and size > DELIVERY_BATCH_BYTES:
+                        break
+                    raws.append(stored.raw)
+                    which.append(kinds.setdefault(holding, len(kinds)))
+                coordinates[stored.origin] = stored.offset
+            sent = number
+        else:
+            sent = max(sent, upto)
+        self.sent = sent
+        if self.recorded:
+            self.recorded = {number for number in self.recorded if number > sent}
+        if not raws:
+            self._skip(coordinates)
+            return None
+        self.flights.append(Flight(sent, sent, coordinates, len(raws)))
+        self.under_way += len(raws)
+        return DeliverEncoded(epoch, sent, list(kinds), which, raws)
+
+    def _skip(self, coordinates: Mapping[Origin, int]) -> None:
+        """It has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
+        if self.flights:
+            self.flights[-1].number = self.sent
+            join(self.flights[-1].coordinates, coordinates)
+        else:
+            self.acknowledged = self.sent
+            self.had(coordinates)
+
+    # ------------------------------------------------------------ what it has
+
+    def had(self, frontier: Mapping[Origin, int]) -> None:
+        """Its application was given all up to here, also in the middle of a delivery."""
+        join(self.frontier, frontier)
+
+    def acknowledge(self, through: int) -> int:
+        """Move the cursor; return how many notifications were acknowledged."""
+        count = 0
+        while self.flights and self.flights[0].through <= through:
+            flight = self.flights.popleft()
+            self.acknowledged = flight.number
+            join(self.frontier, flight.coordinates)
+            count += flight.count
+        self.under_way -= count
+        return count
+
+    def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
+        """It is away, and gets past all that is numbered below `lowest`: nobody holds it any more."""
+        if self.connection is not None or self.acknowledged >= lowest - 1:
+            return
+        for number, origin, offset in gone:
+            if self.acknowledged < number < lowest:
+                join(self.frontier, {origin: offset})
+        self.acknowledged = self.sent = lowest - 1
+
+    def renumber(self) -> None:
+        """The numbers begin anew: its place is its frontier."""
+        self.acknowledged = self.sent = 0
+        self.known = dict(self.frontier)
+
+    # ------------------------------------------------------------ what travels
+
+    def row(self) -> ReceiverRow:
+        return ReceiverRow(self.acknowledged, dict(self.frontier))
+
+    @classmethod
+    def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
+        return cls(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged)
+
+
+class Receivers(dict[ReceiverId, Receiver]):
+    """All receivers of a session, by id."""
+
+    def attached(self) -> set[ReceiverId]:
+        """Return those that are attached now."""
+        return {receiver.id for receiver in self.values() if receiver.connection is not None}
+
+    def have(self) -> int | None:
+        """Return up to which number all of them have everything; None: there are none."""
+        return min((receiver.acknowledged for receiver in self.values()), default=None)
+
+    def have_frontier(self, seen: Mapping[Origin, int], last: int, start: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what every one of them has; there is at least one.
+
+        Args:
+            seen: what the session has seen: who has the entry numbered `last` has all that.
+            start: above what each origin was promised first: who never heard of the origin has that.
+        """
+        cursors = [
+            join(dict(receiver.frontier), seen) if receiver.acknowledged >= last else receiver.frontier
+            for receiver in self.values()
+        ]
+        everywhere = set.intersection(*({*cursor, *start} for cursor in cursors))
+        return {
+            origin: min(cursor.get(origin, start.get(origin, NOTHING)) for cursor in cursors) for origin in everywhere
+        }

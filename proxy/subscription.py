@@ -1,0 +1,86 @@
+"""A subscription as a session has it: an interval of every origin, and the policy of what it has stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from waypost.checkpoint import SubscriptionRow
+from waypost.identity import NOTHING, Origin, SubscriptionId
+from waypost.messages import SubscriptionSettings
+from waypost.subscription import Expression, parse
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One interest, an interval of every origin (handover rule 7).
+
+    Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
+    `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
+    far that has come, by number of entry: proxy/retention.py. `life`: waypost/checkpoint.py.
+    """
+
+    id: SubscriptionId
+    expression: Expression
+    start: dict[Origin, int]
+    floor: dict[Origin, int]
+    promised: dict[Origin, int] = field(default_factory=dict)
+    end: dict[Origin, int] | None = None
+    owner: str = ""
+    ttl_s: int | None = None
+    max_count: int | None = None
+    expired_below: int = 0
+    displaced_below: int = 0
+    life: str = ""
+    untold: set[Origin] = field(default_factory=set)
+    """Origins of which the promise is not kept yet, or could not be told."""
+    is_end_on_record: bool = True
+
+    @property
+    def has_policy(self) -> bool:
+        return self.ttl_s is not None or self.max_count is not None
+
+    @property
+    def held_from(self) -> int:
+        """Of its entries numbered below this it holds none any more."""
+        return max(self.expired_below, self.displaced_below)
+
+    def settings(self) -> SubscriptionSettings:
+        return SubscriptionSettings(self.expression.text, self.ttl_s, self.max_count, self.owner)
+
+    def wants(self, origin: Origin, offset: int) -> bool:
+        if offset <= self.start.get(origin, NOTHING):
+            return False
+        return self.end is None or offset <= self.end.get(origin, NOTHING)
+
+    def row(self) -> SubscriptionRow:
+        return SubscriptionRow(
+            id=self.id,
+            expression=self.expression.text,
+            start=dict(self.start),
+            floor=dict(self.floor),
+            promised=dict(self.promised),
+            end=None if self.end is None else dict(self.end),
+            owner=self.owner,
+            ttl_s=self.ttl_s,
+            max_count=self.max_count,
+            expired_below=self.expired_below,
+            displaced_below=self.displaced_below,
+            life=self.life,
+        )
+
+    @classmethod
+    def of(cls, row: SubscriptionRow) -> Subscription:
+        return cls(
+            id=row.id,
+            expression=parse(row.expression),
+            start=dict(row.start),
+            floor=dict(row.floor),
+            promised=dict(row.promised),
+            end=None if row.end is None else dict(row.end),
+            owner=row.owner,
+            ttl_s=row.ttl_s,
+            max_count=row.max_count,
+            expired_below=row.expired_below,
+            displaced_below=row.displaced_below,
+            life=row.life,
+        )

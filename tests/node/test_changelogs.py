@@ -1,0 +1,109 @@
+"""Changelogs of other sites: each is opened once, and none stays open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from node.changelogs import Changelogs
+from waypost.errors import Unreachable
+from waypost.identity import SessionId
+
+
+class Slow:
+    """A changelog that takes its time to start."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.closed = 0
+
+    async def start(self) -> None:
+        self.begun.set()
+        await self.go.wait()
+        if self.fails:
+            raise Unreachable("nobody there")
+
+    async def latest(self, session: SessionId) -> str:
+        return f"checkpoint of {session}"
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Made:
+    """What was opened, in order."""
+
+    def __init__(self, *changelogs: Slow) -> None:
+        self._left = list(changelogs)
+        self.where: list[str] = []
+
+    def __call__(self, locator: str) -> Any:
+        self.where.append(locator)
+        return self._left.pop(0)
+
+
+async def found(changelogs: Changelogs, *where: str) -> object:
+    return await changelogs.latest(SessionId("s"), where)
+
+
+async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_same() -> None:
+    slow = Slow()
+    made = Made(slow)
+    changelogs = Changelogs(made)
+    asking = [asyncio.create_task(changelogs.at("B")) for _ in range(3)]
+    await slow.begun.wait()
+    slow.go.set()
+    got: list[object] = [*await asyncio.gather(*asking)]
+    assert got == [slow] * 3
+    assert made.where == ["B"]
+    await changelogs.close()
+    assert slow.closed == 1
+
+
+async def test_one_that_did_not_open_is_opened_anew_by_who_asks_next() -> None:
+    broken, sound = Slow(fails=True), Slow()
+    changelogs = Changelogs(Made(broken, sound))
+    broken.go.set()
+    with pytest.raises(Unreachable):
+        await changelogs.at("B")
+    sound.go.set()
+    got: object = await changelogs.at("B")
+    assert got is sound
+    await changelogs.close()
+    assert (broken.closed, sound.closed) == (0, 1)
+
+
+async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() -> None:
+    sound, broken = Slow(), Slow(fails=True)
+    changelogs = Changelogs(Made(sound, broken))
+    sound.go.set()
+    broken.go.set()
+    assert await found(changelogs, "B", "C") == (["checkpoint of s"], False)
+    assert await found(changelogs, "B") == (["checkpoint of s"], True)
+    await changelogs.close()
+
+
+async def test_who_asks_and_goes_away_does_not_take_it_from_the_others() -> None:
+    slow = Slow()
+    changelogs = Changelogs(Made(slow))
+    leaves, stays = (asyncio.create_task(changelogs.at("B")) for _ in range(2))
+    await slow.begun.wait()
+    leaves.cancel()
+    slow.go.set()
+    got: object = await stays
+    assert got is slow
+    await changelogs.close()
+    assert slow.closed == 1
+
+
+async def test_one_that_is_being_opened_at_the_end_is_not_waited_for() -> None:
+    slow = Slow()
+    changelogs = Changelogs(Made(slow))
+    asking = asyncio.create_task(changelogs.at("B"))
+    await slow.begun.wait()
+    await changelogs.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asking

@@ -1,0 +1,85 @@
+"""How an application comes to a session: as a receiver of it, or as a producer without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+
+from waypost.client.line import Finder
+from waypost.client.machine import ClientMachine
+from waypost.client.receiving import ReceiverState
+from waypost.client.session import Session, checked
+from waypost.identity import SessionId
+from waypost.limits import MAX_TTL_S, RECEIVER_WINDOW
+from waypost.messages import Credential
+
+
+def attach(
+    session: str,
+    *,
+    proxy: str | Sequence[str] | None = None,
+    receiver: str = "main",
+    state: ReceiverState | None = None,
+    name: str | None = None,
+    create: bool = True,
+    lasts_s: int | None = None,
+    principal: str = "",
+    password: str = "",
+    window: int = RECEIVER_WINDOW,
+    timeout_s: float = 30,
+    on_event: Callable[[object], None] | None = None,
+) -> Session:
+    """Attach to a session, and create it if there is none.
+
+    Args:
+        session: its id, unique in the federation, such as ``travellers/alice``.
+        proxy: address(es) of proxies, ``ws://host:port``; without one, a proxy is found by mDNS.
+        receiver: which of the session's receivers this is; each has its own cursor.
+        state: where this receiver is, from an earlier `Session.state`.
+        name: of the client, for people and as the producer's name.
+        create: False: refuse if there is no such session.
+        lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
+        principal: as whom, if the session's access names principals.
+        password: the one that proves it; a session that is open asks for none.
+        window: notifications that may be under way unacknowledged.
+        timeout_s: for every single thing that is waited for.
+        on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
+
+    Raises (on entering):
+        NoProxy: nobody let us in in time.
+        WaypostError: the session was refused; `code` says why.
+    """
+    addresses = [proxy] if isinstance(proxy, str) else proxy
+    checked(lasts_s, MAX_TTL_S, "lasts_s")
+    machine = ClientMachine(
+        name or f"{session}/{receiver}",
+        SessionId(session),
+        receiver,
+        state,
+        create=create,
+        window=window,
+        lasts_s=lasts_s,
+        credential=Credential(principal, password),
+    )
+    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
+
+
+def produce(
+    name: str,
+    *,
+    proxy: str | Sequence[str] | None = None,
+    timeout_s: float = 30,
+    on_event: Callable[[object], None] | None = None,
+) -> Session:
+    """Connect as a producer without a session."""
+    addresses = [proxy] if isinstance(proxy, str) else proxy
+    machine = ClientMachine(name, None)
+    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
+
+
+def _finder() -> Finder | None:
+    """Return the installed way to find proxies on the local network, if there is one."""
+    for entry in entry_points(group="waypost.finder"):
+        finder: Finder = entry.load()
+        return finder
+    return None

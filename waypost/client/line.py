@@ -1,0 +1,188 @@
+"""A client's line to the federation: one connection at a time, to whichever proxy serves it.
+
+Receive, step, send: what a proxy says goes to the machine, what the machine has to say goes out. A connection that ends
+is followed by another one: at the address that we were told, or else at the next one that is known, after a pause with
+full jitter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from waypost.client.machine import ClientMachine, NotTaken, Redirected, Retry, Told
+from waypost.clock import full_jitter_ms
+from waypost.errors import WaypostError
+from waypost.limits import MAX_FRAME_BYTES
+from waypost.messages import Attached, Detach, Welcome, decode_proxy_message, encode_message
+
+FAREWELL_S = 2.0
+"""How long leaving in order may take."""
+
+Finder = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the addresses of proxies, best first."""
+
+
+class Line:
+    """Keeps a client connected until it is over.
+
+    Args:
+        addresses: of proxies; without any, they are found.
+        hear: called with all that happens.
+        news: set when there is something for the application.
+    """
+
+    def __init__(
+        self,
+        machine: ClientMachine,
+        addresses: Sequence[str] | None,
+        find: Finder | None,
+        hear: Callable[[Told], None],
+        news: asyncio.Event,
+    ) -> None:
+        self._machine = machine
+        self._addresses = list(addresses or [])
+        self._find = find
+        self._hear = hear
+        self._news = news
+        self._chance = random.Random()
+        self._next_url: str | None = None
+        self._attempt = 0
+        self._turn = 0
+        self._socket: ClientConnection | None = None
+        self._wake = asyncio.Event()
+        self.over = False
+        """Nobody connects any more."""
+
+    @property
+    def connected(self) -> bool:
+        return self._socket is not None
+
+    def wake(self) -> None:
+        """The machine may have something to say."""
+        self._wake.set()
+
+    # ------------------------------------------------------------ leaving one proxy
+
+    async def move(self, url: str) -> None:
+        """Connect there from now on."""
+        self._next_url = url
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def leave(self, farewell: Detach) -> None:
+        """Say what is left to say, and that we go; whether anybody hears it, does not matter."""
+        if self._socket is not None:
+            with contextlib.suppress(websockets.ConnectionClosed, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await self._send_all(self._socket)
+                    await self._socket.send(encode_message(farewell))
+                    await self._socket.close()
+
+    def break_off(self) -> None:
+        """Vanish without a word."""
+        if self._socket is not None:
+            self._socket.transport.abort()
+
+    # ------------------------------------------------------------ one connection after the other
+
+    async def run(self) -> None:
+        while not self.over:
+            url: str | None = None
+            try:
+                url = await self._choose()
+                if url is None:
+                    await self._pause("no proxy is known")
+                    continue
+                await self._serve(url)
+            except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
+                await self._pause(f"{url or 'finding a proxy'}: {error or type(error).__name__}")
+
+    async def _choose(self) -> str | None:
+        if self._next_url is not None:
+            url, self._next_url = self._next_url, None
+            return url
+        if not self._addresses and self._find is not None:
+            found = list(await self._find())
+            return found[self._turn % len(found)] if found else None
+        return self._addresses[self._turn % len(self._addresses)] if self._addresses else None
+
+    async def _pause(self, reason: str) -> None:
+        self._attempt += 1
+        self._turn += 1
+        wait_ms = full_jitter_ms(self._attempt, self._chance)
+        self._hear(Retry(reason, wait_ms))
+        await asyncio.sleep(wait_ms / 1000)
+
+    async def _serve(self, url: str) -> None:
+        """Live on one connection until it ends."""
+        async with connect(
+            f"{url.rstrip('/')}/v1/client",
+            max_size=MAX_FRAME_BYTES,
+            compression=None,
+            open_timeout=3,
+            close_timeout=1,
+        ) as socket:
+            self._socket = socket
+            self._machine.connected()
+            self._wake.set()
+            writer = asyncio.create_task(self._write(socket))
+            try:
+                async for frame in socket:
+                    self._machine.message(decode_proxy_message(frame))
+                    for told in self._machine.take_told():
+                        await self._follow(told, socket)
+                        self._hear(told)
+                    self._wake.set()
+                    if self._machine.waiting:
+                        self._news.set()
+            finally:
+                self._socket = None
+                self._machine.disconnected()
+                writer.cancel()
+                with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
+                    await writer
+        if self._next_url is None and not self.over:
+            await self._pause(f"{url} closed the connection")
+
+    async def _write(self, socket: ClientConnection) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._machine.flush()
+            await self._send_all(socket)
+
+    async def _send_all(self, socket: ClientConnection) -> None:
+        for message in self._machine.take_messages():
+            await socket.send(encode_message(message))
+
+    async def _follow(self, told: Told, socket: ClientConnection) -> None:
+        """Go where the session is, and ask again when it is there."""
+        match told:
+            case Redirected():
+                self._next_url = told.url
+                await socket.close()
+            case Retry():
+                asyncio.get_running_loop().call_later(told.after_ms / 1000, self._attach_again, socket)
+            case NotTaken():
+                wait_ms = full_jitter_ms(told.times, self._chance)
+                asyncio.get_running_loop().call_later(wait_ms / 1000, self._publish_again, socket)
+            case Attached():
+                self._attempt = 0
+            case Welcome() if self._machine.session is None:
+                self._attempt = 0
+
+    def _publish_again(self, socket: ClientConnection) -> None:
+        if self._socket is socket:
+            self._machine.publish_again()
+            self._wake.set()
+
+    def _attach_again(self, socket: ClientConnection) -> None:
+        if self._socket is socket:
+            self._machine.attach_again()
+            self._wake.set()

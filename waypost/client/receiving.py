@@ -1,0 +1,201 @@
+"""What a receiver's application was given, has, and is still to be given. Pure.
+
+Theory
+------
+Only the library sees everything that its application was given, so only it can drop the last repeats: by epoch (a
+delivery of an older owner means nothing after a newer one's), by frontier (at or below it is a repeat), and by id (a
+publish that was retried at another origin has two coordinates; handover rules 17 and 18).
+
+There are two frontiers: that of what came since the last attach, by which repeats are dropped, and the state's, which
+moves when the application has taken over what it was given. Only the second one outlives the attachment: what was not
+given yet will be delivered again. A delivery is acknowledged when the application has all of it; what it has is
+attested, and attested again at each attach until a journal has it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from dataclasses import dataclass, field
+
+from waypost.batches import batches
+from waypost.frontier import RecentIds, join
+from waypost.identity import (
+    NOTHING,
+    Epoch,
+    Incarnation,
+    NotificationId,
+    Origin,
+    ProxyId,
+    SubscriptionId,
+    new_incarnation,
+)
+from waypost.limits import ATTESTATIONS, ATTESTATIONS_BYTES
+from waypost.messages import Acknowledge, Attestation, Deliver, Delivery
+
+
+@dataclass(slots=True)
+class ReceiverState:
+    """What a receiver's application has by its own word; keep it, and nothing is given twice or passed over."""
+
+    frontier: dict[Origin, int] = field(default_factory=dict)
+    recent: RecentIds = field(default_factory=RecentIds)
+    epoch: Epoch = Epoch(0)
+    incarnation: Incarnation = field(default_factory=new_incarnation)
+    attested: int = 0
+    """The number of the last attestation made."""
+    unconfirmed: deque[Attestation] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One delivery in the inbox: which of its entries are no repeats; how many of those were given to the application,
+    how many it has by its own word, and how many were attested."""
+
+    deliver: Deliver
+    proxy: ProxyId
+    fresh: list[int]
+    given: int = 0
+    had: int = 0
+    attested: int = 0
+
+
+class Receiving:
+    """One receiver's deliveries."""
+
+    def __init__(self, state: ReceiverState) -> None:
+        self.state = state
+        self._inbox: deque[_Batch] = deque()
+        self._taken_in: dict[Origin, int] = {}
+        """The frontier of what came since the last attach; the state's is that of what was given."""
+        self._ids_in: set[NotificationId] = set()
+        """Of what is in the inbox."""
+        self._unsaid: list[Attestation] = []
+        """Attestations that go with the next acknowledgement."""
+        self.duplicates_dropped = 0
+
+    def begin_anew(self) -> None:
+        """The session is asked for again: what was not given yet will be delivered again."""
+        self._inbox.clear()
+        self._ids_in.clear()
+        self._taken_in = dict(self.state.frontier)
+
+    # ------------------------------------------------------------ what comes
+
+    def deliver(self, deliver: Deliver, proxy: ProxyId) -> bool:
+        """Take a delivery in; tell whether the application has all of it already, and all before it."""
+        state = self.state
+        if deliver.epoch < state.epoch:
+            return False
+        state.epoch = deliver.epoch
+        seen, fresh = self._taken_in, []
+        for index, entry in enumerate(deliver.entries):
+            if entry.offset <= seen.get(entry.origin, NOTHING):
+                self.duplicates_dropped += 1
+                continue
+            seen[entry.origin] = entry.offset
+            identity = _id_of(entry)
+            if identity in state.recent or identity in self._ids_in:
+                self.duplicates_dropped += 1
+                continue
+            self._ids_in.add(identity)
+            fresh.append(index)
+        self._inbox.append(_Batch(deliver, proxy, fresh))
+        return not fresh and len(self._inbox) == 1
+
+    # ------------------------------------------------------------ what the application is given, and has
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether there is something for the application."""
+        return bool(self._inbox)
+
+    def give(self, most: int | None) -> list[tuple[Delivery, tuple[SubscriptionId, ...]]]:
+        """Return what the application is given next, `most` at most, from one delivery."""
+        if not self._inbox:
+            return []
+        batch = self._inbox[0]
+        deliver = batch.deliver
+        chosen = batch.fresh[batch.given :][:most]
+        batch.given += len(chosen)
+        return [(deliver.entries[each], deliver.matches[deliver.matched[each]]) for each in chosen]
+
+    def give_back(self) -> None:
+        """The application does not have what it was given last: it comes again."""
+        if self._inbox:
+            self._inbox[0].given = self._inbox[0].had
+
+    def had(self) -> list[Acknowledge]:
+        """The application has what it was given; return what acknowledges the deliveries of which it has all."""
+        state, said = self.state, []
+        while self._inbox:
+            batch = self._inbox[0]
+            for index in batch.fresh[batch.had : batch.given]:
+                entry = batch.deliver.entries[index]
+                identity = _id_of(entry)
+                state.frontier[entry.origin] = entry.offset
+                state.recent.add(identity)
+                self._ids_in.discard(identity)
+            batch.had = batch.given
+            if batch.had < len(batch.fresh):
+                break
+            self._inbox.popleft()
+            self._attest(batch)
+            join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
+            attestations, self._unsaid = self._unsaid, []
+            said.append(Acknowledge(batch.deliver.through, attestations))
+        return said
+
+    # ------------------------------------------------------------ attesting
+
+    def attest(self) -> None:
+        """Attest also what the application has of a delivery of which it does not have all."""
+        if self._inbox:
+            self._attest(self._inbox[0])
+
+    def _attest(self, batch: _Batch) -> None:
+        """Attest what the application has, origin by origin: no order is promised between origins."""
+        by_origin: dict[Origin, tuple[list[int], list[int]]] = {}
+        for each in batch.fresh[batch.attested : batch.had]:
+            entry = batch.deliver.entries[each]
+            offsets, digests = by_origin.setdefault(entry.origin, ([], []))
+            offsets.append(entry.offset)
+            digests.append(zlib.crc32(entry.body))
+        batch.attested = batch.had
+        epoch = batch.deliver.epoch
+        for origin, (offsets, digests) in by_origin.items():
+            self.state.attested += 1
+            attestation = Attestation(self.state.attested, epoch, batch.proxy, origin, offsets, digests)
+            self.state.unconfirmed.append(attestation)
+            self._unsaid.append(attestation)
+
+    def attest_now(self) -> list[Acknowledge]:
+        """Return what says the attestations that were not said yet."""
+        unsaid, self._unsaid = self._unsaid, []
+        return _saying(unsaid)
+
+    def attest_again(self) -> list[Acknowledge]:
+        """Return what says all attestations that no journal has, as far as we know."""
+        self._unsaid.clear()
+        return _saying(list(self.state.unconfirmed))
+
+    def confirmed(self, number: int) -> None:
+        """A journal has the attestations up to this number."""
+        unconfirmed = self.state.unconfirmed
+        while unconfirmed and unconfirmed[0].number <= number:
+            unconfirmed.popleft()
+
+
+def _saying(attestations: list[Attestation]) -> list[Acknowledge]:
+    """Say them and nothing else, in frames of bounded size: after a long time without a journal they are many."""
+    frames = batches(attestations, _bytes_of, most=ATTESTATIONS, most_bytes=ATTESTATIONS_BYTES)
+    return [Acknowledge(0, list(frame)) for frame in frames]
+
+
+def _bytes_of(attestation: Attestation) -> int:
+    """Return at most how many bytes it takes in a frame: an offset and a digest, each with its mark."""
+    return 200 + 14 * len(attestation.offsets)
+
+
+def _id_of(entry: Delivery) -> NotificationId:
+    return NotificationId(entry.producer, entry.incarnation, entry.sequence)
