@@ -26,9 +26,10 @@ from federation.bell import Bell
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.log_reader import Consumer, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
-from federation.ports import Batch
+from federation.ports import Batch, SiteSnapshot
+from federation.site_parts import SiteParts
 from waypost.checkpoint import Checkpoint, encode_checkpoint
-from waypost.errors import HistoryTruncated, Internal, LogUnavailable
+from waypost.errors import BadRecord, HistoryTruncated, Internal, LogUnavailable
 from waypost.identity import SessionId
 from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_REQUEST_BYTES, RETRY_PAUSES_S
 from waypost.records import Fact, Record, decode_fact, decode_record, encode_fact, encode_record
@@ -40,6 +41,8 @@ REQUEST_TIMEOUT_MS = 5_000
 GRACE_S = 1.0
 KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {"cleanup.policy": "compact"}
+PART_ROOM = 1024
+"""Bytes of a record beside the part of a site's state that it carries."""
 
 
 FAILURES = (KafkaError, OSError, TimeoutError)
@@ -296,11 +299,13 @@ class KafkaChangelog(_Handle):
 
     Compaction keeps the last record of a key, and a late write of an old owner must not be the one that is
     kept (handover rule 19). So the key is session|epoch; whoever wrote a higher epoch deletes the lower ones.
+    A key without an epoch is that of a part of the site's state.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
         super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY)
         self._table = CheckpointTable()
+        self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
         self._place = 0
         self._bell = Bell()
         self._following: asyncio.Task[None] | None = None
@@ -317,6 +322,19 @@ class KafkaChangelog(_Handle):
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
         """As in the port; sees all that was acknowledged before the call, or raises LogUnavailable."""
+        await self._read_up()
+        return self._table.latest(session)
+
+    async def put_site(self, snapshot: SiteSnapshot) -> None:
+        for part in self._site.cut(snapshot):
+            await self._appends.append([part])
+
+    async def latest_site(self) -> SiteSnapshot | None:
+        """As :meth:`latest`."""
+        await self._read_up()
+        return self._site.latest
+
+    async def _read_up(self) -> None:
         end = await self._reader.end()
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
@@ -324,7 +342,6 @@ class KafkaChangelog(_Handle):
                     if self._following is None or self._following.done():
                         raise Internal("the changelog's table is not being kept")
                     await self._bell.wait(self._bell.rung)
-        return self._table.latest(session)
 
     async def close(self) -> None:
         if self._following is not None:
@@ -338,10 +355,18 @@ class KafkaChangelog(_Handle):
                 async with aclosing(self._reader.follow(self._place)) as following:
                     async for messages, self._place in following:
                         for message in messages:
-                            self._table.take(message.key, message.value)
+                            self._take(message)
                         self._bell.ring()
             with suppress(LogUnavailable):
                 self._place = await self._reader.first()
+
+    def _take(self, message: Message) -> None:
+        if b"|" in message.key:
+            self._table.take(message.key, message.value)
+            return
+        with suppress(BadRecord):
+            # Of what cannot be read there is an older one, or nothing: the log alone, as before the first snapshot.
+            self._site.take(message.key, message.value)
 
 
 class KafkaJournal(_Handle):

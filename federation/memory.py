@@ -31,6 +31,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteSnapshot,
 )
 from waypost.checkpoint import Checkpoint
 from waypost.clock import Clock
@@ -368,6 +369,7 @@ class MemoryChangelogStorage(Fallible):
     def __init__(self) -> None:
         super().__init__()
         self.highest: dict[SessionId, Checkpoint] = {}
+        self.site: SiteSnapshot | None = None
 
 
 class MemoryChangelog:
@@ -388,6 +390,17 @@ class MemoryChangelog:
     async def latest(self, session: SessionId) -> Checkpoint | None:
         await self._storage.ask()
         return self._storage.highest.get(session)
+
+    async def put_site(self, snapshot: SiteSnapshot) -> None:
+        await self._storage.ask()
+        known = self._storage.site
+        if known is None or known.position < snapshot.position:
+            self._storage.site = snapshot
+        self._storage.answer()
+
+    async def latest_site(self) -> SiteSnapshot | None:
+        await self._storage.ask()
+        return self._storage.site
 
     async def close(self) -> None: ...
 

@@ -225,8 +225,17 @@ class Registry(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SiteSnapshot:
+    """What a site log means up to `position`, the offset of the next record: `state` is SiteState.snapshot()."""
+
+    position: int
+    state: bytes
+
+
 class Changelog(Protocol):
-    """Checkpoints of sessions, enough to rebuild a session without its proxy."""
+    """What a proxy needs of others that are gone: checkpoints, enough to rebuild a session without its proxy, and the
+    state of its site, enough to begin at a site log whose beginning is gone."""
 
     async def start(self) -> None:
         """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
@@ -238,6 +247,14 @@ class Changelog(Protocol):
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
         """Return the checkpoint with the highest (epoch, serial)."""
+        ...
+
+    async def put_site(self, snapshot: SiteSnapshot) -> None:
+        """Return once it survives a crash."""
+        ...
+
+    async def latest_site(self) -> SiteSnapshot | None:
+        """Return the snapshot with the highest position."""
         ...
 
     async def close(self) -> None: ...

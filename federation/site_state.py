@@ -229,10 +229,17 @@ class SiteState:
     def upstream(self) -> dict[Origin, SiteId]:
         return self.acceptance.upstream
 
-    def begin(self, first: int) -> None:
-        """Fold from the log's first record on; what was before it is not to be had."""
-        self.position = first
-        self.acceptance.frontier[self.origin] = first - 1
+    def begin(self, first: int, known: bytes | None) -> None:
+        """Begin without anything of our own: at `known`, what the log means up to a place as a snapshot has it.
+
+        A log whose first record is behind that place, or of which nothing is known, begins there: what was before is
+        not to be had. A snapshot is made once a minute, and retention is longer than that.
+        """
+        if known is not None:
+            self._take(known)
+        if self.position < first:
+            self.position = first
+            self.frontier[self.origin] = first - 1
 
     # ------------------------------------------------------------ folding
 
@@ -417,17 +424,20 @@ class SiteState:
     @classmethod
     def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
         """Return the state of a snapshot. Neighbours may have changed since; their asks follow at the next change."""
-        kept = msgspec.msgpack.decode(data, type=Snapshot)
         state = cls(site, neighbours)
-        state.position = kept.position
-        state.acceptance = Acceptance(state.origin, kept.frontier, kept.link_epochs, kept.upstream)
-        state.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
-        for hold in state.holds.values():
-            state.held.update(hold.expressions)
-        state.asks = kept.asks
-        state.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in state.neighbours}
-        state.effective = kept.effective
+        state._take(data)
         return state
+
+    def _take(self, data: bytes) -> None:
+        kept = msgspec.msgpack.decode(data, type=Snapshot)
+        self.position = kept.position
+        self.acceptance = Acceptance(self.origin, kept.frontier, kept.link_epochs, kept.upstream)
+        self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
+        for hold in self.holds.values():
+            self.held.update(hold.expressions)
+        self.asks = kept.asks
+        self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
+        self.effective = kept.effective
 
     def copy(self) -> SiteState:
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

@@ -87,6 +87,8 @@ class Asking:
                 return await parts.store.outdated(effect.session, effect.windows, effect.limit)
             case effects.PutCheckpoint():
                 return await parts.changelog.put([effect.checkpoint])
+            case effects.PutSite():
+                return await parts.changelog.put_site(effect.snapshot)
             case effects.FindCheckpoint():
                 return await self._find_checkpoint(effect.session)
             case effects.FetchHistory():

@@ -174,7 +174,9 @@ class Node:
         settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
         self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
-            self.engine.state.begin(await self.troubles.patiently("log", parts.log.first))
+            known = await self.troubles.patiently("changelog", parts.changelog.latest_site)
+            first = await self.troubles.patiently("log", parts.log.first)
+            self.engine.state.begin(first, known.state if known else None)
         self.asking.begin(parts, self.engine.context)
         ends = LinkEnds(self.engine.state, self.rows_of, self._chance)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock)

@@ -53,6 +53,8 @@ class Settings:
     """The proxy fences itself so long before its lease can end."""
     flush_ms: int = 200
     checkpoint_ms: int = 1_000
+    snapshot_ms: int = 60_000
+    """So often the site's state goes to the changelog. A site log must keep its records for longer than that."""
     sweep_ms: int = 2_000
     expiry_ms: int = 60_000
     """So often what nobody holds any more is removed from the store."""
@@ -112,6 +114,10 @@ class Context:
 
     def alive(self, proxy: ProxyId) -> bool:
         return proxy in self.proxies
+
+    def at_site(self) -> list[ProxyId]:
+        """Return the live proxies of our site."""
+        return [row.proxy for row in self.proxies.values() if row.site == self.settings.site]
 
     def serving(self, session: SessionId) -> Session | None:
         """Return the session if it is served here, now."""

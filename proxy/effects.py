@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from federation.messages import CatchUp
-from federation.ports import Claimed
+from federation.ports import Claimed, SiteSnapshot
 from proxy.ports import StoreBatch, Swept
 from proxy.retention import Window
 from proxy.stored import Entry
@@ -104,6 +104,13 @@ class PutCheckpoint(msgspec.Struct, frozen=True):
     then: Callable[[WaypostError | None], None]
 
 
+class PutSite(msgspec.Struct, frozen=True):
+    """Write what the site log means up to a place to the changelog."""
+
+    snapshot: SiteSnapshot
+    then: Callable[[WaypostError | None], None]
+
+
 class FoundCheckpoint(msgspec.Struct, frozen=True):
     """`complete`: the changelogs of all sites that are known were read."""
 
@@ -170,6 +177,7 @@ Effect = (
     | LoadEntries
     | FindOutdated
     | PutCheckpoint
+    | PutSite
     | FindCheckpoint
     | FetchHistory
     | Verify

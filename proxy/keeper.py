@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from federation.ports import SiteSnapshot
 from proxy.context import Context
-from proxy.effects import PutCheckpoint, Save, nobody_waits
+from proxy.effects import PutCheckpoint, PutSite, Save, nobody_waits
 from proxy.ports import SavedSession, SessionChange, StoreBatch
 from proxy.retention import Mark
 from proxy.session import Role, Session
@@ -34,6 +35,9 @@ class Keeper:
         self._kept_version = -1
         self._flush_at = 0
         self._checkpoint_at = 0
+        self._snapshot_at = 0
+        self._snapshot_position = 0
+        """Up to where the last snapshot of the site's state goes that we wrote."""
         self._serial = 0
         self._checkpointed: dict[SessionId, dict[Origin, int]] = {}
         self.pending = 0
@@ -163,12 +167,28 @@ class Keeper:
 
     def _checkpoint_changed(self) -> None:
         for session in self._context.sessions.values():
-            if session.role is not Role.SERVING or not self._context.may_serve():
+            if session.role is not Role.SERVING:
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
             session.forget_ended(acknowledged)
             if acknowledged != self._checkpointed.get(session.id):
                 self.checkpoint(session, nobody_waits)
+
+    def _keep_site(self, now_ms: int) -> None:
+        """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
+        context = self._context
+        position, here = context.state.position, [context.proxy, *context.at_site()]
+        if now_ms < self._snapshot_at or position == self._snapshot_position or min(here) != context.proxy:
+            return
+
+        def written(error: WaypostError | None) -> None:
+            if error is None:
+                self._snapshot_position = position
+            else:
+                self._snapshot_at = 0
+
+        self._snapshot_at = now_ms + context.settings.snapshot_ms
+        context.emit(PutSite(SiteSnapshot(position, context.state.snapshot()), written))
 
     # ------------------------------------------------------------ time
 
@@ -178,7 +198,9 @@ class Keeper:
             self.flush()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self._context.settings.checkpoint_ms
-            self._checkpoint_changed()
+            if self._context.may_serve():
+                self._checkpoint_changed()
+                self._keep_site(now)
 
     def _anything(self) -> bool:
         return bool(self._context.dirty or self._dropped or self._waiting or self.pending)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LEASE_MS = 2_000
 SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
+SNAPSHOT_MS = 1_500
+PUT_SITE_MS = 10
 HASH_MS = 40
 _Between = ToSource | ToTarget | Offer | Give | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
@@ -66,7 +68,7 @@ class Node:
         self.world = world
         self.proxy = proxy
         self.site = site
-        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS, bounds=bounds)
+        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS, snapshot_ms=SNAPSHOT_MS, bounds=bounds)
         self.store = PlainStore()
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}
@@ -116,7 +118,8 @@ class Node:
         life = Incarnation(f"{self.proxy}#{self._lives}")
         self.engine = Engine(self.settings, self.clock, chance, life, restored)
         if restored is None:
-            self.engine.state.begin(world.logs[self.site].first)
+            known = world.changelogs[self.site].site
+            self.engine.state.begin(world.logs[self.site].first, known.state if known else None)
         self.ends = Ends(self)
         self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
@@ -436,6 +439,15 @@ class Node:
 
         world.later(world.delay(), act)
 
+    def _put_site(self, effect: effects.PutSite) -> None:
+        """Write it, or not, with the process that writes it."""
+
+        def act(engine: Engine) -> None:
+            self.world.changelogs[self.site].put_site(effect.snapshot)
+            effect.then(None)
+
+        self._afterwards(PUT_SITE_MS, act)
+
     def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
         world = self.world
         world.catch_ups += isinstance(effect, effects.FetchHistory)
@@ -478,6 +490,7 @@ class Node:
         effects.LoadEntries: _use_store,
         effects.FindOutdated: _use_store,
         effects.PutCheckpoint: _put,
+        effects.PutSite: _put_site,
         effects.FindCheckpoint: _look_up,
         effects.FetchHistory: _look_up,
         effects.Verify: _look_at_password,

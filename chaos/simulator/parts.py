@@ -18,6 +18,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteSnapshot,
 )
 from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
 from proxy.retention import Mark, Window
@@ -115,11 +116,16 @@ class PlainChangelog:
 
     def __init__(self) -> None:
         self._highest: dict[SessionId, tuple[tuple[int, int], bytes]] = {}
+        self.site: SiteSnapshot | None = None
 
     def put(self, checkpoint: Checkpoint) -> None:
         known = self._highest.get(checkpoint.session)
         if known is None or known[0] < checkpoint.rank:
             self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
+
+    def put_site(self, snapshot: SiteSnapshot) -> None:
+        if self.site is None or self.site.position < snapshot.position:
+            self.site = snapshot
 
     def latest(self, session: SessionId) -> Checkpoint | None:
         known = self._highest.get(session)

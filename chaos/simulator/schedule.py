@@ -119,10 +119,9 @@ class Schedule:
                 script.insert(chance.randint(0, len(script)), step)
 
     def with_retention(self) -> Schedule:
-        """The same run, in which logs forget their beginning. No disk is lost: who begins with an empty one at such a
-        log does not know what others hold there (failures, F57)."""
+        """The same run, in which logs forget their beginning."""
         chance = random.Random(f"retention {self.seed}")
-        script = [step for step in self.script if step[1] not in ("crash and lose the disk", "slow the journal")]
+        script = [step for step in self.script if step[1] != "slow the journal"]
         for _ in range(chance.randint(1, 4)):
             step = (chance.randint(0, 100), "forget the beginning", chance.getrandbits(16))
             script.insert(chance.randint(0, len(script)), step)
@@ -339,10 +338,12 @@ def _lose(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _forget_the_beginning(world: World, client: Client, pick: int, number: int) -> None:
-    """As much of a log as all proxies of its site have read and stored, or half of that."""
+    """As much of a log as all proxies of its site have read and stored, and as its changelog has the meaning of, or
+    half of that: a log keeps its records for longer than a snapshot of that is away."""
     site = list(world.logs)[pick % len(world.logs)]
     stored = [node.store.place for node in world.nodes.values() if node.site == site]
-    read = min(place[0] if place else 0 for place in stored)
+    known = world.changelogs[site].site
+    read = min([known.position if known else 0, *(place[0] for place in stored if place)])
     world.logs[site].truncate(read // 2 if pick % 2 else read)
 
 

@@ -1,4 +1,4 @@
-"""The embedded changelog: one row a session, its checkpoint of the highest rank."""
+"""The embedded changelog: one row a session, its checkpoint of the highest rank, and one row for the site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from federation.embedded.database import DatabaseThread, GroupCommit, translated
+from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
+from federation.ports import SiteSnapshot
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.errors import LogUnavailable
 from waypost.identity import SessionId
@@ -15,12 +16,18 @@ from waypost.identity import SessionId
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS checkpoints (session TEXT PRIMARY KEY, epoch INTEGER NOT NULL,"
     " serial INTEGER NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), position INTEGER NOT NULL,"
+    " body BLOB NOT NULL)",
 )
 # A late write of an old owner finds the higher rank there and changes nothing (handover rule 19).
 PUT = """
 INSERT INTO checkpoints VALUES (?, ?, ?, ?)
 ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, serial = excluded.serial, body = excluded.body
 WHERE (excluded.epoch, excluded.serial) > (epoch, serial)
+"""
+PUT_SITE = """
+INSERT INTO site VALUES (0, ?, ?)
+ON CONFLICT (only) DO UPDATE SET position = excluded.position, body = excluded.body WHERE excluded.position > position
 """
 
 Row = tuple[str, int, int, bytes]
@@ -48,6 +55,20 @@ class EmbeddedChangelog:
         with self._translated():
             body = await self._reader.call(lambda connection: _latest(connection, session))
         return decode_checkpoint(body) if body is not None else None
+
+    async def put_site(self, snapshot: SiteSnapshot) -> None:
+        row = (snapshot.position, snapshot.state)
+        with self._translated():
+            await self._writer.call(
+                lambda connection: write(connection, lambda: connection.execute(PUT_SITE, row).rowcount)
+            )
+
+    async def latest_site(self) -> SiteSnapshot | None:
+        with self._translated():
+            row = await self._reader.call(
+                lambda connection: connection.execute("SELECT position, body FROM site").fetchone()
+            )
+        return SiteSnapshot(*row) if row else None
 
     async def close(self) -> None:
         await self._puts.drain()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from federation.ports import Changelog
+from federation.ports import Changelog, SiteSnapshot
 from tests.contracts.benches import Bench
 from waypost.checkpoint import Checkpoint, Descriptor, SubscriptionRow
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
@@ -91,3 +91,40 @@ async def test_concurrent_writers_lose_nothing(changelogs: Bench[Changelog]) -> 
     )
     for number in range(50):
         assert await handles[0].latest(SessionId(f"s{number}")) == checkpoint(f"s{number}", 3, 1)
+
+
+def snapshot(position: int, size: int = 100) -> SiteSnapshot:
+    return SiteSnapshot(position, random.Random(position).randbytes(size))
+
+
+async def test_of_a_site_of_which_nobody_wrote_there_is_no_state(changelogs: Bench[Changelog]) -> None:
+    changelog = await changelogs.open()
+    await changelog.put([checkpoint("s", 1, 1)])
+    assert await changelog.latest_site() is None
+
+
+async def test_a_sites_state_comes_back_as_it_was_at_any_handle(changelogs: Bench[Changelog]) -> None:
+    writer, reader = await changelogs.open(), await changelogs.open()
+    await writer.put([checkpoint("s", 1, 1)])
+    await writer.put_site(snapshot(7))
+    assert await writer.latest_site() == await reader.latest_site() == snapshot(7)
+    assert await reader.latest(SessionId("s")) == checkpoint("s", 1, 1)
+
+
+async def test_a_sites_state_may_be_large_and_survives_reopening(changelogs: Bench[Changelog]) -> None:
+    changelog = await changelogs.open()
+    for position in (1, 2, 3):
+        await changelog.put_site(snapshot(position, 3_000_000))
+    await changelog.close()
+    assert await (await changelogs.open()).latest_site() == snapshot(3, 3_000_000)
+
+
+async def test_of_a_sites_states_the_one_that_goes_farthest_counts_whoever_wrote_last(
+    changelogs: Bench[Changelog],
+) -> None:
+    ahead, behind = await changelogs.open(), await changelogs.open()
+    await ahead.put_site(snapshot(20, 2_000_000))
+    for position in range(3, 9):
+        await behind.put_site(snapshot(position))
+    for reader in (ahead, behind, await changelogs.open()):
+        assert await reader.latest_site() == snapshot(20, 2_000_000)

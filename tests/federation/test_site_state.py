@@ -292,3 +292,28 @@ def test_an_announcement_said_again_from_above_what_came_tells_that_what_lies_be
     assert log.state.covered_above(FROM_B, (X,)) == 9
     assert log.state.frontier[FROM_B] == 3, "what comes next may lie below: it is not dropped"
     assert log.take(Effective(B, 1, X, 0, FROM_B, 9)) == []
+
+
+def test_who_begins_with_a_snapshot_and_folds_on_knows_what_everybody_does() -> None:
+    for seed in range(40):
+        records = some_records(random.Random(seed))
+        through, beginner = SiteState(A, (B, C)), SiteState(A, (B, C))
+        for offset, record in enumerate(records):
+            if offset == 30:
+                beginner.begin(first=20, known=through.snapshot())
+            if offset >= 30:
+                beginner.fold(offset, record)
+            through.fold(offset, record)
+        assert beginner.snapshot() == through.snapshot(), f"seed {seed}"
+        assert beginner.held == through.held
+
+
+def test_who_begins_at_a_log_of_which_less_is_left_than_it_knows_begins_there() -> None:
+    log = Log(B, C)
+    log.take(held(X), published())
+    beginner, stranger = SiteState(A, (B, C)), SiteState(A, (B, C))
+    beginner.begin(first=50, known=log.state.snapshot())
+    stranger.begin(first=50, known=None)
+    assert beginner.position == stranger.position == 50
+    assert beginner.frontier[beginner.origin] == stranger.frontier[stranger.origin] == 49
+    assert beginner.held == {X: 1} and not stranger.held

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from federation.site_state import SiteState
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone
-from waypost.errors import StoreFailed
-from waypost.identity import Origin
+from waypost.errors import LogUnavailable, StoreFailed
+from waypost.identity import Origin, SiteId
 from waypost.messages import Acknowledge, Publish, Subscribe
 from waypost.notification import Notification
 
@@ -126,3 +127,47 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
     batch = alone.next(effects.Save).batch
     assert batch.dropped == ()
     assert [(change.saved.id, change.fresh) for change in batch.changes] == [(SESSION, True)]
+
+
+def snapshots(alone: Alone) -> list[effects.PutSite]:
+    return [each for each in alone.waiting if isinstance(each, effects.PutSite)]
+
+
+def test_the_sites_state_is_kept_once_a_minute_as_long_as_the_log_grows() -> None:
+    alone = serving()
+    first = alone.next(effects.PutSite)
+    assert SiteState.restore(SiteId("A"), (), first.snapshot.state).held == {"n > 0": 1}
+    first.then(None)
+    publish(alone, 1)
+    alone.pass_time(50_000)
+    assert snapshots(alone) == []
+    alone.pass_time(12_000)
+    second = alone.next(effects.PutSite)
+    assert second.snapshot.position == len(alone.log) > first.snapshot.position
+    second.then(None)
+    alone.pass_time(200_000)
+    assert snapshots(alone) == []
+
+
+def test_a_sites_state_that_was_not_taken_is_written_again_at_once() -> None:
+    alone = serving()
+    alone.next(effects.PutSite).then(LogUnavailable("away"))
+    alone.pass_time(2_000)
+    alone.next(effects.PutSite).then(None)
+    alone.pass_time(2_000)
+    assert snapshots(alone) == []
+
+
+def test_one_proxy_keeps_the_state_for_all_of_its_site() -> None:
+    first, second = Alone(), Alone()
+    first.reload(None, "next")
+    second.reload(None, "before")
+    for alone in (first, second):
+        alone.engine.close_log()
+        alone.settle()
+        alone.read_log()
+        alone.pass_time(2_000)
+    assert len(snapshots(first)) == 1 and not snapshots(second)
+    second.reload(None)
+    second.pass_time(2_000)
+    assert len(snapshots(second)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from federation.site_state import SiteState
 from proxy.delivering import Delivering
 from proxy.receivers import Receiver
 from proxy.relay import Relays
@@ -15,7 +16,7 @@ from waypost.checkpoint import SubscriptionRow
 from waypost.identity import NO_PROXY, Epoch, Ownership
 from waypost.messages import Attach
 
-_of, _made, _begin = Subscription.of, Session.__init__, Relays.begin
+_of, _made, _begin, _know = Subscription.of, Session.__init__, Relays.begin, SiteState.begin
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -43,6 +44,10 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
 def _begin_by_connection(self: Relays, connection: int, client: str, attach: Attach, home: Any) -> None:
     self._begun = connection - 1
     _begin(self, connection, client, attach, home)
+
+
+def _begin_at_the_log(self: SiteState, first: int, known: bytes | None) -> None:
+    _know(self, first, None)
 
 
 PLANTS = (
@@ -92,5 +97,13 @@ PLANTS = (
         replaced(Delivering, "tick", lambda self: None),
         ("STUCK", "LOST"),
         stories=("store_that_cannot_be_read_for_a_while",),
+    ),
+    Plant(
+        "begins at the log",
+        "a proxy with an empty disk knows only what its site's log still has",
+        replaced(SiteState, "begin", _begin_at_the_log),
+        ("LOST",),
+        stories=("empty_disk_at_a_log_whose_beginning_is_gone",),
+        rule=25,
     ),
 )

@@ -1,0 +1,67 @@
+"""A snapshot of a site's state in a compacted log that keeps one record of bounded size for each key: in parts.
+
+A writer takes the two slots in turn, so that one that dies half-way through leaves the snapshot before it whole.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from itertools import count
+
+import msgspec
+
+from federation.ports import SiteSnapshot
+from waypost.errors import BadRecord
+
+SLOTS = 2
+
+
+class _Part(msgspec.Struct, frozen=True, array_like=True):
+    """`put` names the snapshot of which this is one of `count` parts: two of one position may differ in their bytes."""
+
+    put: str
+    position: int
+    count: int
+    data: bytes
+
+
+_decoder = msgspec.msgpack.Decoder(_Part)
+
+
+class SiteParts:
+    """Cuts snapshots into records; fed with the log's records in their order, it knows the highest whole one."""
+
+    def __init__(self, part_bytes: int) -> None:
+        self.latest: SiteSnapshot | None = None
+        self._part_bytes = part_bytes
+        self._turns = count()
+        self._came: dict[bytes, dict[int, _Part]] = defaultdict(dict)
+
+    def cut(self, snapshot: SiteSnapshot) -> list[tuple[bytes, bytes]]:
+        """Return the keys and values to be written, in order."""
+        state, size = snapshot.state, self._part_bytes
+        pieces = [state[at : at + size] for at in range(0, max(1, len(state)), size)]
+        put, slot = secrets.token_hex(8), next(self._turns) % SLOTS
+        return [
+            (f"{slot}/{index}".encode(), msgspec.msgpack.encode(_Part(put, snapshot.position, len(pieces), piece)))
+            for index, piece in enumerate(pieces)
+        ]
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Take the next record. Raises BadRecord."""
+        if value is None:
+            return
+        slot, _, index = key.partition(b"/")
+        try:
+            part, number = _decoder.decode(value), int(index)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise BadRecord(f"a part of a site's state cannot be read: {error}") from None
+        parts = self._came[slot]
+        parts[number] = part
+        together = [parts.get(each) for each in range(part.count)]
+        if any(each is None or each.put != part.put for each in together):
+            return
+        self._came[slot] = {}
+        if self.latest is None or part.position > self.latest.position:
+            self.latest = SiteSnapshot(part.position, b"".join(each.data for each in together if each is not None))

@@ -1,0 +1,67 @@
+"""A snapshot in parts is there as a whole or not at all, whoever writes and whoever dies."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from federation.ports import SiteSnapshot
+from federation.site_parts import SiteParts
+from waypost.errors import BadRecord
+
+SIZE = 10
+
+
+def snapshot(position: int, size: int = 95) -> SiteSnapshot:
+    return SiteSnapshot(position, random.Random(position).randbytes(size))
+
+
+def read(records: list[tuple[bytes, bytes]]) -> SiteSnapshot | None:
+    """Return what a reader finds in a log that was compacted."""
+    reader = SiteParts(SIZE)
+    for key, value in {key: (key, value) for key, value in records}.values():
+        reader.take(key, value)
+    return reader.latest
+
+
+@pytest.mark.parametrize("size", [0, 1, SIZE, SIZE + 1, 95])
+def test_what_was_cut_comes_back_whole(size: int) -> None:
+    records = SiteParts(SIZE).cut(snapshot(3, size))
+    assert len(records) == max(1, -(-size // SIZE))
+    assert read(records) == snapshot(3, size)
+
+
+def test_a_writer_that_dies_half_way_leaves_the_snapshot_before_it_whole() -> None:
+    writer = SiteParts(SIZE)
+    before, half = writer.cut(snapshot(1)), writer.cut(snapshot(2))
+    for cut in range(len(half)):
+        assert read(before + half[:cut]) == snapshot(1), cut
+    assert read(before + half) == snapshot(2)
+    shorter = writer.cut(snapshot(3, 12))
+    assert read(before + half + shorter[:1]) == snapshot(2)
+    assert read(before + half + shorter) == snapshot(3, 12)
+
+
+def test_parts_of_two_writers_are_never_joined() -> None:
+    one, other = SiteParts(SIZE).cut(snapshot(1)), SiteParts(SIZE).cut(snapshot(1))
+    assert read([*one[:5], *other[5:]]) is None
+    mixed = [each for pair in zip(one, other, strict=True) for each in pair]
+    assert read(mixed) == snapshot(1)
+
+
+def test_an_older_snapshot_that_comes_later_does_not_count() -> None:
+    assert read([*SiteParts(SIZE).cut(snapshot(9)), *SiteParts(SIZE).cut(snapshot(10))]) == snapshot(10)
+    reader = SiteParts(SIZE)
+    for key, value in SiteParts(SIZE).cut(snapshot(10)) + SiteParts(SIZE).cut(snapshot(9)):
+        reader.take(key, value)
+    assert reader.latest == snapshot(10)
+
+
+def test_what_is_no_part_is_refused_and_what_is_deleted_is_passed_over() -> None:
+    reader = SiteParts(SIZE)
+    reader.take(b"0/0", None)
+    for key, value in ((b"0/0", b"?"), (b"0/first", SiteParts(SIZE).cut(snapshot(1))[0][1]), (b"", b"")):
+        with pytest.raises(BadRecord):
+            reader.take(key, value)
+    assert reader.latest is None
