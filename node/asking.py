@@ -11,7 +11,7 @@ from node.config import NodeConfig
 from node.hashing import Passwords
 from node.history import History, Requests
 from node.parts import Parts, changelog_locator
-from node.troubles import SITE, Troubles, part_of
+from node.troubles import CHANGELOG_OF, SITE, Part, Troubles, part_of
 from proxy import effects
 from proxy.context import Context
 from proxy.tally import MILLISECONDS, Spread
@@ -51,21 +51,28 @@ class Asking:
 
     async def answer(self, effect: effects.Effect) -> Any:
         """Return what comes of it; every failure is an answer, for somebody waits for one."""
+        asked = self._asked(effect)
         try:
-            return await self._call(effect)
+            answer = await self._call(effect)
         except Unreachable as error:
-            self._troubles.missing(self._asked(effect) or part_of(error), error)
+            self._troubles.missing(asked or part_of(error), error)
             return error
         except WaypostError as error:
             return error
         except Exception as fault:
             log.exception("a part failed in a way that it must not")
             return Internal(f"{type(fault).__name__}: {fault}")
+        if asked:
+            self._troubles.there(asked)
+        return answer
 
     def _asked(self, effect: effects.Effect) -> str:
-        """Return what was asked, where that is another site: each of them is there or not by itself."""
-        if isinstance(effect, effects.FetchHistory) and effect.site != self._site:
-            return SITE + effect.site
+        """Return what is asked, where an error does not say it: another site, or the changelog, a log as well."""
+        match effect:
+            case effects.FetchHistory() if effect.site != self._site:
+                return SITE + effect.site
+            case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
+                return Part.CHANGELOG
         return ""
 
     async def _call(self, effect: effects.Effect) -> Any:
@@ -113,13 +120,17 @@ class Asking:
             answer = await self.history.answer(effect.wanted)
         else:
             answer = await self.requests.ask(effect.site, effect.wanted)
-            self._troubles.there(SITE + effect.site)
         return effects.History(answer.records, answer.through, answer.first_kept)
 
     async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
         """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one."""
         own = await self._parts.changelog.latest(session)
-        others = set(self._context.changelogs.values()) - {self._own_changelog}
-        found, complete = await self._foreign_changelogs.latest(session, others)
-        best = max((each for each in [own, *found] if each), key=lambda each: each.rank, default=None)
-        return effects.FoundCheckpoint(best, complete)
+        others = {site: where for site, where in self._context.changelogs.items() if where != self._own_changelog}
+        found = await self._foreign_changelogs.latest(session, others)
+        for site in others:
+            if site in found.missing:
+                self._troubles.missing(CHANGELOG_OF + site, found.missing[site])
+            else:
+                self._troubles.there(CHANGELOG_OF + site)
+        best = max((each for each in [own, *found.checkpoints] if each), key=lambda each: each.rank, default=None)
+        return effects.FoundCheckpoint(best, complete=not found.missing)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from federation.ports import Changelog
 from node.parts import open_changelog
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
-from waypost.identity import SessionId
+from waypost.identity import SessionId, SiteId
+
+
+class Found(NamedTuple):
+    """What changelogs have of a session, and which of them could not be read."""
+
+    checkpoints: list[Checkpoint]
+    missing: dict[SiteId, WaypostError]
 
 
 class Changelogs:
@@ -39,15 +47,17 @@ class Changelogs:
             raise
         return changelog
 
-    async def latest(self, session: SessionId, locators: Iterable[str]) -> tuple[list[Checkpoint], bool]:
-        """Return the last checkpoint of the session in each that has one, and whether all of them could be read."""
-        found, complete = [], True
-        for locator in locators:
+    async def latest(self, session: SessionId, sites: Mapping[SiteId, str]) -> Found:
+        """Look for the last checkpoint of the session in the changelogs of these sites, by where they are."""
+        found: Found = Found([], {})
+        for site, locator in sites.items():
             try:
-                found.append(await (await self.at(locator)).latest(session))
-            except WaypostError:
-                complete = False
-        return [each for each in found if each is not None], complete
+                checkpoint = await (await self.at(locator)).latest(session)
+            except WaypostError as error:
+                found.missing[site] = error
+            else:
+                found.checkpoints.extend([checkpoint] if checkpoint is not None else [])
+        return found
 
     async def close(self) -> None:
         opened = list(self._opened.values())

@@ -9,37 +9,23 @@ docs/operating.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-
-from federation.link_in import Pulling
-from federation.link_out import Sending
 from handover.messages import TRIGGERS
 from handover.source import SourceState
 from handover.target import TargetState
-from node.node import Node
+from node.look import Look
 from node.peers import LOSSES
-from node.troubles import SITE
+from node.troubles import CHANGELOG_OF, SITE, Part
 from proxy.course import AHEAD, COMMITTED, REST
-from proxy.engine import Engine
 from proxy.guard import REASONS
-from proxy.queues import of_engine
-from proxy.relay import Relays
-from proxy.session import Role
-from proxy.tally import Handover, Spread, Tally
-from waypost.errors import Unreachable
+from proxy.tally import Handover, Spread
 
-PARTS = ("registry", "log", "journal", "store", "another site")
+ANOTHER_SITE = "another site"
+PARTS = (Part.REGISTRY, Part.LOG, Part.CHANGELOG, Part.JOURNAL, Part.STORE, ANOTHER_SITE)
 """What may be missing; whatever else is, is `other`."""
 SECONDS = 1e-3
 """The scale of what is counted in milliseconds."""
@@ -47,45 +33,6 @@ SECONDS = 1e-3
 Number = float | Spread
 Read = Number | Mapping[Any, Number]
 """A metric without labels; with one, by its value; with several, by the tuple of their values."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """One look at a node. What only a node has that has started, raises Unreachable before that."""
-
-    node: Node
-
-    @property
-    def engine(self) -> Engine:
-        return self.node.serving_engine
-
-    @property
-    def tally(self) -> Tally:
-        return self.engine.context.tally
-
-    @property
-    def relays(self) -> Relays:
-        return self.engine.door.relays
-
-    @cached_property
-    def sessions(self) -> Sessions:
-        return _sessions(self.engine)
-
-    @cached_property
-    def queues(self) -> dict[str, tuple[int, int]]:
-        return _queues(self)
-
-    @cached_property
-    def links(self) -> tuple[list[Pulling], list[Sending]]:
-        return self.node.links.shown() if self.engine else ([], [])
-
-    @property
-    def pulling(self) -> list[Pulling]:
-        return self.links[0]
-
-    @property
-    def sending(self) -> list[Sending]:
-        return self.links[1]
 
 
 class Described(NamedTuple):
@@ -105,34 +52,9 @@ counter, gauge, histogram = (partial(Described, kind) for kind in ("counter", "g
 # ---------------------------------------------------------------- looking
 
 
-@dataclass(slots=True)
-class Sessions:
-    """What one walk over all sessions finds."""
-
-    roles: Counter[str]
-    attached: int = 0
-    away: int = 0
-    stored: int = 0
-    gates: int = 0
-
-
-def _sessions(engine: Engine) -> Sessions:
-    found = Sessions(Counter({role.value: 0 for role in Role}))
-    for session in engine.context.sessions.values():
-        found.roles[session.role.value] += 1
-        found.stored += session.stored_count
-        found.gates += len(session.gates)
-        for receiver in session.receivers.values():
-            if receiver.connection is None:
-                found.away += 1
-            else:
-                found.attached += 1
-    return found
-
-
 def _part(name: str) -> str:
-    if name.startswith(SITE):
-        return "another site"
+    if name.startswith((SITE, CHANGELOG_OF)):
+        return ANOTHER_SITE
     return name if name in PARTS else "other"
 
 
@@ -152,16 +74,6 @@ def _lease_left_ms(look: Look) -> Read:
     if context.fence_at_ms is None:
         return 0
     return max(0, context.fence_at_ms + context.settings.lease_margin_ms - context.clock.now_ms())
-
-
-def _queues(look: Look) -> dict[str, tuple[int, int]]:
-    """Return how long every queue is, and its bound; of many of a name the one counts that is fullest."""
-    fullest: dict[str, tuple[int, int]] = {}
-    for name, waits, may in chain(look.node.queues(), of_engine(look.engine), look.node.links.queues()):
-        known = fullest.get(name)
-        if known is None or waits * known[1] > known[0] * may:
-            fullest[name] = waits, may
-    return fullest
 
 
 def _silences(look: Look) -> Read:
@@ -271,12 +183,12 @@ METRICS = (
     gauge(
         "waypost_clients",
         "Connections of clients to this proxy, producers too.",
-        lambda look: len(look.engine.door.connections) - look.relays.far,
+        lambda look: len(look.engine.door.connections) - len(look.relays.far),
     ),
     gauge(
         "waypost_relays",
         "Relayed receivers: near, attached here to a session at another proxy; far, the other way round.",
-        lambda look: {"near": look.relays.near, "far": look.relays.far},
+        lambda look: {"near": len(look.relays.near), "far": len(look.relays.far)},
         labels=("end",),
     ),
     gauge(
@@ -466,67 +378,6 @@ METRICS = (
         labels=("trigger",),
     ),
 )
-
-
-# ---------------------------------------------------------------- for Prometheus
-
-
-class NodeCollector(Collector):
-    """Looks at the node when it is asked."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def collect(self) -> Iterator[Metric]:
-        look = Look(self._node)
-        for each in METRICS:
-            with suppress(Unreachable):
-                yield _family(each, each.read(look))
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: what there is, is seen by looking, and there is no node to look at yet."""
-        return []
-
-
-def _family(metric: Described, read: Read) -> Metric:
-    values: Mapping[Any, Number] = read if isinstance(read, Mapping) else {(): read}
-    family = _FAMILIES[metric.kind](metric.name.removesuffix("_total"), metric.meaning, labels=metric.labels)
-    for labels, value in values.items():
-        named = (labels,) if isinstance(labels, str) else labels
-        if isinstance(family, HistogramMetricFamily):
-            assert isinstance(value, Spread)
-            family.add_metric(named, _buckets(value, metric.scale), value.total * metric.scale)
-        else:
-            assert not isinstance(value, Spread)
-            family.add_metric(named, value * metric.scale)
-    return family
-
-
-_FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
-    "counter": CounterMetricFamily,
-    "gauge": GaugeMetricFamily,
-    "histogram": HistogramMetricFamily,
-}
-
-
-def _buckets(spread: Spread, scale: float) -> list[tuple[str, float]]:
-    """Return how many are at most each bound, all of them last."""
-    names = [*(str(float(round(bound * scale, 9))) for bound in spread.bounds), "+Inf"]
-    return list(zip(names, accumulate(spread.counts), strict=True))
-
-
-def make_registry(node: Node) -> CollectorRegistry:
-    """Return what is to be asked for the metrics of a node, and of the process that it is."""
-    registry = CollectorRegistry()
-    registry.register(NodeCollector(node))
-    ProcessCollector(registry=registry)
-    return registry
-
-
-def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Return the metrics in the format that the header `Accept` asks for, and its content type."""
-    encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
 
 
 def table() -> str:

@@ -35,7 +35,7 @@ from node.links import Links
 from node.parts import Parts, changelog_locator
 from node.peers import Peers
 from node.telling import Telling
-from node.troubles import Troubles
+from node.troubles import Part, Troubles
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
@@ -168,14 +168,14 @@ class Node:
             await self._stop()
 
     async def _start(self) -> None:
-        self.parts = parts = await self.troubles.patiently("parts", self._open_parts)
-        restored = await self.troubles.patiently("store", parts.store.load)
+        self.parts = parts = await self.troubles.patiently(Part.ALL, self._open_parts)
+        restored = await self.troubles.patiently(Part.STORE, parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
         self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
         if restored is None:
-            known = await self.troubles.patiently("changelog", parts.changelog.latest_site)
-            first = await self.troubles.patiently("log", parts.log.first)
+            known = await self.troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site)
+            first = await self.troubles.patiently(Part.LOG, parts.log.first)
             self.engine.state.begin(first, known.state if known else None)
         self.asking.begin(parts, self.engine.context)
         ends = LinkEnds(self.engine.state, self.rows_of, self._chance)
@@ -222,12 +222,12 @@ class Node:
         while True:
             try:
                 async for batch in self.parts.log.tail(engine.state.position):
-                    self.troubles.there("log")
+                    self.troubles.there(Part.LOG)
                     engine.log_batch(batch)
                     self.links.folded(batch)
                     self.drain()
             except Unreachable as error:
-                self.troubles.missing("log", error)
+                self.troubles.missing(Part.LOG, error)
             await asyncio.sleep(0.2)
 
     async def _look_after_log(self) -> None:
@@ -236,18 +236,18 @@ class Node:
             await asyncio.sleep(LOOK_S)
             try:
                 self.log_end = await self.parts.log.end()
-                self.troubles.there("log")
+                self.troubles.there(Part.LOG)
             except Unreachable as error:
-                self.troubles.missing("log", error)
+                self.troubles.missing(Part.LOG, error)
 
     async def _watch(self) -> None:
         while True:
             try:
                 async for event in self.parts.registry.watch():
-                    self.troubles.there("registry")
+                    self.troubles.there(Part.REGISTRY)
                     self._heard(event)
             except Unreachable as error:
-                self.troubles.missing("registry", error)
+                self.troubles.missing(Part.REGISTRY, error)
             await asyncio.sleep(0.2)
 
     def _heard(self, event: RegistryEvent) -> None:
@@ -257,14 +257,14 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.patiently("log", self.parts.log.end)
+        self.log_end = end = await self.troubles.patiently(Part.LOG, self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         while True:
             # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
-            self.secret = await self.troubles.patiently("registry", self.parts.registry.secret)
+            self.secret = await self.troubles.patiently(Part.REGISTRY, self.parts.registry.secret)
             began = self._clock.now_ms()
-            self.lease = await self.troubles.patiently("registry", partial(self._announce, self._life))
+            self.lease = await self.troubles.patiently(Part.REGISTRY, partial(self._announce, self._life))
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._life, began + ttl)
             self.links.lease_begun(self.lease)
@@ -306,10 +306,10 @@ class Node:
                 async with asyncio.timeout(lease.ttl_ms / 1000):
                     if not await lease.renew():
                         return
-                self.troubles.there("registry")
+                self.troubles.there(Part.REGISTRY)
                 self._engine.lease_renewed(began + lease.ttl_ms)
             except (WaypostError, TimeoutError) as error:
-                self.troubles.missing("registry", error)
+                self.troubles.missing(Part.REGISTRY, error)
 
     def connect(self, connection: Connection) -> int:
         self._last_connection += 1
@@ -334,9 +334,9 @@ class Node:
     def _wrote(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
-            self.troubles.missing("journal", error)
+            self.troubles.missing(Part.JOURNAL, error)
             return
-        self.troubles.there("journal")
+        self.troubles.there(Part.JOURNAL)
         self._room.set()
         self.drain()
 

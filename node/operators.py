@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from federation.ports import DrainRow
-from node.metrics import exposition, make_registry
+from node.exposition import exposition, make_registry
 from node.node import Node
 from proxy.subscription import Subscription
 from waypost.errors import BadMessage, NotFound, NotServed, WaypostError
@@ -93,7 +93,7 @@ def _status(node: Node) -> dict[str, Any]:
         "unsettled": node.unsettled,
         "sessions": len(engine.context.sessions) if engine else 0,
         "peer_bytes": node.peers.sent_bytes,
-        "relayed": engine.door.relays.near + engine.door.relays.far if engine else 0,
+        "relayed": len(engine.door.relays.near) + len(engine.door.relays.far) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
         "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
         "refused": dict(engine.context.refused.counts) if engine else {},

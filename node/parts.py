@@ -8,6 +8,7 @@ from pathlib import Path
 
 from federation.ports import Changelog, Journal, Registry, SiteLog
 from node.config import NodeConfig
+from node.troubles import Part
 from proxy.ports import SessionStore
 from proxy.store import SqliteSessionStore
 from waypost.errors import BadConfiguration, Unreachable
@@ -72,10 +73,10 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
     parts = Parts(log, _registry(config), changelog, journal, store)
     try:
         answers = await asyncio.gather(
-            _start("log", log),
-            _start("changelog", changelog),
-            _start("journal", journal),
-            _start("registry", parts.registry),
+            _start(Part.LOG, log),
+            _start(Part.CHANGELOG, changelog),
+            _start(Part.JOURNAL, journal),
+            _start(Part.REGISTRY, parts.registry),
             return_exceptions=True,
         )
         missing = [answer for answer in answers if answer is not None]
@@ -87,7 +88,7 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
     return parts
 
 
-async def _start(name: str, part: SiteLog | Changelog | Journal | Registry) -> None:
+async def _start(name: Part, part: SiteLog | Changelog | Journal | Registry) -> None:
     try:
         async with asyncio.timeout(START_S):
             await part.start()

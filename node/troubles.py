@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Any
 
 import structlog
@@ -14,8 +15,22 @@ from waypost.clock import full_jitter_ms
 from waypost.errors import LogUnavailable, Refused, RegistryUnavailable, Unreachable, WaypostError
 
 log = structlog.get_logger("waypost")
+
+
+class Part(StrEnum):
+    """What a node stands on, by name. Another site, and its changelog, have names of their own."""
+
+    ALL = "parts"
+    LOG = "log"
+    REGISTRY = "registry"
+    CHANGELOG = "changelog"
+    JOURNAL = "journal"
+    STORE = "store"
+
+
 SITE = "site "
-"""With its name, the part that another site is."""
+CHANGELOG_OF = "changelog of site "
+"""With the name of a site."""
 
 
 class Troubles:
@@ -62,8 +77,8 @@ def part_of(error: Unreachable) -> str:
     """Return which part did not answer."""
     match error:
         case RegistryUnavailable():
-            return "registry"
+            return Part.REGISTRY
         case LogUnavailable():
-            return "log"
+            return Part.LOG
         case _:
             return error.field or "another site"

@@ -17,7 +17,7 @@ from proxy.effects import Attest, Hangup, Send
 from proxy.guard import Guard, Proof
 from proxy.keeper import Keeper
 from proxy.moving import Moving
-from proxy.ownership import Claims, taken
+from proxy.ownership import Asker, Claims, Wish, taken
 from proxy.publishing import Publishing
 from proxy.receivers import Receiver
 from proxy.relay import Relays
@@ -102,12 +102,13 @@ class Door:
         self.guard = Guard(context)
         self._subscriptions = Subscriptions(context, coverage, sweeps)
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
-        self.delivering = Delivering(context, sweeps, self.relays.proxy_of)
+        self.delivering = Delivering(context, sweeps, self.relays.far.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
         self.connections: dict[int, Connection] = {}
         self._answers = Answers(context, keeper, self.message)
         self.access = AccessChanges(context, self._answers, self.guard, self.connections, self._session_of, self._leave)
-        self._waiting: dict[SessionId, list[Connection]] = {}
+        self._waiting: dict[SessionId, dict[int, Connection]] = {}
+        """Who waits for a session, by its number: one that asks again waits once."""
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
 
@@ -125,7 +126,7 @@ class Door:
         if connection:
             self._leave(connection)
             self.publishing.disconnected(number)
-            self.relays.leave(number)
+            self.relays.near.leave(number)
 
     def _leave(self, connection: Connection) -> None:
         """The connection serves no session any more; the receiver keeps its place."""
@@ -179,9 +180,9 @@ class Door:
             case Attach():
                 self._attach(connection, message)
             case Acknowledge() | Detach() | Subscribe() | Unsubscribe() | Delete() | SetAccess() if (
-                self.relays.is_relayed(connection.number)
+                connection.number in self.relays.near
             ):
-                self.relays.up(connection.number, message)
+                self.relays.near.up(connection.number, message)
             case Subscribe():
                 self._subscribe(connection, message)
             case Unsubscribe():
@@ -207,7 +208,7 @@ class Door:
 
     def _attach(self, connection: Connection, message: Attach) -> None:
         self._leave(connection)
-        self.relays.leave(connection.number)
+        self.relays.near.leave(connection.number)
         connection.attach = message
         identity = SessionId(message.session)
         session = self._context.serving(identity)
@@ -217,8 +218,8 @@ class Door:
             return
         if self._moving.row is not None and self._send_away(connection, identity):
             return
-        self._waiting.setdefault(identity, []).append(connection)
-        self._claims.seek(identity, create=message.create, receiver=(message.receiver, message.incarnation))
+        self._waiting.setdefault(identity, {})[connection.number] = connection
+        self._claims.seek(identity, Wish(Asker(message.receiver, message.incarnation), message.create))
 
     def _send_away(self, connection: Connection, session: SessionId) -> bool:
         """This proxy is being emptied: tell the client a better one; False: there is none."""
@@ -234,11 +235,11 @@ class Door:
 
     def relay(self, session: SessionId, home: ProxyId) -> None:
         """The session stays at its home: those who wait for it here are relayed."""
-        for connection in self._waiting.pop(session, []):
+        for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is not None and attach.session == session:
                 connection.attach = None
-                self.relays.begin(connection.number, connection.client, attach, home)
+                self.relays.near.begin(connection.number, connection.client, attach, home)
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
@@ -319,7 +320,7 @@ class Door:
 
     def _draw(self, connection: Connection, session: Session) -> None:
         """A session that not everybody may have has not gone to who asked for it: it goes to who was let in."""
-        at = self.relays.proxy_of(connection.number)
+        at = self.relays.far.proxy_of(connection.number)
         if at is not None and session.access and len(session.receivers.attached()) == 1:
             self._moving.want(session.id, at)
 
@@ -348,8 +349,8 @@ class Door:
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it, and call those who were relayed."""
-        self.relays.come_home(session.id)
-        for connection in self._waiting.pop(session.id, []):
+        self.relays.near.come_home(session.id)
+        for connection in self._waiting.pop(session.id, {}).values():
             if connection.attach is not None and connection.attach.session == session.id:
                 self._enter(connection, session)
         for connection, message in self._deferred.pop(session.id, []):
@@ -360,7 +361,7 @@ class Door:
     def unavailable(self, session: SessionId, reason: str) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
         self._deferred.pop(session, None)
-        for connection in self._waiting.pop(session, []):
+        for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is None or attach.session != session:
                 continue

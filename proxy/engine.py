@@ -100,7 +100,7 @@ class Engine:
                 self._restore(saved, restored.policed.get(saved.id, Policed()))
 
     def take_effects(self) -> list[Effect]:
-        return self.door.relays.translated(self.context.take_effects())
+        return self.door.relays.far.translated(self.context.take_effects())
 
     def _served(self, session: Session) -> None:
         self.sweeps.watch(session)
@@ -420,7 +420,7 @@ class Engine:
         )
 
     def _follow_receivers(self) -> None:
-        for identity in self.door.relays.sessions():
+        for identity in self.door.relays.far.sessions():
             session = self.context.serving(SessionId(identity))
             if session is not None:
                 self.moving.follow(session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 
 from handover import machine, target
@@ -26,7 +27,7 @@ from proxy.course import ABORTED, AHEAD, COMMITTED, LEASE_LOST, RELAYED, REST, U
 from proxy.coverage import Coverage
 from proxy.effects import SendPeer
 from proxy.keeper import Keeper
-from proxy.ownership import NOBODY, Asker, Claims
+from proxy.ownership import Claims, Wish
 from proxy.retention import Mark
 from proxy.session import Role, Session
 from proxy.side import Side, older
@@ -45,16 +46,22 @@ class Begun:
     until_ms: int
 
 
+class Ahead(Enum):
+    """Whether what came while the source served is on the disk, which it is to be before the source freezes."""
+
+    NOT_YET = "not yet"
+    UNDER_WAY = "under way"
+    DONE = "done"
+
+
 @dataclass(slots=True)
 class Incoming:
     """A transfer to here: the machine, the shadow, and how many chunks have come."""
 
     machine: TargetTransfer
     course: Course
-    receiver: Asker = NOBODY
-    """Who attached here and made us ask."""
-    otherwise: Callable[[], None] | None = None
-    """What to do if it comes to nothing."""
+    wish: Wish
+    """Who made us ask, and what the asking rests on."""
     begun: Begun | None = None
     """What an earlier transfer brought; it is this one's until it ends."""
     shadow: Session | None = None
@@ -63,10 +70,7 @@ class Incoming:
     upto: int | None = None
     """The last number that the chunks so far span."""
     stored: int = 0
-    writing: bool = False
-    """What has come is being written, before the source is to freeze."""
-    written: bool = False
-    """It was, once: what came meanwhile is little, or comes too fast."""
+    ahead: Ahead = Ahead.NOT_YET
     copy: str = ""
     """The name of what is copied."""
     progress_ms: int = 0
@@ -101,19 +105,8 @@ class Targets(Side[Incoming]):
         self._unavailable = unavailable
         self._relay = relay
 
-    def fetch(
-        self,
-        session: SessionId,
-        owner: Ownership,
-        receiver: Asker = NOBODY,
-        reason: str = ATTACH,
-        otherwise: Callable[[], None] | None = None,
-    ) -> None:
-        """Begin to take a session from its live owner.
-
-        Args:
-            otherwise: what to do if it comes to nothing; None: whoever waits for the session is told.
-        """
+    def fetch(self, session: SessionId, owner: Ownership, wish: Wish, reason: str = ATTACH) -> None:
+        """Begin to take a session from its live owner."""
         if session in self.running or session in self._context.sessions:
             return
         if not self._context.may_serve():
@@ -122,7 +115,7 @@ class Targets(Side[Incoming]):
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.chance.getrandbits(64):016x}"
         transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
-        into = Incoming(transfer, self.course(reason), receiver, otherwise, self._begun.pop(session, None))
+        into = Incoming(transfer, self.course(reason), wish, self._begun.pop(session, None))
         self.begin(into)
         self.perform(into, transfer.state, transfer.begin())
 
@@ -162,15 +155,15 @@ class Targets(Side[Incoming]):
         A copy for which nobody waits, because its receiver is relayed, is on the disk before the source is to freeze.
         """
         shadow, bounds = into.shadow, self._context.settings.bounds
-        if shadow is None or into.written or into.stored <= bounds.copy_at_attach:
+        if shadow is None or into.ahead is Ahead.DONE or into.stored <= bounds.copy_at_attach:
             return False
         return shadow.last_number - shadow.saved_number > bounds.chunk_entries
 
     def _write(self, into: Incoming) -> None:
-        into.writing = True
+        into.ahead = Ahead.UNDER_WAY
 
         def then(error: WaypostError | None) -> None:
-            into.writing, into.written = False, error is None
+            into.ahead = Ahead.DONE if error is None else Ahead.NOT_YET
             if not self._is_running(into):
                 return
             if error is not None and into.machine.state is TargetState.SHADOWING:
@@ -232,15 +225,14 @@ class Targets(Side[Incoming]):
         transfer = one.machine
         match effect:
             case target.SendPrepare():
-                receiver, incarnation = one.receiver
-                begun = one.begun
+                asker, begun = one.wish.asker, one.begun
                 prepare = Prepare(
                     transfer.session,
                     transfer.transfer,
                     transfer.owned.epoch,
                     one.course.trigger,
-                    receiver=receiver,
-                    incarnation=incarnation,
+                    receiver=asker.receiver,
+                    incarnation=asker.incarnation,
                     copy=begun.copy if begun else "",
                     has=begun.shadow.last_number if begun else 0,
                 )
@@ -266,11 +258,12 @@ class Targets(Side[Incoming]):
                 self._end(one)
                 self._relay(transfer.session, transfer.owned.proxy)
             case target.FailOver():
-                self._claims().seek(transfer.session, create=False)
+                self._claims().seek(transfer.session, one.wish._replace(certain=False))
 
     def _copied(self, into: Incoming) -> bool:
         """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""
-        if into.shadow is None or into.machine.state is not TargetState.SHADOWING or into.writing:
+        shadowing = into.machine.state is TargetState.SHADOWING
+        if into.shadow is None or not shadowing or into.ahead is Ahead.UNDER_WAY:
             return False
         return max(into.shadow.last_number, into.upto or 0) >= into.stored
 
@@ -406,10 +399,7 @@ class Targets(Side[Incoming]):
 
     def _discard(self, into: Incoming) -> None:
         self._end(into)
-        if into.otherwise is not None:
-            into.otherwise()
-        else:
-            self._unavailable(into.machine.session, "the session could not be handed over yet")
+        self._claims().in_vain(into.machine.session, into.machine.owned, into.wish)
 
 
 def _misfit(into: Incoming, chunk: Chunk) -> str:

@@ -137,7 +137,7 @@ class Sources(Side[Outgoing]):
         now = self._context.clock.now_ms()
         timing = self._context.settings.timing
         transfer = SourceTransfer(message.session, owned, asker, message.transfer, timing, now)
-        receiver = (message.receiver, message.incarnation)
+        receiver = Asker(message.receiver, message.incarnation)
         # No other copy of the session is ever served under this name, and no later one at this epoch.
         session.copy = session.copy or f"{self._context.incarnation}/{session.epoch}"
         out = Outgoing(transfer, self.course(message.reason), receiver, start=_copied(session, message))

@@ -8,6 +8,7 @@ answer that is lost is settled by reading; a sweep finds rows that name us for s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from federation.ports import Claimed
 from proxy import attesting
@@ -23,17 +24,35 @@ from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 from waypost.records import FactKind
 
-Asker = tuple[str, str]
-"""The receiver that wants a session somewhere, and the name of its present life."""
-NOBODY: Asker = ("", "")
+
+class Asker(NamedTuple):
+    """The receiver that wants a session somewhere, and the name of its present life."""
+
+    receiver: str = ""
+    incarnation: str = ""
+
+
+NOBODY = Asker()
+
+
+class Wish(NamedTuple):
+    """That a session be served here.
+
+    Args:
+        create: also if there is none yet.
+        certain: the owner that is asked for it is the owner: the registry says so, or he himself. Else the watch does.
+    """
+
+    asker: Asker = NOBODY
+    create: bool = False
+    certain: bool = False
 
 
 class Claims:
     """Takes, keeps and gives up ownership.
 
     Args:
-        fetch_from: starts a handover of the session from a live owner; what is to be done if it comes to nothing,
-            None: those who wait try again later.
+        fetch_from: starts a handover of the session from a live owner; if it comes to nothing, :meth:`in_vain` is told.
         served: called when the session is served here.
         unavailable: called when it cannot be had at this moment; those who wait try again later.
     """
@@ -44,7 +63,7 @@ class Claims:
         keeper: Keeper,
         coverage: Coverage,
         *,
-        fetch_from: Callable[[SessionId, Ownership, Asker, Callable[[], None] | None], None],
+        fetch_from: Callable[[SessionId, Ownership, Wish], None],
         served: Callable[[Session], None],
         unavailable: Callable[[SessionId, str], None],
     ) -> None:
@@ -62,7 +81,7 @@ class Claims:
 
     # ------------------------------------------------------------ somebody wants a session
 
-    def seek(self, session: SessionId, *, create: bool, receiver: Asker = NOBODY) -> None:
+    def seek(self, session: SessionId, wish: Wish) -> None:
         """Come to serve the session, by whatever way the registry leaves.
 
         An owner whom the watch names is asked at once. It may be the owner no more: then the registry is read, as it is
@@ -72,11 +91,18 @@ class Claims:
             return
         told = self._context.owners.get(session)
         if told is not None and session not in self._context.sessions and self._lives_elsewhere(told):
-            self._fetch_from(session, told, receiver, lambda: self._ask(session, receiver, create=create, tried=told))
+            self._fetch_from(session, told, wish)
         else:
-            self._ask(session, receiver, create=create)
+            self._ask(session, wish)
 
-    def _ask(self, session: SessionId, receiver: Asker, *, create: bool, tried: Ownership | None = None) -> None:
+    def in_vain(self, session: SessionId, owner: Ownership, wish: Wish) -> None:
+        """That owner did not hand the session over."""
+        if wish.certain:
+            self._unavailable(session, "the session could not be handed over yet")
+        else:
+            self._ask(session, wish, tried=owner)
+
+    def _ask(self, session: SessionId, wish: Wish, *, tried: Ownership | None = None) -> None:
         """Read the row, and act on it. `tried`: an owner of whom the session was not to be had."""
         self._seeking.add(session)
 
@@ -84,11 +110,11 @@ class Claims:
             if isinstance(answer, WaypostError):
                 self._give_up(session, "the registry does not answer")
             elif answer is None:
-                self._create(session, create, receiver, None)
+                self._create(session, wish, None)
             elif answer == tried and self._lives_elsewhere(answer):
                 self._give_up(session, "the session could not be handed over yet")
             else:
-                self._decide(session, answer, receiver, create=create)
+                self._decide(session, answer, wish)
 
         self._context.emit(ReadRow(session, then))
 
@@ -106,7 +132,7 @@ class Claims:
         self._seeking.discard(session)
         self._unavailable(session, reason)
 
-    def _decide(self, session: SessionId, current: Ownership, receiver: Asker, *, create: bool) -> None:
+    def _decide(self, session: SessionId, current: Ownership, wish: Wish) -> None:
         """Act on the row of a session that is wanted here and not served here."""
         held = self._context.sessions.get(session)
         if held is not None:
@@ -119,18 +145,18 @@ class Claims:
                 # Its lease is in doubt: either it is renewed in time, or the session goes to sleep.
                 self._give_up(session, "this proxy has no lease at the moment")
         elif current.deleted:
-            self._create(session, create, receiver, current)
+            self._create(session, wish, current)
         elif self._lives_elsewhere(current):
             self._seeking.discard(session)
-            self._fetch_from(session, current, receiver, None)
+            self._fetch_from(session, current, wish._replace(certain=True))
         elif not self._context.may_serve() or not self._context.watching:
             self._give_up(session, "this proxy has no lease at the moment")
         else:
             self._rebuild(session, current)
 
-    def _create(self, session: SessionId, create: bool, receiver: Asker, before: Ownership | None) -> None:
+    def _create(self, session: SessionId, wish: Wish, before: Ownership | None) -> None:
         """Create the session, in the place of one that was deleted, if there was one: epochs never begin anew."""
-        if not create:
+        if not wish.create:
             self._give_up(session, "")
             return
         if not self._context.may_serve():
@@ -148,7 +174,7 @@ class Claims:
                 self._keeper.renew(session)
                 self.serve(fresh, first.epoch, "create")
             elif isinstance(answer, Claimed) and answer.current is not None:
-                self._decide(session, answer.current, receiver, create=True)
+                self._decide(session, answer.current, wish)
             else:
                 self._give_up(session, "the registry does not answer")
 
@@ -292,7 +318,7 @@ class Claims:
         for receiver in session.receivers.values():
             if receiver.connection is None or (to is not None and to.deleted):
                 continue
-            if receiver.id == taken_by[0] and receiver.incarnation != taken_by[1]:
+            if receiver.id == taken_by.receiver and receiver.incarnation != taken_by.incarnation:
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             elif row is not None:
                 self._context.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
@@ -362,7 +388,7 @@ class Claims:
         self._hold_what_is_needed()
         for identity, current in context.owners.items():
             if current.proxy == context.proxy and identity not in context.sessions:
-                self.seek(identity, create=False)
+                self.seek(identity, Wish())
 
     def _hold_what_is_needed(self) -> None:
         """An append of a hold may have failed: say again what the log does not have."""

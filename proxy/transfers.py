@@ -11,7 +11,7 @@ from proxy.coverage import Coverage
 from proxy.incoming import Targets
 from proxy.keeper import Keeper
 from proxy.outgoing import Sources
-from proxy.ownership import Asker, Claims
+from proxy.ownership import Claims, Wish
 from proxy.session import Session
 from waypost.clock import NEVER
 from waypost.identity import Ownership, ProxyId, SessionId
@@ -51,11 +51,9 @@ class Transfers:
             self.targets.message(sender, message)
         self.moved()
 
-    def fetch(
-        self, session: SessionId, owner: Ownership, receiver: Asker, otherwise: Callable[[], None] | None
-    ) -> None:
-        """Begin to take a session from its live owner for somebody who attached here."""
-        self.targets.fetch(session, owner, receiver, otherwise=otherwise)
+    def fetch(self, session: SessionId, owner: Ownership, wish: Wish) -> None:
+        """Begin to take a session from its live owner, because it is wanted here."""
+        self.targets.fetch(session, owner, wish)
 
     def offered(self, sender: ProxyId, offer: Offer) -> None:
         """A proxy that is to give a session away offers it to us. The watch may be behind what it says, never ahead."""
@@ -64,7 +62,7 @@ class Transfers:
             detail = f"Offer of session {offer.session}, epoch {offer.epoch}"
             self._context.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
             return
-        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), reason=offer.reason)
+        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), Wish(certain=True), offer.reason)
 
     def shown(self) -> list[Shown]:
         """Return the transfers that run and those that ended lately."""

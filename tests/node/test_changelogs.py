@@ -9,7 +9,7 @@ import pytest
 
 from node.changelogs import Changelogs
 from waypost.errors import Unreachable
-from waypost.identity import SessionId
+from waypost.identity import SessionId, SiteId
 
 
 class Slow:
@@ -45,8 +45,10 @@ class Made:
         return self._left.pop(0)
 
 
-async def found(changelogs: Changelogs, *where: str) -> object:
-    return await changelogs.latest(SessionId("s"), where)
+async def found(changelogs: Changelogs, *sites: str) -> tuple[list[object], list[str]]:
+    """Return what was found, and the sites whose changelogs could not be read."""
+    checkpoints, missing = await changelogs.latest(SessionId("s"), {SiteId(site): site for site in sites})
+    return [*checkpoints], [*missing]
 
 
 async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_same() -> None:
@@ -81,8 +83,8 @@ async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() 
     changelogs = Changelogs(Made(sound, broken))
     sound.go.set()
     broken.go.set()
-    assert await found(changelogs, "B", "C") == (["checkpoint of s"], False)
-    assert await found(changelogs, "B") == (["checkpoint of s"], True)
+    assert await found(changelogs, "B", "C") == (["checkpoint of s"], ["C"])
+    assert await found(changelogs, "B") == (["checkpoint of s"], [])
     await changelogs.close()
 
 

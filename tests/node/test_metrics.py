@@ -21,7 +21,8 @@ from chaos.cluster import Cluster, Place
 from handover.source import SourceState
 from handover.target import TargetState
 from node.config import NodeConfig
-from node.metrics import METRICS, exposition, make_registry, table
+from node.exposition import exposition, make_registry
+from node.metrics import METRICS, table
 from node.node import Node
 from node.parts import Parts
 from proxy.tally import MILLISECONDS, SIZES, Spread
@@ -281,7 +282,7 @@ def looked(node: Node) -> Found:
 
 
 def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_sessions() -> None:
-    found = looked(unstarted(registry="away", changelog="away too"))
+    found = looked(unstarted(registry="away", etcd="away too"))
     assert found["waypost_ready", ()] == 0
     assert found["waypost_part_missing", (("part", "registry"),)] == 1
     assert found["waypost_part_missing", (("part", "log"),)] == 0

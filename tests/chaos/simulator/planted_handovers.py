@@ -13,7 +13,7 @@ from proxy import incoming, outgoing
 from proxy.context import Context
 from proxy.incoming import Targets
 from proxy.outgoing import Outgoing, Sources
-from proxy.ownership import Asker, Claims
+from proxy.ownership import Claims, Wish
 from proxy.retention import Matched
 from proxy.session import Role, Session
 from proxy.stored import Stored
@@ -64,11 +64,11 @@ def _sweep_the_own_only(self: Claims) -> None:
     self._hold_what_is_needed()
 
 
-def _decide_for_others(self: Claims, session: SessionId, current: Ownership, receiver: Asker, *, create: bool) -> None:
+def _decide_for_others(self: Claims, session: SessionId, current: Ownership, wish: Wish) -> None:
     if session not in self._context.sessions and current.proxy == self._context.proxy:
         self._give_up(session, "the session is not here")
     else:
-        _decide(self, session, current, receiver, create=create)
+        _decide(self, session, current, wish)
 
 
 def _settle_any_orphan(self: Claims, session: Session, current: Ownership | None) -> None:

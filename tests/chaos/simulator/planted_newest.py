@@ -7,7 +7,7 @@ from typing import Any
 from federation.site_state import SiteState
 from proxy.delivering import Delivering
 from proxy.receivers import Receiver
-from proxy.relay import Relays
+from proxy.relay_near import NearEnds
 from proxy.session import Session
 from proxy.stored import Entry
 from proxy.subscription import Subscription
@@ -16,7 +16,7 @@ from waypost.checkpoint import SubscriptionRow
 from waypost.identity import NO_PROXY, Epoch, Ownership
 from waypost.messages import Attach
 
-_of, _made, _begin, _know = Subscription.of, Session.__init__, Relays.begin, SiteState.begin
+_of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -41,7 +41,7 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
     self.copy = "the copy"
 
 
-def _begin_by_connection(self: Relays, connection: int, client: str, attach: Attach, home: Any) -> None:
+def _begin_by_connection(self: NearEnds, connection: int, client: str, attach: Attach, home: Any) -> None:
     self._begun = connection - 1
     _begin(self, connection, client, attach, home)
 
@@ -86,7 +86,7 @@ PLANTS = (
     Plant(
         "relays of one name",
         "a relay has the name of the one before it on the same connection",
-        replaced(Relays, "begin", _begin_by_connection),
+        replaced(NearEnds, "begin", _begin_by_connection),
         ("LOST", "STUCK"),
         (11, 30, 66),
         rule=24,
