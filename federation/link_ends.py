@@ -45,6 +45,8 @@ class LinkEnds:
         self._out: dict[SiteId, LinkOut] = {}
         self._opened: dict[SiteId, tuple[int, int]] = {}
         """Epoch and serial of the last opening: it counts once, also when its end has ended."""
+        self._late: dict[SiteId, Position] = {}
+        """Where sending ends can begin, and do not yet."""
         self._asking: dict[SiteId, Asked] = {}
         """The last word of each neighbour that is, or will be, on its way to the log."""
 
@@ -131,6 +133,7 @@ class LinkEnds:
         self._opened[site] = _name(message)
         if site in self._out:
             self._out[site].close()
+            self._late.pop(site, None)
         link = LinkOut(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
         self._out[site] = link
         start = self.index.position_for(message.frontier)
@@ -145,20 +148,22 @@ class LinkEnds:
         if isinstance(first, WaypostError):
             self._ended(link.opening.site, first)
         else:
-            link.start = Position(first, Acceptance(self._state.origin), gone=first > 0)
+            self._late[link.opening.site] = Position(first, Acceptance(self._state.origin), gone=first > 0)
             self._begin_if_asked(link, now_ms)
 
     def _begin_if_asked(self, link: LinkOut, now_ms: int) -> None:
         """Begin, once our state has what the neighbour wants: what was gone with the log's beginning may be that, and
         what nobody seems to want would be passed over."""
-        opening, asks = link.opening, self._state.asks.get(link.opening.site, Asks())
+        opening = link.opening
+        start, asks = self._late.get(opening.site), self._state.asks.get(opening.site, Asks())
         asked = (asks.epoch, asks.serial) >= _name(opening) or self._installed(opening.site) == opening.installations
-        if link.start is not None and (asked or not link.start.gone):
-            start, link.start = link.start, None
+        if start is not None and (asked or not start.gone):
+            del self._late[opening.site]
             link.begin(start, now_ms)
 
     def _ended(self, site: SiteId, error: WaypostError | None) -> None:
         del self._out[site]
+        self._late.pop(site, None)
         if isinstance(error, HistoryTruncated):
             self.index.forget(error.first)
         self._emit(Ended(site, str(error) if error else "nothing is acknowledged"))

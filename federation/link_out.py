@@ -76,8 +76,6 @@ class LinkOut:
         self._emit = emit
         self._ended = ended
         self._bounds = bounds
-        self.start: Position | None = None
-        """Where it can begin, and does not yet."""
         self._sender: LinkSender | None = None
         self._closed = False
         self._offset = 0

@@ -15,6 +15,7 @@ changed ourselves may be in force before we are told so; therefore the one befor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import msgspec
 
@@ -75,15 +76,20 @@ class Outcome:
     error: WaypostError | None
 
 
+class Asked(Enum):
+    """What is asked of a session as a whole, one of each at a time."""
+
+    ACCESS = "a change of the access"
+    DELETION = "its deletion"
+    PLACE = "to give up the receiver's place"
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer to a change of the access, or to a deletion that was refused; `error` None: done."""
+    """An answer to what was asked; `error` None: it is done. Of a deletion that is done, the session tells."""
 
-    what: str
+    what: Asked
     error: WaypostError | None
-
-
-ACCESS, DELETION, PLACE = "access", "deletion", "place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +288,7 @@ class ClientMachine:
                 self._deleted(message)
             case Forgotten():
                 self.attached = self._forgetting = False
-                self._told.append(Answered(PLACE, None))
+                self._told.append(Answered(Asked.PLACE, None))
             case Wait():
                 self.attached = False
                 self._told.append(Retry(message.reason, message.retry_after_ms))
@@ -307,7 +313,7 @@ class ClientMachine:
         self._told.extend(Outcome(subscription, error) for subscription in self._asked)
         self._asked.clear()
         if self._changing is not None:
-            self._answered(ACCESS, error)
+            self._answered(Asked.ACCESS, error)
         asked, self._deleting = self._deleting, False
         self._told.append(message if asked else Refusal(error))
 
@@ -349,7 +355,7 @@ class ClientMachine:
         if self._changing is not None and self._changing.number == number:
             self._credentials = [self._credential_of(self._changing)]
             self._changing = None
-            self._told.append(Answered(ACCESS, None))
+            self._told.append(Answered(Asked.ACCESS, None))
 
     @property
     def credential(self) -> Credential:
@@ -373,11 +379,11 @@ class ClientMachine:
         self.attach()
         return True
 
-    def _answered(self, what: str, error: WaypostError) -> None:
+    def _answered(self, what: Asked, error: WaypostError) -> None:
         """A change or a deletion was refused; where nothing is served now, it is asked for again at the next attach."""
         if isinstance(error, NotServed):
             return
-        if what == ACCESS:
+        if what is Asked.ACCESS:
             self._changing = None
         else:
             self._deleting = False
@@ -395,9 +401,9 @@ class ClientMachine:
                     self._told.extend(self._producing.refused(first, error))
             case AboutAccess(number):
                 if self._changing is not None and self._changing.number == number:
-                    self._answered(ACCESS, error)
+                    self._answered(Asked.ACCESS, error)
             case AboutDeletion():
-                self._answered(DELETION, error)
+                self._answered(Asked.DELETION, error)
             case AboutSession(session) if session == self.session and isinstance(error, NotFound) and self._has_been_in:
                 self._deleted(Deleted(SessionId(session), "it was deleted while we were between two proxies"))
             case AboutSession(session) if session == self.session:

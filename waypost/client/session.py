@@ -22,10 +22,8 @@ from typing import Any
 from waypost.access import LEVELS
 from waypost.client.line import FAREWELL_S, Finder, Line
 from waypost.client.machine import (
-    ACCESS,
-    DELETION,
-    PLACE,
     Answered,
+    Asked,
     ClientMachine,
     Outcome,
     Refusal,
@@ -104,7 +102,7 @@ class Session:
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
         self._changing = asyncio.Lock()
-        self._answers: dict[str, asyncio.Future[None]] = {}
+        self._answers: dict[Asked, asyncio.Future[None]] = {}
         """Who waits for a change of the access, or for the deletion."""
         self.attached: Attached | None = None
         """What the proxy said at the last attach."""
@@ -135,13 +133,13 @@ class Session:
         if forget and not self._line.over:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
-                    await self._have(PLACE, self._machine.forget, "no answer about the receiver's place")
+                    await self._have(Asked.PLACE, self._machine.forget, "no answer about the receiver's place")
         await self._line.leave(self._machine.goodbye())
         await self._stop()
 
     async def delete(self) -> None:
         """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
-        await self._have(DELETION, self._machine.delete, "the session was not deleted")
+        await self._have(Asked.DELETION, self._machine.delete, "the session was not deleted")
         await self.close()
 
     async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
@@ -167,9 +165,9 @@ class Session:
             grants = dict(grants or {}) | {"": allow("owner", password=password)}
         chosen = dict(grants or {})
         async with self._changing:
-            await self._have(ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
+            await self._have(Asked.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
 
-    async def _have(self, what: str, ask: Callable[[], None], otherwise: str) -> None:
+    async def _have(self, what: Asked, ask: Callable[[], None], otherwise: str) -> None:
         future = self._answers[what] = asyncio.get_running_loop().create_future()
         ask()
         self._line.wake()
@@ -401,13 +399,13 @@ class Session:
                 self._refused(told.error)
             case Deleted():
                 self._line.over = True
-                self._answer(DELETION, None)
+                self._answer(Asked.DELETION, None)
                 self._news.set()
             case Welcome() if self._machine.session is None:
                 self._ready.set()
         self._on_event(told)
 
-    def _answer(self, what: str, error: WaypostError | None) -> None:
+    def _answer(self, what: Asked, error: WaypostError | None) -> None:
         future = self._answers.get(what)
         if future is not None and not future.done():
             future.set_exception(error) if error else future.set_result(None)

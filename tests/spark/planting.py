@@ -1,0 +1,408 @@
+"""Every anomaly that the audit knows, planted in one run, and the same in evidence that has holes.
+
+Each is in a session, a writer or a site of its own, beside sessions that are in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.spark.runs import Run, origin
+from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
+from waypost.records import Dropped, Fact, FactKind, Held, Published, encode_fact
+
+A, B, C, D, E = (origin(site) for site in "ABCDE")
+NOTHING = {A: -1, B: -1}
+EVERYTHING = {A: 10_000, B: 10_000, C: 10_000, D: 10_000, E: 10_000}
+WANTED = "topic == 'x'"
+AGAIN = GENERATION + 1
+"""The first epoch of a session that was deleted and created again."""
+TTL, COUNT = "time to live", "maximum count"
+
+
+class Planting:
+    """The run, and what is expected to be found in it."""
+
+    def __init__(self) -> None:
+        self.run = Run()
+        self.expected: Counter[tuple[str, str]] = Counter()
+        self.mine = [self.run.publish("A", topic="x", n=n) for n in range(8)]
+        self.far = [self.run.publish("B", topic="x", n=n) for n in range(3)]
+        self.unwanted = self.run.publish("A", topic="y")
+        self.first_try = self.run.publish("A", "w", 1, topic="retried")
+        self.second_try = self.run.publish("B", "w", 1, topic="retried")
+
+    def expect(self, code: str, where: str, count: int = 1) -> None:
+        self.expected[code, where] += count
+
+    def session(self, name: str, expression: str = WANTED, above: dict[str, int] | None = None) -> str:
+        """Subscribe; everything up to the end will have been handed over."""
+        self.run.subscribe(name, expression, NOTHING if above is None else above)
+        self.run.drain(name, EVERYTHING)
+        return name
+
+    def got(self, session: str, *missing: int, epoch: int = 1, proxy: str = "a") -> None:
+        """Let the session receive everything but those of `mine`."""
+        mine = [each for n, each in enumerate(self.mine) if n not in missing]
+        self.run.receive(session, *mine, *self.far, epoch=epoch, proxy=proxy)
+
+    # ---- what is lost
+
+    def losses(self) -> None:
+        run, mine = self.run, self.mine
+        run.own(self.session("lost"), "a", 1)
+        self.got("lost", 2, 5)
+        self.expect("L1", "lost", 2)
+        # A session nobody ever received anything for is owed to somebody all the same.
+        run.subscribe("nobody", WANTED, {A: mine[5].offset})
+        self.expect("L3", "nobody", 2)
+        # One receiver of two has all.
+        self.session("half")
+        self.got("half")
+        run.receive("half", *mine[1:], *self.far, receiver="r2")
+        run.drain("half", EVERYTHING, "r2")
+        self.expect("L1", "half")
+        # Undrained; and drained, but with a hole in what the receiver wrote.
+        run.subscribe("unseen", WANTED, NOTHING)
+        self.got("unseen", 7)
+        self.expect("L3", "unseen")
+        self.session("torn")
+        self.got("torn", 3)
+        del run.journals["torn/r"][0]
+        self.expect("A1", "torn/r")
+        self.expect("L3", "torn", 8)
+        run.subscribe("behind", WANTED, NOTHING)
+        self.got("behind", 1, 6)
+        run.drain("behind", {A: mine[3].offset, B: 10_000})
+        self.expect("L1", "behind")
+        self.expect("L3", "behind")
+
+    def losses_in_handovers(self) -> None:
+        run, mine = self.run, self.mine
+        for session, reason in (("moved", "handover"), ("failed over", "failover"), ("restarted", "restart")):
+            run.own(self.session(session), "a", 1)
+            run.receive(session, *mine[:3], *self.far)
+            run.own(session, "b", 2, reason)
+            run.receive(session, *mine[4:], epoch=2, proxy="b")
+            self.expect("L1" if reason == "restart" else "L2", session)
+        # Lost in the first epoch, and nothing to do with the later handover.
+        run.own(self.session("before"), "a", 1)
+        run.receive("before", mine[0], *mine[2:5], *self.far)
+        run.own("before", "b", 2, "handover")
+        run.receive("before", *mine[5:], epoch=2, proxy="b")
+        self.expect("L1", "before")
+        # Nothing came any more after the handover.
+        run.own(self.session("silent"), "a", 1)
+        run.receive("silent", *mine[:6], *self.far)
+        run.own("silent", "b", 2, "handover")
+        self.expect("L2", "silent", 2)
+
+    def excuses(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("expired")
+        run.attest("policy", "expired", subscription="s1", ttl_s=60)
+        self.got("expired", 1, 2)
+        run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], reason="time to live")
+        self.expect("L4", "expired")
+        self.expect("L1", "expired")
+        # Removed by a policy that nobody had stated.
+        self.session("robbed")
+        self.got("robbed", 1)
+        run.attest("policy", "robbed", subscription="s1")
+        run.attest("removed", "robbed", origin=A, offsets=[mine[1].offset], reason="time to live")
+        self.expect("L1", "robbed")
+        # One session was deleted before its receiver had everything.
+        self.session("deleted")
+        self.got("deleted", 1, 2, 3)
+        upto = {A: mine[2].offset} | {each: offset for each, offset in EVERYTHING.items() if each != A}
+        run.attest("deleted", "deleted", frontier=upto, reason="receiver r asked for it")
+        self.expect("L4", "deleted", 2)
+        self.session("gap")
+        self.got("gap", 1, 2, 5)
+        run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], reason="retention")
+        self.expect("G1", "gap")
+        self.expect("L1", "gap")
+        # One receiver left for good, before it had everything.
+        self.session("left")
+        self.got("left")
+        run.attest("attached", "left", receiver="r2")
+        run.receive("left", *mine[:6], *self.far, receiver="r2")
+        run.attest("attached", "left", receiver="r2", reason="forgotten")
+        self.expect("L4", "left", 2)
+        # An id of two coordinates is lost once, and only if both are.
+        self.session("retried", "topic == 'retried'")
+        self.expect("L1", "retried")
+        self.session("retried and had", "topic == 'retried'")
+        run.receive("retried and had", self.second_try)
+
+    def names_used_again(self) -> None:
+        run, mine = self.run, self.mine
+        # A subscription was taken back and made again; its second life is owed something too.
+        for session in ("made again", "made again and ended"):
+            run.subscribe(session, WANTED, NOTHING, life="1/1")
+            end = {A: mine[2].offset, B: 10_000}
+            run.attest("unsubscribed", session, subscription="s1", life="1/1", epoch=1, frontier=end)
+            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, life="1/2")
+            run.drain(session, EVERYTHING)
+        run.receive("made again", *self.far, *mine[:3], *mine[4:6], mine[7])
+        self.expect("L1", "made again")
+        end = {A: mine[5].offset, B: 10_000}
+        run.attest("unsubscribed", "made again and ended", subscription="s1", life="1/2", epoch=1, frontier=end)
+        run.receive("made again and ended", *self.far, *mine[1:])
+        self.expect("L1", "made again and ended")
+        self.expect("P4", "made again and ended", 2)
+        # A session was deleted and created again: what the first one had not delivered went with it.
+        run.subscribe("created again", WANTED, NOTHING, life="1/1")
+        run.receive("created again", *self.far, *mine[:3])
+        run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: mine[4].offset}, reason="asked for")
+        self.expect("L4", "created again", 2)
+        # Nobody lived to say that this one was.
+        run.subscribe("created again unseen", WANTED, NOTHING, life="1/1")
+        run.receive("created again unseen", *self.far, *mine[:3])
+        self.expect("L4", "created again unseen", 5)
+        for session in ("created again", "created again unseen"):
+            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, life=f"{AGAIN}/1")
+            run.receive(session, mine[5], mine[7], epoch=AGAIN)
+            run.drain(session, EVERYTHING, epoch=AGAIN)
+            self.expect("L1", session)
+
+    def facts_said_again(self) -> None:
+        """A crash came before the facts; the next start of serving says again what was asked for and promised."""
+        run, at = self.run, {"subscription": "s1", "life": "1/1", "expression": WANTED}
+        run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
+        run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.mine[3].offset], reason=TTL)
+        run.drain("restated", EVERYTHING)
+        self.got("restated", 3, 4)
+        self.expect("L4", "restated")
+        self.expect("L1", "restated")
+
+    def removals(self) -> None:
+        """A removal counts only if all that wanted it had stated a policy of a kind that it names."""
+        run, gone = self.run, self.mine[1].offset
+
+        def removed(session: str, reason: str, *, before: bool = False, **policies: dict[str, int]) -> None:
+            for name in ("s1", "s2"):
+                run.subscribe(session, WANTED if name == "s1" else "require(n)", NOTHING, name, life=f"1/{name[1]}")
+            taken = {"epoch": 1, "origin": A, "offsets": [gone], "reason": reason}
+            if before:
+                run.attest("removed", session, **taken)
+            for name, policy in policies.items():
+                run.attest("policy", session, subscription=name, life=f"1/{name[1]}", epoch=1, **policy)
+            if not before:
+                run.attest("removed", session, **taken)
+            run.drain(session, EVERYTHING)
+            self.got(session, 1)
+
+        removed("wanted by another too", TTL, s1={"ttl_s": 60})
+        self.expect("L1", "wanted by another too")
+        removed("kept by its number", TTL, s1={"ttl_s": 60}, s2={"max_count": 3})
+        self.expect("L1", "kept by its number")
+        removed("not so many", COUNT, s1={"ttl_s": 60}, s2={"ttl_s": 3})
+        self.expect("L1", "not so many")
+        removed("stated too late", TTL, before=True, s1={"ttl_s": 60}, s2={"ttl_s": 60})
+        self.expect("L1", "stated too late")
+        removed("for both reasons", f"{TTL} and {COUNT}", s1={"ttl_s": 60}, s2={"max_count": 3})
+        self.expect("L4", "for both reasons")
+        # The other one had ended before, and its name was used again after.
+        removed("wanted by one", f"{TTL}, by the time in its log", s1={"ttl_s": 60})
+        end = {A: gone - 1, B: 10_000}
+        run.attest("unsubscribed", "wanted by one", subscription="s2", life="1/2", epoch=1, frontier=end)
+        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", life="1/3")
+        self.expect("L4", "wanted by one")
+        # A policy of an earlier life is none of the next one.
+        removed("stated in an earlier life", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 60})
+        end = {A: -1, B: 10_000}
+        run.attest("unsubscribed", "stated in an earlier life", subscription="s2", life="1/2", epoch=1, frontier=end)
+        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", life="1/3")
+        self.expect("L1", "stated in an earlier life")
+
+    # ---- what came too often, wrongly, or in the wrong order
+
+    def repeats(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("again")
+        self.got("again")
+        run.receive("again", mine[1], mine[2])
+        self.expect("D1", "again", 2)
+        self.session("again elsewhere")
+        self.got("again elsewhere")
+        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        self.expect("D2", "again elsewhere")
+        self.expect("D1", "again elsewhere")
+        self.session("again by its other coordinate", "topic == 'retried'")
+        run.receive("again by its other coordinate", self.first_try, self.second_try)
+        self.expect("D1", "again by its other coordinate")
+
+    def inventions(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("phantom")
+        self.got("phantom")
+        run.receive("phantom", Coordinate(Origin(A), 5_000), Coordinate(Origin(B), 5_000))
+        self.expect("P1", "phantom", 2)
+        self.session("mismatch")
+        self.got("mismatch")
+        run.receive("mismatch", self.unwanted)
+        self.expect("P3", "mismatch")
+        run.subscribe("too early", WANTED, {A: mine[4].offset, B: 10_000}, epoch=3)
+        run.receive("too early", mine[4], epoch=2)
+        run.receive("too early", *mine[5:], epoch=3)
+        self.expect("P3", "too early")
+        self.session("out of life")
+        run.attest("unsubscribed", "out of life", subscription="s1", frontier={A: mine[2].offset})
+        run.receive("out of life", *mine[:5])
+        self.expect("P4", "out of life", 2)
+        self.session("altered")
+        self.got("altered", 0)
+        run.receive("altered", mine[0], digest=7, life="second")
+        self.expect("P5", "altered")
+        run.forward("A", self.far[0])
+        run.forward("A", self.far[1], b"\x80")
+        run.forward("A", Coordinate(Origin(B), 6_000))
+        self.expect("P5", "A")
+        self.expect("P1", "A")
+
+    def disorder(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("disorder")
+        run.receive("disorder", mine[0], mine[2], mine[1], *mine[3:], *self.far)
+        self.expect("O1", "disorder")
+        self.session("disorder over a handover")
+        run.receive("disorder over a handover", mine[0], mine[2])
+        run.receive("disorder over a handover", mine[1], *mine[3:], *self.far, epoch=2, proxy="b")
+        self.expect("O3", "disorder over a handover")
+        self.session("stale")
+        run.receive("stale", *mine[:2])
+        run.receive("stale", mine[2], epoch=2, proxy="b")
+        run.receive("stale", mine[3])
+        run.receive("stale", *mine[4:], *self.far, epoch=2, proxy="b")
+        self.expect("H1", "stale")
+        self.session("split")
+        self.got("split")
+        run.own("split", "a", 1)
+        run.own("split", "a", 1)
+        run.own("split", "b", 2)
+        run.own("split", "c", 2)
+        self.expect("H2", "split")
+
+    # ---- what the evidence itself lacks
+
+    def damage(self) -> None:
+        run = self.run
+        for n in range(6):
+            run.publish("C", topic="x", n=n)
+        self.session("over a hole", WANTED, {C: -1})
+        run.receive("over a hole", *(Coordinate(Origin(C), n) for n in range(6)))
+        del run.logs["C"][2], run.logs["C"][3]
+        self.expect("A1", "C")
+        run.publish("D", topic="x")
+        self.expect("A4", "D")
+        self.session("far", WANTED, {E: -1, D: -1})
+        run.receive("far", Coordinate(Origin(E), 4), Coordinate(Origin(D), 40))
+        self.expect("A4", "E")
+        self.expect("L3", "far")
+        # Nobody can say what these were.
+        self.expect("A5", "over a hole", 2)
+        self.expect("A5", "far", 2)
+        run.append("B", b"\xc1")
+        run.append("B", Published("p", Incarnation("i"), 99, 0, b"\xc1"))
+        self.expect("A2", "B", 2)
+        # A record that cannot be read may be what was delivered, forwarded, or acknowledged.
+        self.session("over what cannot be read")
+        self.got("over what cannot be read")
+        unreadable = Coordinate(Origin(B), run.append("B", b"\xc1"))
+        run.receive("over what cannot be read", unreadable)
+        run.forward("A", unreadable)
+        run.fact("asked twice", "acknowledged", origin=B, offsets=[unreadable.offset])
+        run.fact("asked twice", "acknowledged", origin=C, offsets=[0, 1, 2])
+        run.fact("asked twice", "acknowledged", origin=D, offsets=[0, 50])
+        self.expect("A5", "over what cannot be read")
+        self.expect("A2", "B")
+        self.expect("L3", "asked twice", 3)
+        # A life of a proxy that took part, and wrote nothing that is here.
+        run.append("A", Held(ProxyId("gone"), Incarnation("life"), SessionId("s"), ()))
+        run.append("A", Dropped(ProxyId("gone"), Incarnation("life")))
+        self.expect("A1", "proxy/gone/life")
+
+    def bad_facts(self) -> None:
+        run, journal = self.run, self.run.journals
+        first = run.fact("repeating", "opened")
+        run.fact("repeating", "opened")
+        relayed_later = Fact("repeating", 1, 5, FactKind.OPENED)
+        journal["repeating"] += [
+            first,
+            relayed_later,
+            Fact("repeating", 2, 5, FactKind.OWNED),
+            Fact("repeating", 3, 0, FactKind.CLOSED),
+        ]
+        self.expect("D4", "repeating", 2)
+        self.expect("A2", "repeating")
+        journal["unclosed"].append(Fact("unclosed", 1, 0, FactKind.OPENED))
+        self.expect("A1", "unclosed")
+        text = encode_fact(Fact("half", 1, 0, FactKind.RECEIVED))
+        journal["half"] += [text[: len(text) // 2], b"[]", b'{"writer":"half"}', b""]
+        self.expect("A2", "", 3)
+        self.session("uneven")
+        self.got("uneven")
+        run.fact("uneven/r", "received", session="uneven", receiver="r", epoch=1, origin=A, digests=[1])
+        self.expect("A2", "uneven")
+        run.subscribe("unreadable", "topic ==", NOTHING)
+        run.receive("unreadable", self.mine[0])
+        self.expect("A2", "unreadable")
+        run.subscribe("undecided", WANTED, NOTHING)
+        run.attest("subscribed", "undecided", subscription="s1", expression="topic == 'y'")
+        self.expect("A2", "undecided")
+        run.attest("effective", "unasked", subscription="s1", frontier=NOTHING)
+        self.expect("A2", "unasked")
+
+    def acknowledgements(self) -> None:
+        there = [each.offset for each in self.mine]
+        self.run.fact("proxies", "acknowledged", origin=A, offsets=[*there, 7_000, 7_001])
+        self.expect("L1", "proxies", 2)
+
+    def in_order(self) -> None:
+        for n in range(3):
+            self.got(self.session(f"in order {n}"))
+
+
+EXCUSABLE = {"L1": "L3", "L2": "L3", "P3": "A5", "P4": "A5", "O1": "A5", "O3": "A5"}
+"""What these may come to where evidence is missing."""
+
+
+def planted() -> Planting:
+    """Every anomaly, in evidence that is complete, but for what one receiver wrote."""
+    planting = Planting()
+    plant_anomalies(planting)
+    planting.run.end()
+    return planting
+
+
+def plant_anomalies(planting: Planting) -> None:
+    planting.losses()
+    planting.losses_in_handovers()
+    planting.excuses()
+    planting.removals()
+    planting.names_used_again()
+    planting.facts_said_again()
+    planting.repeats()
+    planting.inventions()
+    planting.disorder()
+    planting.acknowledgements()
+    planting.in_order()
+
+
+def damaged() -> Planting:
+    """The same anomalies, in evidence that has holes of every kind."""
+    planting = Planting()
+    plant_anomalies(planting)
+    expected, planting.expected = planting.expected, Counter()
+    for (code, place), count in expected.items():
+        # What was acknowledged and is in no log, nothing but that log could excuse.
+        planting.expect(code if place == "proxies" else EXCUSABLE.get(code, code), place, count)
+    planting.damage()
+    planting.bad_facts()
+    # Written last, and so that nothing is written after them.
+    raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half")}
+    planting.run.end(but=("D",))
+    planting.run.journals.update(raw)
+    return planting
