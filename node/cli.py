@@ -20,6 +20,7 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
 from node.config import NodeConfig, load_config, reachable
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
+from waypost.limits import MAX_ID_LENGTH
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
@@ -149,6 +150,9 @@ def sub(
     password_file: Annotated[
         Path | None, typer.Option(help="Its first line is the password for the session; else WAYPOST_PASSWORD is.")
     ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Its first line is a token, read at every attach; else WAYPOST_TOKEN is.")
+    ] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -160,7 +164,9 @@ def sub(
         raise BadMessage("an empty name", field="session" if session == "" else "receiver")
     import asyncio
 
-    from node.commands.receive import password_of, receive
+    from node.commands.receive import PASSWORD, TOKEN, first_line, receive
+
+    first_line(token_file, "token-file", TOKEN)
 
     asyncio.run(
         receive(
@@ -175,7 +181,8 @@ def sub(
             ttl_s=ttl,
             max_count=max_count,
             principal=principal,
-            password=password_of(password_file),
+            password=first_line(password_file, "password-file", PASSWORD),
+            token=lambda: first_line(token_file, "token-file", TOKEN),
         )
     )
 
@@ -261,6 +268,30 @@ def handovers(proxy: Proxy = None, json_: Json = False) -> None:
     from node.commands.moves import handovers as show
 
     show(proxy, as_json=json_)
+
+
+@app.command()
+def token(
+    principal: Annotated[str, typer.Argument(help="Who has the token is this principal.")],
+    hours: Annotated[float, typer.Option("--hours", min=0.01, max=24 * 366, help="For so long.")] = 8,
+    data: Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")] = None,
+    etcd: Annotated[str | None, typer.Option(help="host:port of their etcd.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Of their etcd keys.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")] = None,
+    json_: Json = False,
+) -> None:
+    """Print a token that proves a principal to every proxy, until it ends. Reads the registry's secret to sign it.
+
+    Example: waypost token alice --hours 8 --data run > alice.token
+    """
+    if not 0 < len(principal) <= MAX_ID_LENGTH:
+        raise Refused(f"a name of 1 to {MAX_ID_LENGTH} characters, please", field="principal")
+    import asyncio
+
+    from node.commands.token import token as make
+
+    chosen = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
+    asyncio.run(make(chosen, principal, round(hours * 3600), as_json=json_))
 
 
 @app.command()

@@ -263,6 +263,7 @@ class Node:
         while True:
             # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
             self.secret = await self.troubles.patiently(Part.REGISTRY, self.parts.registry.secret)
+            self._engine.secret_told(self.secret)
             began = self._clock.now_ms()
             self.lease = await self.troubles.patiently(Part.REGISTRY, partial(self._announce, self._life))
             ttl = self.config.lease_ttl_ms

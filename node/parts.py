@@ -70,7 +70,7 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
     """
     log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
     store = SqliteSessionStore(config.data / "proxies" / config.name / "store.db")
-    parts = Parts(log, _registry(config), changelog, journal, store)
+    parts = Parts(log, open_registry(config), changelog, journal, store)
     try:
         answers = await asyncio.gather(
             _start(Part.LOG, log),
@@ -99,14 +99,20 @@ async def _start(name: Part, part: SiteLog | Changelog | Journal | Registry) -> 
         raise Unreachable(f"no answer within {START_S:g} s", field=name) from None
 
 
-def _registry(config: NodeConfig) -> Registry:
+def registry_file(config: NodeConfig) -> Path:
+    """Return where the embedded registry is."""
+    return config.data / "registry.db"
+
+
+def open_registry(config: NodeConfig) -> Registry:
+    """Return the federation's registry; not started yet."""
     if config.etcd:
         from federation.etcd import EtcdRegistry
 
         return EtcdRegistry(config.etcd, f"/{config.prefix}/")
     from federation.embedded.registry import EmbeddedRegistry
 
-    return EmbeddedRegistry(config.data / "registry.db", durable=config.durable)
+    return EmbeddedRegistry(registry_file(config), durable=config.durable)
 
 
 def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:

@@ -11,6 +11,7 @@ from proxy.effects import Send
 from proxy.guard import Guard, changed
 from proxy.session import Session
 from waypost.access import READ, grant_of, told
+from waypost.clock import NEVER
 from waypost.errors import Forbidden, Refused, WaypostError
 from waypost.identity import SessionId
 from waypost.messages import AboutSession, AccessChanged, Problem, SetAccess, Wait
@@ -90,7 +91,7 @@ class AccessChanges:
             grant = grant_of(session.access, connection.principal)
             if grant is None or READ not in grant.rights:
                 self._say(connection, _taken_away(session.id))
-            elif grant.hash and grant.hash != connection.hash:
+            elif connection.until_ms == NEVER and grant.hash and grant.hash != connection.hash:
                 self._say(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
             else:
                 continue

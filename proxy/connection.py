@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.guard import Proof
+from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import (
@@ -41,6 +42,8 @@ class Connection:
     principal: str = ""
     """As whom it was let in, and by which hash."""
     hash: str = ""
+    until_ms: int = NEVER
+    """When the token ends by which it was let in, on our clock; NEVER: it was by a password, or by none."""
 
 
 def problem(error: WaypostError, message: ClientMessage) -> Problem:

@@ -76,6 +76,8 @@ class Context:
         self.incarnation = Incarnation("")
         self.writer = ""
         """The name under which this life writes facts and closing markers."""
+        self.token_key = b""
+        """What tokens are signed with; empty: the registry has not told the federation's secret yet."""
         self.fence_at_ms: int | None = None
         """When we must have stopped serving: before our lease can end; None: we have none."""
         self.sessions: dict[SessionId, Session] = {}

@@ -14,7 +14,7 @@ from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.delivering import Delivering
 from proxy.effects import Attest, Hangup, Send
-from proxy.guard import Guard, Proof
+from proxy.guard import Admitted, Guard, Proof
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Asker, Claims, Wish, taken
@@ -26,7 +26,8 @@ from proxy.subscribing import Subscriptions
 from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
-from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant, Right
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Right
+from waypost.clock import NEVER
 from waypost.errors import (
     BadMessage,
     Forbidden,
@@ -109,6 +110,8 @@ class Door:
         self.access = AccessChanges(context, self._answers, self.guard, self.connections, self._session_of, self._leave)
         self._waiting: dict[SessionId, dict[int, Connection]] = {}
         """Who waits for a session, by its number: one that asks again waits once."""
+        self._ending: dict[int, Connection] = {}
+        """Those that were let in by a token, which comes to an end."""
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
 
@@ -134,6 +137,7 @@ class Door:
         if receiver is not None:
             receiver.disconnect()
         connection.session = connection.receiver = connection.attach = None
+        self._ending.pop(connection.number, None)
 
     def _receiver_of(self, connection: Connection) -> Receiver | None:
         if connection.session is None or connection.receiver is None:
@@ -244,13 +248,16 @@ class Door:
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""
         message = connection.attach
-        if message is None or (grant := self._admit(connection, session, message)) is None:
+        if message is None or (admitted := self._admit(connection, session, message)) is None:
             return
         if ReceiverId(message.receiver) not in session.receivers:
             self._join(connection, session, message)
             return
         connection.attach = connection.proof = None
-        connection.principal, connection.hash = message.credential.principal, grant.hash
+        connection.principal, connection.hash = admitted.principal, admitted.grant.hash
+        connection.until_ms = admitted.until_ms
+        if admitted.until_ms != NEVER:
+            self._ending[connection.number] = connection
         receiver = session.receivers[ReceiverId(message.receiver)]
         if receiver.connection is not None and receiver.connection != connection.number:
             if receiver.incarnation != message.incarnation:
@@ -285,7 +292,7 @@ class Door:
         self.delivering.to_all(session)
         self._draw(connection, session)
 
-    def _admit(self, connection: Connection, session: Session, message: Attach) -> Grant | None:
+    def _admit(self, connection: Connection, session: Session, message: Attach) -> Admitted | None:
         """Let it in, as what is returned; None: it was told why not, or will be when its password was looked at."""
 
         def found_out(found: Proof | Wait | Forbidden) -> None:
@@ -381,6 +388,7 @@ class Door:
                 connection.session = connection.receiver = connection.attach = None
                 self._say(connection, wait)
         self._waiting.clear()
+        self._ending.clear()
 
     def _detach(self, connection: Connection, message: Detach) -> None:
         if message.forget:
@@ -409,6 +417,18 @@ class Door:
         session = self._session_of(connection, message)
         if session is not None:
             self._claims.delete(session, f"receiver {connection.receiver} asked for it")
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Who was let in by a token that has ended is to come again, with another one."""
+        now = self._context.clock.now_ms()
+        for connection in [each for each in self._ending.values() if now >= each.until_ms]:
+            self._leave(connection)
+            self._say(connection, Wait("the token has ended by which this was read", 0))
+
+    def next_deadline(self) -> int:
+        return min([each.until_ms for each in self._ending.values()], default=NEVER)
 
     # ------------------------------------------------------------ subscriptions
 

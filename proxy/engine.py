@@ -38,6 +38,7 @@ from proxy.retention import Mark
 from proxy.session import Role, Session
 from proxy.stored import Stored
 from proxy.sweeping import Sweeps
+from proxy.tokens import token_key
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
@@ -312,6 +313,10 @@ class Engine:
                 self.claims.wake(session)
         self._after()
 
+    def secret_told(self, secret: bytes) -> None:
+        """The registry has told the federation's secret."""
+        self.context.token_key = token_key(secret)
+
     def lease_renewed(self, until_ms: int) -> None:
         self.context.leased(until_ms)
 
@@ -396,6 +401,7 @@ class Engine:
         self.transfers.tick()
         self.claims.tick()
         self.coverage.tick()
+        self.door.tick()
         self.door.relays.tick()
         self._follow_receivers()
         self.moving.tick()
@@ -413,6 +419,7 @@ class Engine:
             self.coverage.next_deadline(),
             self.claims.next_deadline(),
             self.moving.next_deadline(),
+            self.door.next_deadline(),
             self.door.relays.next_deadline(),
             self.door.delivering.next_deadline(),
             self.sweeps.next_deadline(),

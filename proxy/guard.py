@@ -17,7 +17,9 @@ from typing import NamedTuple
 from proxy.context import Context
 from proxy.effects import Hash, Verify
 from proxy.session import Session, Tries
-from waypost.access import ADMINISTER, READ, Access, Grant, Right, grant_of
+from proxy.tokens import Named, read
+from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
+from waypost.clock import NEVER
 from waypost.errors import Forbidden, Refused, WaypostError
 from waypost.limits import (
     ACCESS_CHANGES_AT_ONCE,
@@ -40,6 +42,14 @@ class Proof(NamedTuple):
     hash: str
 
 
+class Admitted(NamedTuple):
+    """Who was let in, as what, and until when on our clock: a token comes to an end."""
+
+    principal: str
+    grant: Grant
+    until_ms: int = NEVER
+
+
 class Guard:
     """Looks after the access of all sessions here."""
 
@@ -53,7 +63,7 @@ class Guard:
 
     def admit(
         self, session: Session, attach: Attach, proof: Proof | None, then: Callable[[Proof | Wait | Forbidden], None]
-    ) -> Grant | Wait | None:
+    ) -> Admitted | Wait | None:
         """Let the receiver in: return as what it comes in, or what it is to wait for.
 
         None: its password is looked at, and `then` is called with what was found out. The session and its access may
@@ -62,18 +72,37 @@ class Guard:
         Raises:
             Forbidden: it may not come in.
         """
-        principal = attach.credential.principal
+        credential = attach.credential
+        if credential.token and not self._context.token_key:
+            return Wait("this proxy does not know yet whom to believe", self._context.settings.retry_ms)
+        named = self._named(attach) if credential.token else None
+        principal = named.principal if named else credential.principal
         grant = grant_of(session.access, principal)
-        if grant is None:
+        if grant is None or (grant.hash == BY_TOKEN and named is None):
             raise self._unproven(session, principal)
-        if grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
+        if named is None and grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
             tries = session.tries.setdefault(principal, Tries())
             if not self._knows(tries, attach, grant):
                 return self._look(session, attach, grant.hash, tries, then)
         self.require(session, principal, READ)
         if attach.lasts_s is not None:
             self.require(session, principal, ADMINISTER)
-        return grant
+        if named is None:
+            return Admitted(principal, grant)
+        clock = self._context.clock
+        return Admitted(principal, grant, clock.now_ms() + named.until_ms - clock.unix_ms())
+
+    def _named(self, attach: Attach) -> Named:
+        """Return what its token says. Raises Forbidden: it proves nothing, or another principal than it is to."""
+        credential = attach.credential
+        try:
+            named = read(self._context.token_key, credential.token, self._context.clock.unix_ms())
+            if credential.principal not in ("", named.principal):
+                raise Forbidden(f"the token is that of principal {named.principal}", field="credential")
+        except Forbidden:
+            self._context.tally.forbidden[UNPROVEN] += 1
+            raise
+        return named
 
     def require(self, session: Session, principal: str, right: Right) -> None:
         """Raises Forbidden: this principal does not have the right."""
@@ -165,8 +194,10 @@ class Guard:
             who = f"principal {principal}" if principal else "whoever names no principal"
             raise Refused(f"{who} asks for this, and could never change it again; let it administer", field="grants")
         for name, granted in grants.items():
-            if granted.password is None and name not in session.access:
+            if granted.password is None and not granted.by_token and name not in session.access:
                 raise Refused(f"principal {name or '(none)'} has no password yet; name one", field="grants")
+            if granted.by_token and (granted.password or not name):
+                raise Refused("a token names a principal, and nothing else proves it then", field="grants")
         if self.hashing >= ACCESS_CHANGES_AT_ONCE:
             raise Refused("the access of too many sessions is being changed; ask again in a moment", field="grants")
         fresh = {name: granted.password for name, granted in grants.items() if granted.password}
@@ -186,8 +217,11 @@ def changed(access: Access, grants: Mapping[str, Granted], hashes: Mapping[str, 
     """Return the access that the change makes of this one. Raises Refused: it was changed meanwhile, by others."""
     made = {}
     for name, granted in grants.items():
-        if granted.password is None and name not in access:
+        if granted.password is None and not granted.by_token and name not in access:
             raise Refused(f"principal {name or '(none)'} has no password any more; name one", field="grants")
-        kept = access[name].hash if granted.password is None else hashes.get(name, "")
-        made[name] = Grant(tuple(dict.fromkeys(granted.rights)), kept)
+        if granted.by_token:
+            proof = BY_TOKEN
+        else:
+            proof = access[name].hash if granted.password is None else hashes.get(name, "")
+        made[name] = Grant(tuple(dict.fromkeys(granted.rights)), proof)
     return made

@@ -1,4 +1,4 @@
-"""Who may do what with a session: rights by principal, each proven by a password, or by none.
+"""Who may do what with a session: rights by principal, each proven by a password, by a token, or by nothing.
 
 A session without any grant is open: whoever reaches it may do everything. Every other form is the same list. One
 password is one grant to the principal without a name; levels are grants to principals that share a password and are
@@ -29,8 +29,13 @@ LEVELS: dict[str, tuple[Right, ...]] = {
 EVERYTHING = LEVELS["owner"]
 
 
+BY_TOKEN = "*"
+"""In the place of a hash, and the hash of nothing."""
+
+
 class Grant(msgspec.Struct, frozen=True):
-    """What a principal may do. `hash`: of its password; empty: whoever says its name is believed."""
+    """What a principal may do. `hash`: of its password; empty: whoever says its name is believed; BY_TOKEN: no password
+    proves it. A token does in any case."""
 
     rights: tuple[Right, ...]
     hash: str = ""

@@ -84,6 +84,7 @@ STORE_TRIM = 1_000
 MAX_PRINCIPALS = 32
 """Principals in the access of one session; each may have a password, and setting one costs a hash."""
 MAX_PASSWORD_LENGTH = 256
+MAX_TOKEN_LENGTH = 4096
 PASSWORDS_AT_ONCE = 64
 """Passwords that one proxy looks at, or waits to; past it whoever attaches with one is told to come again."""
 PASSWORDS_OF_ONE = 4

@@ -27,6 +27,7 @@ from waypost.limits import (
     MAX_PASSWORD_LENGTH,
     MAX_PRINCIPALS,
     MAX_PUBLISH_BATCH,
+    MAX_TOKEN_LENGTH,
     MAX_TTL_S,
     RECEIVER_WINDOW,
 )
@@ -53,10 +54,11 @@ class Hello(_Message, tag="hello", frozen=True):
 
 
 class Credential(_Message, frozen=True):
-    """As whom a client attaches: a principal of the session's access, and its password."""
+    """As whom a client attaches: a principal of the session's access, and its password, or a token that names it."""
 
     principal: Principal = ""
     password: Password = ""
+    token: Annotated[str, Meta(max_length=MAX_TOKEN_LENGTH)] = ""
 
     def __repr__(self) -> str:
         return f"Credential({self.principal!r})"
@@ -150,10 +152,14 @@ class Delete(_Message, tag="delete", frozen=True):
 
 
 class Granted(_Message, frozen=True):
-    """What a principal may do. `password`: the one that proves it; empty: none does; None: the one that it has."""
+    """What a principal may do. `password`: the one that proves it; empty: its name does; None: the one that it has.
+
+    `by_token`: no password proves it, and its name neither: only a token does.
+    """
 
     rights: Annotated[list[Right], Meta(min_length=1)]
     password: Password | None = None
+    by_token: bool = False
 
     def __repr__(self) -> str:
         return f"Granted({self.rights!r})"

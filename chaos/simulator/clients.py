@@ -9,7 +9,7 @@ import msgspec
 
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
-from waypost.client.machine import Answered, ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.machine import Answered, Asked, ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
@@ -259,10 +259,10 @@ class Client:
                     self.open.difference_update(self.policies)
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
-                case Answered(what="place"):
+                case Answered(what=Asked.PLACE):
                     self.gone = True
                     self.leave()
-                case Answered():
+                case Answered(what=Asked.ACCESS):
                     self._access_answered(told)
                 case Refusal(error=Forbidden()):
                     self.world.note(f"{self.name} is refused", tell=True)

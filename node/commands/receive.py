@@ -23,7 +23,7 @@ from waypost.notification import Int64, Value, type_name
 from waypost.subscription import parse
 
 EXIT_IN_VAIN = 27
-PASSWORD = "WAYPOST_PASSWORD"
+PASSWORD, TOKEN = "WAYPOST_PASSWORD", "WAYPOST_TOKEN"
 ATTACH_S = 10.0
 """How long to look for a proxy that lets us in."""
 EFFECTIVE_S = 1.0
@@ -32,23 +32,23 @@ FORGET_S = 2.0
 """How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
 
 
-def password_of(file: Path | None) -> str:
-    """Return the password: the first line of the file, or WAYPOST_PASSWORD; empty, if there is neither.
+def first_line(file: Path | None, option: str, variable: str) -> str:
+    """Return the first line of the file that the option names, or what the variable has; empty, if there is neither.
 
     Raises:
         Refused: the file cannot be read, or has none.
     """
     if file is None:
-        return os.environ.get(PASSWORD, "")
+        return os.environ.get(variable, "")
     try:
         with file.open(encoding="utf-8") as lines:
-            password = lines.readline().rstrip("\r\n")
+            line = lines.readline().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused(f"{file} cannot be read: {reason}", field="password-file") from None
-    if not password:
-        raise Refused(f"{file} has no password in its first line", field="password-file")
-    return password
+        raise Refused(f"{file} cannot be read: {reason}", field=option) from None
+    if not line:
+        raise Refused(f"{file} has nothing in its first line", field=option)
+    return line
 
 
 class WaitedInVain(WaypostError):
@@ -70,6 +70,7 @@ async def receive(
     max_count: int | None = None,
     principal: str = "",
     password: str = "",
+    token: str | Callable[[], str] = "",
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
@@ -83,6 +84,7 @@ async def receive(
         receiver=receiver,
         principal=principal,
         password=password,
+        token=token,
         timeout_s=patience_s,
         on_event=news.tell,
     )

@@ -199,7 +199,7 @@ def test_a_password_file_that_has_none_is_refused(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: REFUSED: password-file: ")
     (tmp_path / "empty").write_text("\n")
     done = run("sub", "n > 0", "--password-file", str(tmp_path / "empty"))
-    assert "no password in its first line" in done.stderr
+    assert "nothing in its first line" in done.stderr
 
 
 async def test_of_two_equal_passwords_the_hashes_differ_and_both_are_verified() -> None:

@@ -25,6 +25,7 @@ def attach(
     lasts_s: int | None = None,
     principal: str = "",
     password: str = "",
+    token: str | Callable[[], str] = "",
     window: int = RECEIVER_WINDOW,
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
@@ -41,6 +42,8 @@ def attach(
         lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
         principal: as whom, if the session's access names principals.
         password: the one that proves it; a session that is open asks for none.
+        token: proves the principal that it names, without a password, until it ends. A function is asked at every
+            attach, so that it can return a new one in time.
         window: notifications that may be under way unacknowledged.
         timeout_s: for every single thing that is waited for.
         on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
@@ -60,6 +63,7 @@ def attach(
         window=window,
         lasts_s=lasts_s,
         credential=Credential(principal, password),
+        token=token if callable(token) else lambda: token,
     )
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
 

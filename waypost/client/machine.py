@@ -14,10 +14,12 @@ changed ourselves may be in force before we are told so; therefore the one befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
+from msgspec.structs import replace
 
 from waypost.client.producing import Producing, Published
 from waypost.client.receiving import ReceiverState, Receiving
@@ -149,6 +151,7 @@ class ClientMachine:
         receiver: which of the session's receivers this is.
         state: the receiver's place so far.
         credential: as whom it attaches, and the password that proves it.
+        token: asked at every attach for what proves it in the password's place.
     """
 
     def __init__(
@@ -162,6 +165,7 @@ class ClientMachine:
         window: int = RECEIVER_WINDOW,
         lasts_s: int | None = None,
         credential: Credential | None = None,
+        token: Callable[[], str] = lambda: "",
     ) -> None:
         self.name = name
         self.session = session
@@ -178,6 +182,7 @@ class ClientMachine:
         """We were attached: if there is no such session any more, it was deleted, with all that we had asked of it."""
         self._window = window
         self._lasts_s = lasts_s
+        self._token = token
         self._credentials = [credential or Credential()]
         """The one with which we attach; then those that may be right in its place, because a change of ours may be in
         force of which we do not know."""
@@ -238,7 +243,7 @@ class ClientMachine:
                     self._window,
                     self._create and not self._has_been_in,
                     self._lasts_s,
-                    self.credential,
+                    replace(self.credential, token=self._token()),
                 )
             )
 

@@ -446,13 +446,14 @@ def _short(expression: str) -> SubscriptionId:
     return SubscriptionId("sha256:" + hashlib.sha256(expression.encode()).hexdigest())
 
 
-def allow(*rights: str, password: str | None = None) -> Granted:
+def allow(*rights: str, password: str | None = None, by_token: bool = False) -> Granted:
     """Return what a principal is allowed, for :meth:`Session.set_access`.
 
     Args:
         rights: ``read``, ``subscribe``, ``administer``; or a level: ``user`` reads, ``admin`` subscribes too, ``owner``
             may do everything.
         password: the one that proves the principal; "": its name is enough; None: the one that it has.
+        by_token: no password proves the principal, only a token does.
 
     Raises:
         Refused: there is no such right.
@@ -464,4 +465,4 @@ def allow(*rights: str, password: str | None = None) -> Granted:
     if password is not None and len(password) > MAX_PASSWORD_LENGTH:
         raise Refused(f"{len(password)} characters; the limit is {MAX_PASSWORD_LENGTH}", field="password")
     wanted = {right for each in rights for right in LEVELS.get(each, (each,))}
-    return Granted([right for right in LEVELS["owner"] if right in wanted], password)
+    return Granted([right for right in LEVELS["owner"] if right in wanted], password, by_token)
