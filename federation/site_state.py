@@ -1,8 +1,9 @@
 """What a site log means: the one fold that every reader of the log shares.
 
 A site's knowledge - how far each origin has come, what its proxies hold, what its neighbours asked for, what it
-asks of them, from where on that is effective - is no state beside the log. It *is* the log, folded in order. So all
-proxies of a site agree at every offset without talking, a link's sender knows exactly which filter is in force at
+asks of them, from where on that is effective - *is* the log, folded in order. A snapshot in the changelog is
+for who finds its beginning gone, and has nothing that the log did not have (handover rule 25). So all proxies
+of a site agree at every offset without talking, a link's sender knows exactly which filter is in force at
 the record it reads, and a proxy whose holds were dropped reads of it before it reads the first hole.
 
 What a record does
@@ -36,6 +37,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.records import (
     Asked,
@@ -145,6 +147,14 @@ class Snapshot(msgspec.Struct):
     upstream: dict[Origin, SiteId]
 
 
+def read_snapshot(data: bytes) -> Snapshot:
+    """Return what :meth:`SiteState.snapshot` made. Raises BadRecord."""
+    try:
+        return msgspec.msgpack.decode(data, type=Snapshot)
+    except msgspec.DecodeError as error:
+        raise BadRecord(f"a site's state cannot be read: {error}") from None
+
+
 class Acceptance:
     """Which records of a log count: how far each origin has come, by which link, under which leader's epoch.
 
@@ -229,13 +239,13 @@ class SiteState:
     def upstream(self) -> dict[Origin, SiteId]:
         return self.acceptance.upstream
 
-    def begin(self, first: int, known: bytes | None) -> None:
-        """Begin without anything of our own: at `known`, what the log means up to a place as a snapshot has it.
+    def begin(self, first: int, known: Snapshot | None) -> None:
+        """Begin where our own reading cannot go on: at `known`, what the log means up to a place as others say.
 
         A log whose first record is behind that place, or of which nothing is known, begins there: what was before is
         not to be had. A snapshot is made once a minute, and retention is longer than that.
         """
-        if known is not None:
+        if known is not None and known.position > self.position:
             self._take(known)
         if self.position < first:
             self.position = first
@@ -425,16 +435,14 @@ class SiteState:
     def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
         """Return the state of a snapshot. Neighbours may have changed since; their asks follow at the next change."""
         state = cls(site, neighbours)
-        state._take(data)
+        state._take(read_snapshot(data))
         return state
 
-    def _take(self, data: bytes) -> None:
-        kept = msgspec.msgpack.decode(data, type=Snapshot)
+    def _take(self, kept: Snapshot) -> None:
         self.position = kept.position
         self.acceptance = Acceptance(self.origin, kept.frontier, kept.link_epochs, kept.upstream)
         self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
-        for hold in self.holds.values():
-            self.held.update(hold.expressions)
+        self.held = Counter(expression for hold in self.holds.values() for expression in hold.expressions)
         self.asks = kept.asks
         self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = kept.effective

@@ -25,7 +25,8 @@ from federation.messages import (
     LinkRecords,
     LinkWants,
 )
-from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent
+from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent, SiteSnapshot
+from federation.site_state import Snapshot, read_snapshot
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
 from node.asking import Asking
 from node.config import NodeConfig
@@ -42,6 +43,8 @@ from proxy.engine import Engine
 from proxy.queues import Queue
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
+    BadConfiguration,
+    BadRecord,
     Internal,
     NameTaken,
     Refused,
@@ -99,7 +102,6 @@ class Node:
         self._open_parts = open_parts
         self.log_end = 0
         """Where the site log ended when we looked last."""
-        self._started = False
         self._url = url
         self._life = life
         self._clock = clock or SystemClock()
@@ -146,7 +148,7 @@ class Node:
     @property
     def serving_engine(self) -> Engine:
         """The engine. Raises Unreachable: the node has not started yet."""
-        if self.engine is None or not self._started:
+        if self.engine is None:
             raise Unreachable("the proxy is starting")
         return self.engine
 
@@ -172,22 +174,31 @@ class Node:
         restored = await self.troubles.patiently(Part.STORE, parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
-        self.engine = Engine(settings, self._clock, self._chance, self._life, restored)
-        if restored is None:
-            known = await self.troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site)
-            first = await self.troubles.patiently(Part.LOG, parts.log.first)
-            self.engine.state.begin(first, known.state if known else None)
-        self.asking.begin(parts, self.engine.context)
-        ends = LinkEnds(self.engine.state, self.rows_of, self._chance)
+        first = await self.troubles.patiently(Part.LOG, parts.log.first)
+        end = await self.troubles.patiently(Part.LOG, parts.log.end)
+        known = None
+        if restored is None or restored.position < first:
+            known = _known(await self.troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site), first, end)
+        elif restored.position > end:
+            raise BadConfiguration(
+                f"the log of site {self.site} ends at {end}, and this proxy has read it up to {restored.position}: "
+                "it is another log",
+                field="data",
+                hint="bring that log back, or start with an empty folder: sessions are rebuilt from changelog and logs",
+            )
+        engine = Engine(settings, self._clock, self._chance, self._life, restored, first, known)
+        self.asking.begin(parts, engine.context)
+        ends = LinkEnds(engine.state, self.rows_of, self._chance)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock)
-        self._started = True
+        # Not before all of it is there: a client may come at any moment.
+        self.engine = engine
 
     async def _stop(self) -> None:
         """Leave in order: say what is complete, give back the lease, keep what is in memory."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
-        if self.engine is not None and self._started:
+        if self.engine is not None:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(5):
                     await self._leave(self.engine)
@@ -198,7 +209,7 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.asking.close()
-        if self._started:
+        if self.engine is not None:
             await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
@@ -407,7 +418,7 @@ class Node:
     @property
     def leading(self) -> list[SiteId]:
         """The neighbours whose links to us this node leads."""
-        return self.links.leading if self._started else []
+        return self.links.leading if self.engine is not None else []
 
     def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
         row = self._row(proxy) if self.engine is not None else None
@@ -498,3 +509,20 @@ class Node:
             self._telling.claimed(effect, answer)
         effect.then(answer)
         self.drain()
+
+
+def _known(kept: SiteSnapshot | None, first: int, end: int) -> Snapshot | None:
+    """Return what the changelog has of the site's state, if it is of use at a log from `first` up to `end`."""
+    if kept is None:
+        return None
+    try:
+        known = read_snapshot(kept.state)
+    except BadRecord as error:
+        log.warning("what the changelog has of the site is not used", error=str(error))
+        return None
+    if known.position > end:
+        log.warning("what the changelog has of the site is of another log", known_up_to=known.position, log_ends_at=end)
+        return None
+    if known.position < first:
+        log.warning("the log begins behind what is known of it", known_up_to=known.position, log_begins_at=first)
+    return known

@@ -10,7 +10,7 @@ After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` n
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from federation.ports import (
     Batch,
@@ -22,7 +22,16 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_state import Acceptance, Arrived, Covered, HoldsDropped, Interrupted, Released, SiteState
+from federation.site_state import (
+    Acceptance,
+    Arrived,
+    Covered,
+    HoldsDropped,
+    Interrupted,
+    Released,
+    SiteState,
+    Snapshot,
+)
 from handover.gate import Gate
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of
@@ -42,7 +51,7 @@ from proxy.tokens import token_key
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Incarnation, Ownership, ProxyId, SessionId
+from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import Closed, Dropped, FactKind, Held
@@ -54,6 +63,8 @@ class Engine:
     Args:
         life: the name of this life of the proxy, under which it will take its first lease.
         restored: what its store held; None: an empty disk.
+        first: the first record that the site log still has.
+        known: what the log meant up to a place, for who cannot read on from where it was (handover rule 25).
     """
 
     def __init__(
@@ -63,8 +74,10 @@ class Engine:
         chance: random.Random,
         life: Incarnation,
         restored: Restored | None = None,
+        first: int = 0,
+        known: Snapshot | None = None,
     ) -> None:
-        state = _state(settings, restored)
+        state, seen = _begin(settings, restored, first, known)
         self.state = state
         self.context = Context(settings, clock, chance, state)
         self.context.new_life(life)
@@ -98,7 +111,7 @@ class Engine:
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
             for saved in restored.sessions:
-                self._restore(saved, restored.policed.get(saved.id, Policed()))
+                self._restore(saved, restored.policed.get(saved.id, Policed()), seen)
 
     def take_effects(self) -> list[Effect]:
         return self.door.relays.far.translated(self.context.take_effects())
@@ -113,7 +126,8 @@ class Engine:
     def _relay(self, session: SessionId, home: ProxyId) -> None:
         self.door.relay(session, home)
 
-    def _restore(self, saved: SavedSession, policed: Policed) -> None:
+    def _restore(self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int]) -> None:
+        """Take up a session of the store. `seen`: up to where it was, if the log does not reach back to there."""
         role = Role(saved.role)
         if role is Role.SHADOW:
             self.keeper.drop(saved.id)
@@ -123,8 +137,10 @@ class Engine:
         session.describe(saved.descriptor)
         session.restore_numbers(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
-        for origin, seen in saved.gates.items():
-            session.gates[origin] = Gate(seen, self.state.frontier.get(origin, NOTHING))
+        for origin, passed in saved.gates.items():
+            session.gates[origin] = Gate(passed, self.state.frontier.get(origin, NOTHING))
+        for origin in seen.keys() - session.gates.keys():
+            session.gates[origin] = Gate(seen[origin], self.state.frontier.get(origin, NOTHING))
         self.context.sessions[saved.id] = session
         self.context.matcher.put(session)
         self.coverage.watch(session)
@@ -442,10 +458,20 @@ class Engine:
             self._attest_drained()
 
 
-def _state(settings: Settings, restored: Restored | None) -> SiteState:
+def _begin(
+    settings: Settings, restored: Restored | None, first: int, known: Snapshot | None
+) -> tuple[SiteState, dict[Origin, int]]:
+    """Return the site's state, and how far we had read of each origin, if there is no reading on from there."""
     if restored is None:
-        return SiteState(settings.site, settings.neighbours)
+        state = SiteState(settings.site, settings.neighbours)
+        state.begin(first, known)
+        return state, {}
     state = SiteState.restore(settings.site, settings.neighbours, restored.site_state)
     state.position = restored.position
     state.acceptance = Acceptance.restore(state.origin, restored.acceptance)
-    return state
+    if first <= state.position:
+        return state, {}
+    seen = dict(state.frontier)
+    state.begin(first, known)
+    # What has come since of an origin that we had never heard of is missing as well.
+    return state, {origin: seen.get(origin, NOTHING) for origin in state.frontier}

@@ -18,6 +18,7 @@ from chaos.simulator.links import Ends, history
 from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
 from federation.ports import ProxyRow, RegistryEvent
+from federation.site_state import read_snapshot
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
 from proxy import effects
@@ -116,10 +117,9 @@ class Node:
         self._lives += 1
         chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
-        self.engine = Engine(self.settings, self.clock, chance, life, restored)
-        if restored is None:
-            known = world.changelogs[self.site].site
-            self.engine.state.begin(world.logs[self.site].first, known.state if known else None)
+        kept = world.changelogs[self.site].site
+        known = read_snapshot(kept.state) if kept else None
+        self.engine = Engine(self.settings, self.clock, chance, life, restored, world.logs[self.site].first, known)
         self.ends = Ends(self)
         self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)

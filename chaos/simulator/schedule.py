@@ -338,12 +338,12 @@ def _lose(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _forget_the_beginning(world: World, client: Client, pick: int, number: int) -> None:
-    """As much of a log as all proxies of its site have read and stored, and as its changelog has the meaning of, or
-    half of that: a log keeps its records for longer than a snapshot of that is away."""
+    """As much of a log as all its proxies that run have read and stored, and as its changelog has the meaning of,
+    or half of that: a log keeps its records for longer than a snapshot is away, but not for one that is down."""
     site = list(world.logs)[pick % len(world.logs)]
-    stored = [node.store.place for node in world.nodes.values() if node.site == site]
+    stored = [node.store.place for node in world.nodes.values() if node.site == site and node.engine is not None]
     known = world.changelogs[site].site
-    read = min([known.position if known else 0, *(place[0] for place in stored if place)])
+    read = min([known.position if known else 0, *(place[0] if place else 0 for place in stored)])
     world.logs[site].truncate(read // 2 if pick % 2 else read)
 
 

@@ -16,6 +16,7 @@ from federation.site_state import (
     Released,
     SiteState,
     WantsChanged,
+    read_snapshot,
 )
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import (
@@ -300,7 +301,7 @@ def test_who_begins_with_a_snapshot_and_folds_on_knows_what_everybody_does() -> 
         through, beginner = SiteState(A, (B, C)), SiteState(A, (B, C))
         for offset, record in enumerate(records):
             if offset == 30:
-                beginner.begin(first=20, known=through.snapshot())
+                beginner.begin(first=20, known=read_snapshot(through.snapshot()))
             if offset >= 30:
                 beginner.fold(offset, record)
             through.fold(offset, record)
@@ -312,7 +313,7 @@ def test_who_begins_at_a_log_of_which_less_is_left_than_it_knows_begins_there() 
     log = Log(B, C)
     log.take(held(X), published())
     beginner, stranger = SiteState(A, (B, C)), SiteState(A, (B, C))
-    beginner.begin(first=50, known=log.state.snapshot())
+    beginner.begin(first=50, known=read_snapshot(log.state.snapshot()))
     stranger.begin(first=50, known=None)
     assert beginner.position == stranger.position == 50
     assert beginner.frontier[beginner.origin] == stranger.frontier[stranger.origin] == 49

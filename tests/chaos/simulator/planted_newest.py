@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from federation.site_state import SiteState
+from federation.site_state import SiteState, Snapshot
 from proxy.delivering import Delivering
 from proxy.receivers import Receiver
 from proxy.relay_near import NearEnds
@@ -46,7 +46,7 @@ def _begin_by_connection(self: NearEnds, connection: int, client: str, attach: A
     _begin(self, connection, client, attach, home)
 
 
-def _begin_at_the_log(self: SiteState, first: int, known: bytes | None) -> None:
+def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None) -> None:
     _know(self, first, None)
 
 
