@@ -132,7 +132,11 @@ class EtcdRegistry:
                 granted = await (await self._client()).lease(ttl_s)
         put = _put(key, row, granted.id)
         site = aetcd.transactions.Put(self._key(SITE, row.site), row.changelog.encode())
-        await self._transact([], [put, site], [])
+        try:
+            await self._transact([], [put, site], [])
+        except LookupError as error:
+            # It took longer to come here than the lease lasts.
+            raise self._unavailable(error) from error
         return EtcdLease(self, int(granted.id), row, ttl_ms)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:

@@ -20,7 +20,13 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    KafkaError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from federation.bell import Bell
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
@@ -86,6 +92,12 @@ class _Topic:
         for name, code, *rest in answer.topic_errors:
             if code not in (0, TopicAlreadyExistsError.errno):
                 raise for_code(code)(f"cannot create topic {name}: {rest}")
+
+    async def check(self) -> None:
+        """Raises KafkaError: there is no such topic."""
+        async with self._admin() as admin:
+            if self.name not in await admin.list_topics():
+                raise UnknownTopicOrPartitionError(f"there is no topic {self.name}")
 
     async def delete_below(self, offset: int) -> None:
         async with self._admin() as admin:
@@ -233,9 +245,12 @@ class _Consumer:
 
 
 class _Handle:
-    """What the three ports share: a topic, its writer and its reader."""
+    """What the three ports share: a topic, its writer and its reader. `make`: make the topic if it is missing."""
 
-    def __init__(self, bootstrap: str, topic: str, replicas: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, replicas: int, settings: Mapping[str, str], *, make: bool = True
+    ) -> None:
+        self._make = make
         self._topic = _Topic(bootstrap, topic, replicas, settings)
         self._appends = OrderedAppends(
             lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S
@@ -247,11 +262,11 @@ class _Handle:
         )
 
     async def start(self) -> None:
-        """Make the topic if it is missing, and connect. After a failure this handle is closed."""
+        """Connect. After a failure this handle is closed."""
         try:
             with self._topic.translated():
                 async with asyncio.timeout(START_S):
-                    await self._topic.make()
+                    await (self._topic.make() if self._make else self._topic.check())
                     await self._appends.start()
                     await self._reader.start()
         except BaseException:
@@ -300,10 +315,14 @@ class KafkaChangelog(_Handle):
     Compaction keeps the last record of a key, and a late write of an old owner must not be the one that is
     kept (handover rule 19). So the key is session|epoch; whoever wrote a higher epoch deletes the lower ones.
     A key without an epoch is that of a part of the site's state.
+
+    Args:
+        make: make the topic if it is missing. Another site's must be there: an empty one in its place would say that
+            no session was ever kept there (P5).
     """
 
-    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY)
+    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1, make: bool = True) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY, make=make)
         self._table = CheckpointTable()
         self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
         self._place = 0
@@ -326,6 +345,7 @@ class KafkaChangelog(_Handle):
         return self._table.latest(session)
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
+        await self._read_up()
         for part in self._site.cut(snapshot):
             await self._appends.append([part])
 

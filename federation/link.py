@@ -33,6 +33,8 @@ from waypost.records import Effective, Forwarded, Progress, Published, Record
 from waypost.subscription import parse
 
 POSITION_EVERY = 1000
+POSITIONS_KEPT = 10_000
+"""Past it every second one goes, and they lie twice as far apart from then on."""
 
 
 class LinkSender:
@@ -219,6 +221,9 @@ class PositionIndex:
         """Remember this position, if the last one is far enough behind."""
         if not self._positions or offset >= self._positions[-1].offset + self._every:
             self._positions.append(Position(offset, acceptance.copy()))
+            if len(self._positions) > POSITIONS_KEPT:
+                del self._positions[::2]
+                self._every *= 2
 
     def forget(self, before: int) -> None:
         """The log begins at `before` only."""

@@ -1,20 +1,20 @@
 """A snapshot of a site's state in a compacted log that keeps one record of bounded size for each key: in parts.
 
-A writer takes the two slots in turn, so that one that dies half-way through leaves the snapshot before it whole.
+There are two slots. A writer takes the one in which the highest whole snapshot is not, so that one that dies half-way
+through leaves that one whole.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from itertools import count
 
 import msgspec
 
 from federation.ports import SiteSnapshot
 from waypost.errors import BadRecord
 
-SLOTS = 2
+SLOTS = (b"0", b"1")
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
@@ -35,16 +35,19 @@ class SiteParts:
     def __init__(self, part_bytes: int) -> None:
         self.latest: SiteSnapshot | None = None
         self._part_bytes = part_bytes
-        self._turns = count()
+        self._slot = b""
+        """Where the latest is."""
         self._came: dict[bytes, dict[int, _Part]] = defaultdict(dict)
 
     def cut(self, snapshot: SiteSnapshot) -> list[tuple[bytes, bytes]]:
-        """Return the keys and values to be written, in order."""
+        """Return the keys and values to be written, in order; none: what is there goes as far."""
+        if self.latest is not None and snapshot.position <= self.latest.position:
+            return []
         state, size = snapshot.state, self._part_bytes
         pieces = [state[at : at + size] for at in range(0, max(1, len(state)), size)]
-        put, slot = secrets.token_hex(8), next(self._turns) % SLOTS
+        put, slot = secrets.token_hex(8), next(each for each in SLOTS if each != self._slot)
         return [
-            (f"{slot}/{index}".encode(), msgspec.msgpack.encode(_Part(put, snapshot.position, len(pieces), piece)))
+            (slot + f"/{index}".encode(), msgspec.msgpack.encode(_Part(put, snapshot.position, len(pieces), piece)))
             for index, piece in enumerate(pieces)
         ]
 
@@ -64,4 +67,5 @@ class SiteParts:
             return
         self._came[slot] = {}
         if self.latest is None or part.position > self.latest.position:
+            self._slot = slot
             self.latest = SiteSnapshot(part.position, b"".join(each.data for each in together if each is not None))

@@ -67,8 +67,10 @@ class Asking:
         return answer
 
     def _asked(self, effect: effects.Effect) -> str:
-        """Return what is asked, where an error does not say it: another site, or the changelog, a log as well."""
+        """Return what is asked, where an error does not say it."""
         match effect:
+            case effects.Append():
+                return Part.APPENDS
             case effects.FetchHistory() if effect.site != self._site:
                 return SITE + effect.site
             case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():

@@ -49,15 +49,17 @@ class Changelogs:
 
     async def latest(self, session: SessionId, sites: Mapping[SiteId, str]) -> Found:
         """Look for the last checkpoint of the session in the changelogs of these sites, by where they are."""
-        found: Found = Found([], {})
-        for site, locator in sites.items():
-            try:
-                checkpoint = await (await self.at(locator)).latest(session)
-            except WaypostError as error:
-                found.missing[site] = error
-            else:
-                found.checkpoints.extend([checkpoint] if checkpoint is not None else [])
-        return found
+        answers = await asyncio.gather(*(self._ask(session, locator) for locator in sites.values()))
+        return Found(
+            [answer for answer in answers if isinstance(answer, Checkpoint)],
+            {site: answer for site, answer in zip(sites, answers, strict=True) if isinstance(answer, WaypostError)},
+        )
+
+    async def _ask(self, session: SessionId, locator: str) -> Checkpoint | WaypostError | None:
+        try:
+            return await (await self.at(locator)).latest(session)
+        except WaypostError as error:
+            return error
 
     async def close(self) -> None:
         opened = list(self._opened.values())

@@ -25,7 +25,7 @@ from proxy.guard import REASONS
 from proxy.tally import Handover, Spread
 
 ANOTHER_SITE = "another site"
-PARTS = (Part.REGISTRY, Part.LOG, Part.CHANGELOG, Part.JOURNAL, Part.STORE, ANOTHER_SITE)
+PARTS = (Part.REGISTRY, Part.LOG, Part.APPENDS, Part.CHANGELOG, Part.JOURNAL, Part.STORE, ANOTHER_SITE)
 """What may be missing; whatever else is, is `other`."""
 SECONDS = 1e-3
 """The scale of what is counted in milliseconds."""

@@ -202,6 +202,10 @@ class Node:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(5):
                     await self._leave(self.engine)
+            # Also where the journal is away: others need not wait for the lease to run out.
+            with contextlib.suppress(WaypostError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await (self.lease.end() if self.lease is not None else asyncio.sleep(0))
             await self.links.close()
         self._telling.close(self.engine)
         await self.peers.close()
@@ -222,8 +226,6 @@ class Node:
         while self._facts:
             await self._facts.write(self.parts.journal)
             self.drain()
-        if self.lease is not None:
-            await self.lease.end()
 
     # ------------------------------------------------------------ the engine's inputs
 
@@ -245,6 +247,7 @@ class Node:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
         while True:
             await asyncio.sleep(LOOK_S)
+            self.troubles.forget_old()
             try:
                 self.log_end = await self.parts.log.end()
                 self.troubles.there(Part.LOG)

@@ -53,12 +53,12 @@ def open_changelog(locator: str) -> Changelog:
     if kind == "file":
         from federation.embedded.changelog import EmbeddedChangelog
 
-        return EmbeddedChangelog(Path(where))
+        return EmbeddedChangelog(Path(where), make=False)
     if kind == "kafka":
         from federation.kafka import KafkaChangelog
 
         bootstrap, _, name = where.partition("/")
-        return KafkaChangelog(bootstrap, name)
+        return KafkaChangelog(bootstrap, name, make=False)
     raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -22,6 +23,8 @@ class Part(StrEnum):
 
     ALL = "parts"
     LOG = "log"
+    APPENDS = "log appends"
+    """A log that is read may take nothing: its disk is full."""
     REGISTRY = "registry"
     CHANGELOG = "changelog"
     JOURNAL = "journal"
@@ -31,6 +34,7 @@ class Part(StrEnum):
 SITE = "site "
 CHANGELOG_OF = "changelog of site "
 """With the name of a site."""
+OLD_S = 60.0
 
 
 class Troubles:
@@ -40,6 +44,7 @@ class Troubles:
         self._chance = chance
         self.now: dict[str, str] = {}
         """What is not there, in words."""
+        self._noticed_s: dict[str, float] = {}
         self.outages: Counter[str] = Counter()
         """How often a part that had been there was not there any more, or not yet."""
 
@@ -49,10 +54,18 @@ class Troubles:
             self.outages[part] += 1
             log.warning("part is not there; trying again", part=part, error=text)
         self.now[part] = text
+        self._noticed_s[part] = time.monotonic()
 
     def there(self, part: str) -> None:
         if self.now.pop(part, None) is not None:
             log.info("part is there again", part=part)
+
+    def forget_old(self) -> None:
+        """Another site is asked only when something is wanted of it: what nobody has noticed for a while is history."""
+        for part in [each for each in self.now if each.startswith((SITE, CHANGELOG_OF))]:
+            if time.monotonic() >= self._noticed_s[part] + OLD_S:
+                del self.now[part]
+                log.info("part was not asked for a while", part=part)
 
     async def patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
         """Do what needs a part that may not be there yet: say so, and try again with back-off. Raises Refused."""

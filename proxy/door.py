@@ -136,6 +136,8 @@ class Door:
         receiver = self._receiver_on(connection)
         if receiver is not None:
             receiver.disconnect()
+        if connection.attach is not None:
+            self._waiting.get(SessionId(connection.attach.session), {}).pop(connection.number, None)
         connection.session = connection.receiver = connection.attach = None
         self._ending.pop(connection.number, None)
 

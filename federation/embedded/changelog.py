@@ -34,16 +34,27 @@ Row = tuple[str, int, int, bytes]
 
 
 class EmbeddedChangelog:
-    """The changelog in the file `path`; `durable` as in the site log. Raises LogUnavailable."""
+    """The changelog in the file `path`; `durable` as in the site log. Raises LogUnavailable.
 
-    def __init__(self, path: Path | str, *, durable: bool = True) -> None:
+    Args:
+        make: make the file if it is missing. Another site's must be there: an empty one in its place would say that
+            no session was ever kept there (P5).
+    """
+
+    def __init__(self, path: Path | str, *, durable: bool = True, make: bool = True) -> None:
         self._path = Path(path)
+        self._make = make
         self._writer = DatabaseThread(self._path, SCHEMA, durable=durable)
         self._reader = DatabaseThread(self._path, SCHEMA, durable=durable)
         self._puts: GroupCommit[list[Row], None] = GroupCommit(self._writer, _put)
 
     async def start(self) -> None:
         """Open the file now and not at the first use. Raises LogUnavailable."""
+        if not self._make and not self._path.exists():
+            raise LogUnavailable(
+                f"there is no changelog {self._path}",
+                hint="embedded parts are shared by the processes of one machine; between machines use Kafka",
+            )
         await self.latest(SessionId(""))
 
     async def put(self, checkpoints: Sequence[Checkpoint]) -> None:

@@ -33,14 +33,39 @@ def test_what_was_cut_comes_back_whole(size: int) -> None:
 
 
 def test_a_writer_that_dies_half_way_leaves_the_snapshot_before_it_whole() -> None:
-    writer = SiteParts(SIZE)
-    before, half = writer.cut(snapshot(1)), writer.cut(snapshot(2))
+    before = fed([]).cut(snapshot(1))
+    half = fed(before).cut(snapshot(2))
     for cut in range(len(half)):
         assert read(before + half[:cut]) == snapshot(1), cut
     assert read(before + half) == snapshot(2)
-    shorter = writer.cut(snapshot(3, 12))
+    shorter = fed(before + half).cut(snapshot(3, 12))
     assert read(before + half + shorter[:1]) == snapshot(2)
     assert read(before + half + shorter) == snapshot(3, 12)
+
+
+def fed(records: list[tuple[bytes, bytes]]) -> SiteParts:
+    """A writer that has read the log so far."""
+    writer = SiteParts(SIZE)
+    for key, value in {key: (key, value) for key, value in records}.values():
+        writer.take(key, value)
+    return writer
+
+
+def test_whoever_dies_half_way_whenever_the_last_whole_snapshot_is_there() -> None:
+    log = fed([]).cut(snapshot(1))
+    for position in (2, 3, 4):
+        # Each another process, which has read what there is, and dies after its first part.
+        log += fed(log).cut(snapshot(position))[:1]
+        assert read(log) == snapshot(1)
+    log += fed(log).cut(snapshot(5))
+    assert read(log) == snapshot(5)
+    log += fed(log).cut(snapshot(6))[:3]
+    assert read(log) == snapshot(5)
+
+
+def test_who_is_behind_what_is_there_writes_nothing() -> None:
+    log = fed([]).cut(snapshot(1000))
+    assert fed(log).cut(snapshot(500)) == fed(log).cut(snapshot(1000)) == []
 
 
 def test_parts_of_two_writers_are_never_joined() -> None:

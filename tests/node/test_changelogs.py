@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chaos.servers.kafka import KafkaServer
+from federation.embedded.changelog import EmbeddedChangelog
+from federation.kafka import KafkaChangelog
+from federation.ports import Changelog
 from node.changelogs import Changelogs
-from waypost.errors import Unreachable
-from waypost.identity import SessionId, SiteId
+from node.parts import open_changelog
+from waypost.checkpoint import Checkpoint, Descriptor
+from waypost.errors import LogUnavailable, Unreachable
+from waypost.identity import Epoch, SessionId, SiteId, new_incarnation
 
 
 class Slow:
@@ -26,8 +33,8 @@ class Slow:
         if self.fails:
             raise Unreachable("nobody there")
 
-    async def latest(self, session: SessionId) -> str:
-        return f"checkpoint of {session}"
+    async def latest(self, session: SessionId) -> Checkpoint:
+        return Checkpoint(session, Epoch(1), 1, Descriptor(), {})
 
     async def close(self) -> None:
         self.closed += 1
@@ -45,10 +52,10 @@ class Made:
         return self._left.pop(0)
 
 
-async def found(changelogs: Changelogs, *sites: str) -> tuple[list[object], list[str]]:
-    """Return what was found, and the sites whose changelogs could not be read."""
+async def found(changelogs: Changelogs, *sites: str) -> tuple[list[str], list[str]]:
+    """Return of which sessions something was found, and the sites whose changelogs could not be read."""
     checkpoints, missing = await changelogs.latest(SessionId("s"), {SiteId(site): site for site in sites})
-    return [*checkpoints], [*missing]
+    return [each.session for each in checkpoints], [*missing]
 
 
 async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_same() -> None:
@@ -83,8 +90,8 @@ async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() 
     changelogs = Changelogs(Made(sound, broken))
     sound.go.set()
     broken.go.set()
-    assert await found(changelogs, "B", "C") == (["checkpoint of s"], ["C"])
-    assert await found(changelogs, "B") == (["checkpoint of s"], [])
+    assert await found(changelogs, "B", "C") == (["s"], ["C"])
+    assert await found(changelogs, "B") == (["s"], [])
     await changelogs.close()
 
 
@@ -109,3 +116,34 @@ async def test_one_that_is_being_opened_at_the_end_is_not_waited_for() -> None:
     await changelogs.close()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def of_another_site(tmp_path: Path) -> Changelog:
+    return open_changelog(f"file:{tmp_path / 'changelog.db'}")
+
+
+async def test_another_sites_changelog_that_is_not_there_is_not_made_and_is_no_empty_one(tmp_path: Path) -> None:
+    changelog = of_another_site(tmp_path)
+    with pytest.raises(LogUnavailable, match="there is no changelog"):
+        await changelog.start()
+    assert not files(tmp_path)
+    await EmbeddedChangelog(tmp_path / "changelog.db").start()
+    await of_another_site(tmp_path).start()
+
+
+async def test_another_sites_topic_that_is_not_there_is_not_made(kafka: KafkaServer) -> None:
+    name = f"{new_incarnation()}.changelog"
+    for _ in range(2):
+        with pytest.raises(LogUnavailable, match="there is no topic"):
+            await open_changelog(f"kafka:{kafka.bootstrap}/{name}").start()
+    own = KafkaChangelog(kafka.bootstrap, name)
+    await own.start()
+    await own.close()
+    changelog = open_changelog(f"kafka:{kafka.bootstrap}/{name}")
+    await changelog.start()
+    assert await changelog.latest(SessionId("s")) is None
+    await changelog.close()
