@@ -12,7 +12,7 @@ from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen
+from tests.helpers.waiting import until_seen, until_still
 
 SEED = 71
 LEASE_MS = 4_000
@@ -49,8 +49,7 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
                 await until_seen(partial(unready, proxy), f"{proxy.name} is not ready any more")
                 assert "registry" in proxy.ask("/v1/status")["troubles"]
             # What they had sent by then may still be on its way.
-            await asyncio.sleep(0.5)
-            given, published = work.given, len(work.published)
+            given, published = await until_still(lambda: work.given), len(work.published)
             while len(work.published) < published + 200:
                 work.fail()
                 await asyncio.sleep(0.05)

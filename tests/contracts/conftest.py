@@ -61,7 +61,7 @@ async def registries(request: pytest.FixtureRequest, tmp_path: Path, key_prefix:
         storage = MemoryRegistryStorage()
         bench = Registries(lambda: MemoryRegistry(storage, SystemClock()), 200)
     elif request.param == "embedded":
-        bench = Registries(lambda: EmbeddedRegistry(tmp_path / "registry.db"), 200)
+        bench = Registries(lambda: EmbeddedRegistry(tmp_path / "registry.db"), 600)
     else:
         etcd: EtcdServer = request.getfixturevalue("etcd")
         bench = Registries(lambda: EtcdRegistry(etcd.endpoint, key_prefix), 2000)

@@ -412,4 +412,5 @@ async def test_a_change_is_seen_soon(registries: Registries) -> None:
         started = time.monotonic()
         await writer.create(SESSION, owned("p1", 1))
         await observer.until_seen(OwnerChanged(SESSION, owned("p1", 1)))
-        assert time.monotonic() - started < 0.5
+        # One that is only found by looking again after a while is not seen soon.
+        assert time.monotonic() - started < 2

@@ -121,13 +121,14 @@ async def test_two_processes_append_while_a_third_one_tails(tmp_path: Path) -> N
     await log.close()
 
 
-async def test_half_of_all_appends_are_seen_in_another_process_within_15_ms(tmp_path: Path) -> None:
+async def test_appends_are_seen_in_another_process_without_anybody_asking(tmp_path: Path) -> None:
     path = tmp_path / "site.db"
     log = EmbeddedSiteLog(path)
     async with process(STAMPER, path, "a"):
         found = await collect(log, 100)
     delays_ms = sorted((seen - record.at_ms) / 1e6 for _, record, seen in found)
-    assert delays_ms[50] < 15
+    # Some 5 ms where the machine has nothing else to do; a tail that waited for a time-out would take a second.
+    assert delays_ms[50] < 500
     await log.close()
 
 

@@ -35,6 +35,18 @@ async def until_seen(look: Callable[[], bool], what: str, within_s: float = PATI
         await asyncio.sleep(POLL_S)
 
 
+async def until_still(count: Callable[[], int], for_s: float = 1.0, within_s: float = PATIENCE_S) -> int:
+    """Return the count once it has not changed for so long: what was on its way has come."""
+    began = changed = time.monotonic()
+    last = count()
+    while time.monotonic() < changed + for_s:
+        assert time.monotonic() < began + within_s, f"still changing after {within_s:g} s"
+        await asyncio.sleep(POLL_S)
+        if count() != last:
+            last, changed = count(), time.monotonic()
+    return last
+
+
 def _seen(look: Callable[[], bool]) -> bool:
     try:
         return look()

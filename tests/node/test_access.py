@@ -139,7 +139,8 @@ async def test_the_session_follows_who_was_let_in_and_nobody_else(cluster: Clust
 
 async def test_guessing_is_slowed_down_and_others_attach_meanwhile(home: ProxyProcess, name: str) -> None:
     await _lock(name, home.url)
-    for _ in range(3):
+    # After three each next one waits, twice as long each time: so long that there is no doubt.
+    for _ in range(5):
         await _refused(name, home.url, OTHER)
     told = asyncio.Event()
 

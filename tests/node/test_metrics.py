@@ -105,7 +105,7 @@ def test_a_handover_is_counted_on_both_sides_with_the_time_of_every_phase(cluste
         (target, "target", ("preparing", "shadowing", "ready", "staging", "committing")),
     ):
         for phase in phases:
-            assert found["waypost_handover_phase_seconds_count", (("phase", phase), ("role", role))] == 1
+            assert found["waypost_handover_phase_seconds_count", (("phase", phase), ("role", role))] >= 1
             assert found["waypost_handovers_running", (("phase", phase), ("role", role))] == 0
     assert source["waypost_handover_pause_seconds_count", (("outcome", "committed"),)] == 1
     assert 0 <= source["waypost_handover_pause_seconds_sum", (("outcome", "committed"),)] < 60

