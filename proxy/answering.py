@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.connection import Connection, problem
+from proxy.connection import Change, Connection, problem
 from proxy.context import Context
 from proxy.effects import Send
 from proxy.keeper import Keeper
 from proxy.session import Session
 from waypost.errors import WaypostError
-from waypost.messages import Detach, SetAccess, Subscribe, Unsubscribe, Wait
-
-Change = Subscribe | Unsubscribe | SetAccess | Detach
-"""What asks for such a change."""
+from waypost.messages import Detach, Wait
 
 
 class Answers:

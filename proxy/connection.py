@@ -14,15 +14,22 @@ from waypost.messages import (
     AboutPublish,
     AboutSession,
     AboutSubscription,
+    Acknowledge,
     Attach,
     ClientMessage,
     Delete,
+    Detach,
     Problem,
     Publish,
     SetAccess,
     Subscribe,
     Unsubscribe,
 )
+
+Change = Subscribe | Unsubscribe | Delete | SetAccess | Detach
+"""What is asked of a session by a receiver that is attached to it."""
+OfSession = Acknowledge | Change
+"""All that such a receiver says of it."""
 
 
 @dataclass(slots=True)

@@ -124,7 +124,7 @@ class Engine:
         self.door.unavailable(session, reason)
 
     def _relay(self, session: SessionId, home: ProxyId) -> None:
-        self.door.relay(session, home)
+        self.door.attaching.relay(session, home)
 
     def _restore(self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int]) -> None:
         """Take up a session of the store. `seen`: up to where it was, if the log does not reach back to there."""
@@ -342,7 +342,7 @@ class Engine:
         self.claims.fence()
         self.transfers.fence()
         self.door.relays.fence()
-        self.door.fenced()
+        self.door.attaching.fenced()
 
     def registry_event(self, event: RegistryEvent) -> None:
         context = self.context
@@ -417,7 +417,7 @@ class Engine:
         self.transfers.tick()
         self.claims.tick()
         self.coverage.tick()
-        self.door.tick()
+        self.door.attaching.tick()
         self.door.relays.tick()
         self._follow_receivers()
         self.moving.tick()
@@ -435,7 +435,7 @@ class Engine:
             self.coverage.next_deadline(),
             self.claims.next_deadline(),
             self.moving.next_deadline(),
-            self.door.next_deadline(),
+            self.door.attaching.next_deadline(),
             self.door.relays.next_deadline(),
             self.door.delivering.next_deadline(),
             self.sweeps.next_deadline(),

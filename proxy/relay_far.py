@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from handover.messages import RelayDown, RelayEnd, RelayUp
+from proxy.connection import OfSession
 from proxy.context import Context
 from proxy.effects import Effect, Hangup, Send, SendPeer
 from proxy.relay_line import BEAT_MS, WRONG_NUMBER, Ended, Line
@@ -16,20 +17,14 @@ from waypost.clock import NEVER
 from waypost.errors import Refused
 from waypost.identity import Incarnation, ProxyId
 from waypost.messages import (
-    Acknowledge,
     Attach,
     ClientMessage,
-    Delete,
-    Detach,
     Hello,
-    SetAccess,
-    Subscribe,
-    Unsubscribe,
     decode_client_message,
     encode_message,
 )
 
-PASSED_ON = Hello | Attach | Subscribe | Unsubscribe | Acknowledge | Detach | Delete | SetAccess
+PASSED_ON = Hello | Attach | OfSession
 """What a client says of its session; the rest is the near proxy's own business."""
 
 
