@@ -245,6 +245,8 @@ def drain(
 
     Example: waypost drain a1 --rate 50
     """
+    if pause and stop:
+        raise BadMessage("a drain stays where it is, or is over; not both", field="pause")
     from node.commands.moves import drain as empty
 
     empty(name, proxy, rate=None if stop else rate, paused=pause, wait=not no_wait, as_json=json_)

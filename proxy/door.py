@@ -213,7 +213,7 @@ class Door:
         receiver = self.attaching.receiver_of(connection)
         self.attaching.leave(connection)
         if session is not None and receiver is not None and session.role is Role.SERVING:
-            receiver.had(message.frontier)
+            session.had(receiver, message.frontier)
             self._context.dirty.add(session.id)
 
     def _forget(self, connection: Connection, message: Detach) -> None:
@@ -309,7 +309,7 @@ class Door:
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.
             return
-        session.remove_acknowledged()
+        session.had(receiver, message.frontier)
         self._context.dirty.add(session.id)
         self.delivering.to(session, receiver)
 

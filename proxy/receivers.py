@@ -9,7 +9,8 @@ both travel with the session; all the rest belongs to one attachment, and begins
 
 While a client is attached, `sent` runs ahead of `acknowledged`: between them lie the flights, one a delivery, in order,
 and what is in them is never more than the client's window. An acknowledgement ends every flight up to the one it names,
-and only what a flight says is taken for what the client has. If it is lost with its connection, the flights are
+and only what a flight says is taken for what the client has, and the frontier that it may say beside that, when its
+application has a part of the next one. If it is lost with its connection, the flights are
 forgotten, and all above `acknowledged` is sent again; what of it the client had taken in, it drops.
 
 Not everything goes out. What lies at or below `known`, the frontier that the client reported, it has; what no
@@ -155,6 +156,10 @@ class Receiver:
     def had(self, frontier: Mapping[Origin, int]) -> None:
         """Its application was given all up to here, also in the middle of a delivery."""
         join(self.frontier, frontier)
+
+    def come(self, number: int) -> None:
+        """It has all entries up to this number, though perhaps not all of the delivery that is under way."""
+        self.acknowledged, self.sent = number, max(self.sent, number)
 
     def acknowledge(self, through: int) -> int:
         """Move the cursor; return how many notifications were acknowledged."""

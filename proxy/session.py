@@ -40,6 +40,7 @@ from waypost.access import Grant
 from waypost.checkpoint import Descriptor, GapRow
 from waypost.errors import Internal
 from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
+from waypost.limits import DELIVERY_BATCH
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
 
@@ -342,6 +343,16 @@ class Session:
         through = self.receivers.have()
         if through is not None and through >= self.first_number:
             self._begin_with(through + 1)
+
+    def had(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
+        """The receiver's application was given all up to here; its number follows as far as memory has the entries."""
+        if frontier:
+            receiver.had(frontier)
+            for number, stored, _ in self.entries_after(receiver.acknowledged, DELIVERY_BATCH) or ():
+                if stored.offset > receiver.frontier.get(stored.origin, NOTHING):
+                    break
+                receiver.come(number)
+        self.remove_acknowledged()
 
     def _begin_with(self, number: int) -> None:
         self.first_number = number

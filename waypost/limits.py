@@ -50,6 +50,10 @@ ATTESTATIONS = 1_000
 ATTESTATIONS_BYTES = 1024 * 1024
 RECEIVER_WINDOW = 4000
 """Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
+PING_EVERY_S = 3.0
+"""So often a client library asks whether its proxy is still there."""
+PONG_WITHIN_S = 3.0
+"""So long it waits for the answer; then it goes to another proxy: one that stands still holds up nobody for long."""
 RECENT_IDS = 65_536
 """Ids that a client library keeps beside its frontier; the oldest go first."""
 CONNECTION_QUEUE_BYTES = 16 * 1024 * 1024

@@ -131,10 +131,14 @@ class Attestation(_Message, frozen=True):
 
 
 class Acknowledge(_Message, tag="acknowledge", frozen=True):
-    """All deliveries up to number `through` are the application's; 0 acknowledges nothing."""
+    """All deliveries up to number `through` are the application's; 0 acknowledges none as a whole.
+
+    `frontier`: what the application was given, where it has a part of the next one.
+    """
 
     through: Serial
     attestations: list[Attestation] = []
+    frontier: dict[Origin, int] = {}
 
 
 class Detach(_Message, tag="detach", frozen=True):

@@ -22,7 +22,9 @@ SHOWN = 5
 
 
 def sim(
-    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not with, B.")] = "0..1000",
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not with, B; else 0..1000.")
+    ] = None,
     scenario: Annotated[str | None, typer.Option("--scenario", metavar="NAME", help="Play one story instead.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print all that happened. For one seed, or a story.")] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; as many as cores.")] = None,
@@ -34,11 +36,13 @@ def sim(
 
     Example: waypost sim --seeds 0..2000
     """
-    if scenario is not None and as_json:
-        raise BadMessage("a story is told in words; leave --json out", field="json")
+    if as_json and (scenario is not None or trace):
+        raise BadMessage("a story and a trace are told in words; leave --json out", field="json")
+    if scenario is not None and seeds:
+        raise BadMessage("a story is no seed; leave --seeds or --scenario out", field="seeds")
     if scenario is not None:
         raise typer.Exit(_scenario(scenario, trace=trace))
-    wanted = _range(seeds)
+    wanted = _range(seeds or "0..1000")
     if trace and len(wanted) != 1:
         raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
     if trace:

@@ -22,6 +22,8 @@ SAFE_S = 30.0
 
 def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
     """Yield what is to be published. Raises Refused, which names the attribute, and of `lines` the line too."""
+    if lines and attributes:
+        raise BadNotification("what is published is read from stdin; leave out --lines, or what is on the command line")
     if lines:
         for number, line in enumerate(sys.stdin, 1):
             try:

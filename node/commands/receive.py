@@ -7,6 +7,7 @@ import contextlib
 import json
 import math
 import os
+import string
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -74,6 +75,7 @@ async def receive(
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
+    _check_form(form)
     name = session or f"console/{new_incarnation()}"
     news = _News()
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None
@@ -165,8 +167,21 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
             }
         )
     if form is not None:
-        return form.format_map(_Blank(received))
+        try:
+            return form.format_map(_Blank(received))
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise Refused(f"{form!r} does not fit what came: {error}", field="format") from None
     return " ".join(f"{name}={_plain(value)}" for name, value in received.items())
+
+
+def _check_form(form: str | None) -> None:
+    """Raises Refused: it is no format, or it names something by its place; attributes have names only."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(form or "") if name is not None]
+    except ValueError as error:
+        raise Refused(f"{form!r} is no format: {error}", field="format") from None
+    if any(not name or name[0].isdigit() for name in names):
+        raise Refused(f"{form!r} names an attribute by its place; write {{name}}", field="format")
 
 
 class _Blank(dict[str, Any]):

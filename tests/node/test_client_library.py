@@ -74,6 +74,50 @@ async def test_what_was_acknowledged_does_not_come_again_though_the_application_
     assert await _rest("team/says", home.url, 90) == NUMBERS[10:]
 
 
+async def test_what_was_acknowledged_in_the_middle_of_a_delivery_is_safe_whatever_becomes_of_the_process(
+    home: ProxyProcess,
+) -> None:
+    name = "team/dies"
+    await _prepare(name, home.url)
+    async with asyncio.timeout(30):
+        session = waypost.attach(name, proxy=home.url)
+        await session.__aenter__()
+        taken = await _take(session, 30)
+        session.acknowledge()
+        assert await session.until_attested(10)
+        # What follows is what kill -9 does: nothing more is said.
+        await session.abandon()
+    (shown,) = (row for row in home.ask("/v1/sessions")["sessions"] if row["session"] == name)
+    assert shown["stored"] == 70
+    assert taken + await _rest(name, home.url, 70) == NUMBERS
+
+
+async def test_a_promise_is_that_of_the_subscription_and_not_of_the_one_before_it_of_the_name(
+    home: ProxyProcess,
+) -> None:
+    async with asyncio.timeout(30), waypost.attach("team/again", proxy=home.url) as session:
+        for number in range(3):
+            await session.subscribe(f"number > {number}", id="x")
+            await session.until_effective("x", ["A/0"])
+            assert set(session.effective("x")) == {"A/0"}
+            await session.unsubscribe("x")
+            assert session.effective("x") == {}
+
+
+async def test_a_promise_ends_with_its_subscription_whoever_ended_it(home: ProxyProcess) -> None:
+    async with (
+        asyncio.timeout(30),
+        waypost.attach("team/both", proxy=home.url, receiver="one") as one,
+        waypost.attach("team/both", proxy=home.url, receiver="other") as other,
+    ):
+        await one.subscribe("number > 0", id="x")
+        await one.until_effective("x", ["A/0"])
+        await other.until_effective("x", ["A/0"])
+        await other.unsubscribe("x")
+        while one.effective("x"):
+            await asyncio.sleep(0.01)
+
+
 async def test_unread_notifications_survive_a_move_and_a_lost_connection(cluster: Cluster) -> None:
     here, there = cluster.proxies["a1"].url, cluster.proxies["a2"].url
     await _prepare("team/moves", here)

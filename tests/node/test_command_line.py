@@ -235,3 +235,31 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
             "a == 1", session=None, receiver="r", count=0, wait_s=0.3, form=None, proxy=None, as_json=False
         )
     assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "said"),
+    [
+        (("sub", "n > 0", "-f", "{n"), "", "REFUSED: format: '{n' is no format"),
+        (("sub", "n > 0", "-f", "{}"), "", "REFUSED: format: '{}' names an attribute by its place"),
+        (("sub", "n > 0", "-f", "{n} {0}"), "", "REFUSED: format: '{n} {0}' names an attribute by its place"),
+        (("sub", "n > 0", "--session", "s" * 257), "", "REFUSED: session: 257 characters"),
+        (("pub", "-"), '{"a": 1e400}', "BAD_MESSAGE: 1e400 is too large for a real64"),
+        (("pub", "-"), '{"a": 1, "a": 2}', "BAD_MESSAGE: a: given twice"),
+        (("pub", "--lines", "n=1"), "", "BAD_NOTIFICATION: what is published is read from stdin"),
+        (("drain", "a", "--pause", "--stop"), "", "BAD_MESSAGE: pause: a drain stays where it is, or is over"),
+        (("sim", "--seeds", "7..8", "--scenario", "x"), "", "BAD_MESSAGE: seeds: a story is no seed"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_before_anybody_is_asked(
+    arguments: tuple[str, ...], stdin: str, said: str
+) -> None:
+    done = run(*arguments, stdin=stdin)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0].startswith(f"error: {said}")
+
+
+def test_a_trace_has_no_json_and_says_so_in_json() -> None:
+    done = run("sim", "--seeds", "7..8", "--trace", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["field"] == "json"

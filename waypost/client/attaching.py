@@ -9,8 +9,9 @@ from waypost.client.line import Finder
 from waypost.client.machine import ClientMachine
 from waypost.client.receiving import ReceiverState
 from waypost.client.session import Session, checked
+from waypost.errors import Refused
 from waypost.identity import SessionId
-from waypost.limits import MAX_TTL_S, RECEIVER_WINDOW
+from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import Credential
 
 
@@ -51,11 +52,17 @@ def attach(
     Raises (on entering):
         NoProxy: nobody let us in in time.
         WaypostError: the session was refused; `code` says why.
+
+    Raises:
+        Refused: a name is too long, or empty.
     """
     addresses = [proxy] if isinstance(proxy, str) else proxy
     checked(lasts_s, MAX_TTL_S, "lasts_s")
+    for field, text in (("session", session), ("receiver", receiver), ("name", name or session)):
+        if not 0 < len(text) <= MAX_ID_LENGTH:
+            raise Refused(f"{len(text)} characters; a name has 1 to {MAX_ID_LENGTH}", field=field)
     machine = ClientMachine(
-        name or f"{session}/{receiver}",
+        name or f"{session}/{receiver}"[:MAX_ID_LENGTH],
         SessionId(session),
         receiver,
         state,

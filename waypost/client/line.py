@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from waypost.client.machine import ClientMachine, NotTaken, Redirected, Retry, Told
 from waypost.clock import full_jitter_ms
 from waypost.errors import WaypostError
-from waypost.limits import MAX_FRAME_BYTES
+from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
 from waypost.messages import Attached, Detach, Welcome, decode_proxy_message, encode_message
 
 FAREWELL_S = 2.0
@@ -127,6 +127,8 @@ class Line:
             compression=None,
             open_timeout=3,
             close_timeout=1,
+            ping_interval=PING_EVERY_S,
+            ping_timeout=PONG_WITHIN_S,
         ) as socket:
             self._socket = socket
             self._machine.connected()

@@ -450,6 +450,12 @@ class ClientMachine:
         self._acknowledge()
         self._receiving.attest()
 
+    def acknowledge(self) -> None:
+        """Say now how far the application has come, also in the middle of a delivery."""
+        self.settle()
+        if self.attached:
+            self._out.extend(self._receiving.place())
+
     def give_back(self) -> None:
         """The application does not have what it was given last: it comes again."""
         self._receiving.give_back()

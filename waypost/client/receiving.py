@@ -174,6 +174,12 @@ class Receiving:
         unsaid, self._unsaid = self._unsaid, []
         return _saying(unsaid)
 
+    def place(self) -> list[Acknowledge]:
+        """Return what says where we are in a delivery of which the application has a part."""
+        if not self._inbox or not self._inbox[0].had:
+            return []
+        return [*self.attest_now(), Acknowledge(0, frontier=dict(self.state.frontier))]
+
     def attest_again(self) -> list[Acknowledge]:
         """Return what says all attestations that no journal has, as far as we know."""
         self._unsaid.clear()

@@ -40,6 +40,7 @@ from waypost.messages import (
     Deleted,
     Delivery,
     Granted,
+    SubscriptionChanged,
     Welcome,
 )
 from waypost.notification import Notification, Value
@@ -248,7 +249,7 @@ class Session:
 
     def acknowledge(self) -> None:
         """Say that the application has all that it was given so far; asking for the next one says it too."""
-        self._machine.settle()
+        self._machine.acknowledge()
         self._line.wake()
 
     @property
@@ -286,6 +287,8 @@ class Session:
         """End a subscription; what matched before is still delivered."""
         identity = SubscriptionId(subscription)
         await self._ask(identity, lambda: self._machine.unsubscribe(identity))
+        # The next one of this name is promised anew.
+        self._effective.pop(identity, None)
 
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
         future = self._asked.setdefault(identity, asyncio.get_running_loop().create_future())
@@ -391,7 +394,11 @@ class Session:
                 self._answer(told.what, told.error)
             case Attached():
                 self.attached = told
+                # What is promised now is said next; a name may mean another subscription than when we were here last.
+                self._effective.clear()
                 self._ready.set()
+            case SubscriptionChanged(settings=None):
+                self._effective.pop(told.subscription, None)
             case BecameEffective():
                 self._effective.setdefault(told.subscription, {}).update(told.above)
                 self._effective_changed.set()

@@ -12,13 +12,15 @@ has no NaN and no infinities, so a real64 may be one of the strings "nan", "inf"
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from waypost.errors import BadMessage, BadNotification, WaypostError
 from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value
-from waypost.subscription.errors import SubscriptionError
+from waypost.subscription.errors import SubscriptionError, quoted
 from waypost.subscription.expression import parse
 
 _ANSWERS = {True: "true", False: "false", None: "bottom"}
@@ -74,7 +76,13 @@ def read_json(text: str) -> Any:
         BadMessage: it has a number that no type holds.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_int=_read_integer)
+        return json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=_read_integer,
+            parse_float=_read_real,
+            object_pairs_hook=_read_object,
+        )
     except json.JSONDecodeError as error:
         raise NotJson(f"no JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
@@ -85,6 +93,21 @@ def _read_integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise BadMessage(f"an integer of {len(digits.lstrip('-'))} digits fits no type; int64 has at most 19")
     return int(digits)
+
+
+def _read_real(digits: str) -> float:
+    real = float(digits)
+    if math.isinf(real):
+        raise BadMessage(f'{quoted(digits)} is too large for a real64; infinity is {{"real64": "inf"}}')
+    return real
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise BadMessage("given twice; a notification has one value of a name", field=twice)
+    return read
 
 
 def _refuse_constant(name: str) -> NoReturn:
