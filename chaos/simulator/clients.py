@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
 
+SIP_MS = 4
+"""So long one who takes one at a time takes for it."""
+
 
 class Wire:
     """One connection of a client: in order both ways, gone at once when an end goes."""
@@ -108,6 +111,8 @@ class Client:
         """It does not want to be connected."""
         self.paused = False
         """It is connected, and does not look at what comes."""
+        self.sips = False
+        """It takes one notification at a time, and says each time how far it is."""
         self.machine = ClientMachine(
             name,
             self.session,
@@ -291,13 +296,18 @@ class Client:
         """Look at what came, and say so."""
         if self.paused:
             return
-        while taken := self.machine.take():
+        while taken := self.machine.take(1 if self.sips else None):
             for entry, _ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
                 self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
                 self.world.note(f"{self.name} is given {number}", tell=True)
+            if self.sips:
+                # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
+                self.machine.acknowledge()
+                self.world.later(SIP_MS, self.take)
+                break
         self._speak()
 
     # ------------------------------------------------------------ what it is owed

@@ -136,6 +136,7 @@ class Schedule:
             world.client("d", "s", list(world.nodes)[-1], self.window, credential=Credential("eve"))
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
+        client.sips = random.Random(f"sips {self.seed}").random() < 0.25
         client.subscribe("x0", EXPRESSIONS[0], *self.policy)
         world.run(300)
         world.faults = self.faults
