@@ -6,6 +6,7 @@ import asyncio
 import json
 import shlex
 import signal
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -37,6 +38,8 @@ class ProxyProcess:
     def __init__(self, place: Place, neighbours: tuple[str, ...], root: Path) -> None:
         self.name, self.site = place.name, place.site
         self.port = int(place.flags.get("port", 0)) or free_port()
+        authorities = place.flags.get("tls-ca")
+        self._tls = ssl.create_default_context(cafile=authorities) if authorities else None
         flags = {
             "name": place.name,
             "site": place.site,
@@ -51,7 +54,7 @@ class ProxyProcess:
 
     @property
     def url(self) -> str:
-        return f"ws://{LOOPBACK}:{self.port}"
+        return f"{'wss' if self._tls else 'ws'}://{LOOPBACK}:{self.port}"
 
     @property
     def line(self) -> str:
@@ -73,9 +76,10 @@ class ProxyProcess:
         """Return what it answers to an HTTP request, a POST if there is a body. Raises Unreachable."""
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
-        request = urllib.request.Request(f"http://{LOOPBACK}:{self.port}{path}", data, method=method)
+        address = f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self.port}{path}"
+        request = urllib.request.Request(address, data, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
+            with urllib.request.urlopen(request, timeout=5, context=self._tls) as answer:
                 return json.load(answer)
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None

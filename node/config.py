@@ -67,6 +67,9 @@ class NodeConfig:
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
     advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", reachable)
+    tls_cert: str = _setting("", "PEM file of this proxy's certificate; with it, its port speaks TLS and nothing else.")
+    tls_key: str = _setting("", "PEM file of the certificate's key.")
+    tls_ca: str = _setting("", "PEM file of the authorities that certify the proxies of this federation.")
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
@@ -103,6 +106,9 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if _is_everywhere(urlsplit(config.advertise).hostname):
         raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
+    if config.advertise and config.advertise.startswith("wss:") != bool(config.tls_cert):
+        said = "a proxy with a certificate is reached at wss://" if config.tls_cert else "wss:// needs --tls-cert"
+        raise BadConfiguration(f"{config.advertise}: {said}", field="advertise")
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     return config

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from federation.link_ends import LinkEnds
 from federation.messages import (
@@ -36,11 +37,13 @@ from node.links import Links
 from node.parts import Parts, changelog_locator
 from node.peers import Peers
 from node.telling import Telling
+from node.tls import tls_of
 from node.troubles import Part, Troubles
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from proxy.queues import Queue
+from proxy.tokens import Named, issue, token_key
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
     BadConfiguration,
@@ -53,11 +56,13 @@ from waypost.errors import (
 )
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, CONNECTION_QUEUE_BYTES, FACTS_WAITING, PEER_QUEUE, STORE_BATCH
-from waypost.messages import ClientMessage
+from waypost.messages import Attach, ClientMessage
 
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
+CERTIFIED_MS = 3_600_000
+"""So long a token lasts that stands for a certificate; the client comes again then, on the connection that it has."""
 
 
 class Connection:
@@ -96,6 +101,7 @@ class Node:
         chance: random.Random | None = None,
     ) -> None:
         self.config = config
+        self.tls = tls_of(config)
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
@@ -120,7 +126,12 @@ class Node:
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
         self.peers = Peers(
-            self.proxy, self._row, lambda: self._engine.context.incarnation, lambda: self.secret, self.refused
+            self.proxy,
+            self._row,
+            lambda: self._engine.context.incarnation,
+            lambda: self.secret,
+            self.refused,
+            self.tls.peers if self.tls else None,
         )
         self.asking = Asking(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
         self._telling = Telling(self.proxy, url, self._clock)
@@ -341,6 +352,20 @@ class Node:
     def client_message(self, number: int, message: ClientMessage) -> None:
         self._engine.client_message(number, message)
         self.drain()
+
+    def vouched(self, message: ClientMessage, name: str) -> ClientMessage:
+        """Return what a client says whose verified certificate has this name.
+
+        If it attaches as the principal of that name it gets a token for that: so a certificate is believed wherever the
+        session is served, as every token is, and by the same rule.
+        """
+        if not isinstance(message, Attach) or not name or self.secret is None:
+            return message
+        credential = message.credential
+        if credential.principal != name or credential.password or credential.token:
+            return message
+        named = Named(name, self._clock.unix_ms() + CERTIFIED_MS)
+        return replace(message, credential=replace(credential, token=issue(token_key(self.secret), named)))
 
     def refused_client(self, error: Refused) -> None:
         """Count a frame of a client that was no message."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import Annotated
@@ -31,6 +32,8 @@ PAUSE_S = 0.2
 """After an introduction that failed; what waits for the peer would begin the next one at once."""
 QUEUE_FULL, NOT_THERE, CONNECTION = LOSSES = ("queue full", "not there", "connection")
 """Why a message did not go out."""
+NOT_ALIKE = "one of two speaks TLS"
+"""Why a proxy is not connected to: all of a federation do, or none."""
 
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
@@ -107,6 +110,7 @@ class Peers:
         life: names our present life.
         secret: gives the federation's secret; None: the registry has not told it yet.
         refused: told when the other side is not who it should be: what, which proxy, where.
+        tls: how others are spoken to; None: as anybody can read.
     """
 
     def __init__(
@@ -116,7 +120,9 @@ class Peers:
         life: Callable[[], Incarnation],
         secret: Callable[[], bytes | None],
         refused: Callable[[str, ProxyId, str], None],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._proxy = proxy
         self._row = row
         self._life = life
@@ -167,8 +173,17 @@ class Peers:
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
         """
         life = self._life()
+        if row.url.startswith("wss:") != (self._tls is not None):
+            self._refused(NOT_ALIKE, row.proxy, f"it is reached at {row.url}")
+            await asyncio.sleep(PAUSE_S)
+            return False
         async with connect(
-            f"{row.url}/v1/peer", max_size=MAX_FRAME_BYTES, compression=None, open_timeout=2, close_timeout=1
+            f"{row.url}/v1/peer",
+            max_size=MAX_FRAME_BYTES,
+            compression=None,
+            open_timeout=2,
+            close_timeout=1,
+            ssl=self._tls,
         ) as socket:
             sealer = await self._introduced(socket, row, life)
             if sealer is None:

@@ -78,7 +78,8 @@ async def serve(
         WaypostError: the node, or its port, ended before that; what is left of it has been brought to its end.
     """
     with listen(config) as listener:
-        url = config.advertise or f"ws://{config.host}:{listener.getsockname()[1]}"
+        scheme = "wss" if config.tls_cert else "ws"
+        url = config.advertise or f"{scheme}://{config.host}:{listener.getsockname()[1]}"
         life = new_incarnation()
         log.info(
             "starting",

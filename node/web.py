@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from node.node import Connection, Node
 from node.operators import routes
@@ -25,6 +28,7 @@ from node.peers import (
     name_of,
 )
 from node.seal import Opener, new_nonce
+from node.tls import Tls, name_on
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
@@ -91,7 +95,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     if node.engine is None:
         await socket.close(1013, "starting")
         return
-    line = Socket(socket)
+    line, principal = Socket(socket), _certified(socket)
     number = node.connect(Connection(line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
     try:
@@ -102,7 +106,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             except (WebSocketDisconnect, RuntimeError):
                 return
             try:
-                node.client_message(number, decode_client_message(frame))
+                node.client_message(number, node.vouched(decode_client_message(frame), principal or ""))
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
@@ -122,6 +126,8 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
         return
     peer = NOBODY_PROVEN
     try:
+        if node.tls is not None and _certified(socket) is None:
+            raise Unproven("no certificate")
         hello, opener = await _introduced(socket, node, secret)
         peer = hello.proxy
         while True:
@@ -189,6 +195,21 @@ def make_app(node: Node) -> Starlette:
     return Starlette(routes=[*sockets, *routes(node)])
 
 
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, which says besides whom a client's certificate names (ASGI's extension "tls")."""
+
+    async def run_asgi(self) -> None:
+        certificate = self.transport.get_extra_info("peercert") or {}
+        self.scope["extensions"]["tls"] = {"client_cert_name": name_on(certificate) if certificate else None}
+        await super().run_asgi()
+
+
+def _certified(socket: WebSocket) -> str | None:
+    """Return whom the verified certificate names that was shown; None: there was none."""
+    name: str | None = socket.scope["extensions"]["tls"]["client_cert_name"]
+    return name
+
+
 class Server(uvicorn.Server):
     """uvicorn inside our own event loop; signals are the node's business."""
 
@@ -201,12 +222,17 @@ def make_server(node: Node, host: str) -> Server:
     config = uvicorn.Config(
         make_app(node),
         host=host,
-        ws="websockets-sansio",
+        ws=SocketProtocol,
         ws_max_size=HARD_FRAME_BYTES,
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
+        ssl_context_factory=None if node.tls is None else partial(_context, node.tls),
     )
     return Server(config)
+
+
+def _context(tls: Tls, _config: uvicorn.Config, _default: object) -> ssl.SSLContext:
+    return tls.port

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from waypost.client.tls import tls_from_environment
 from waypost.errors import NoProxy, Unreachable, from_wire
 
 ANSWER_S = 15.0
@@ -31,7 +32,8 @@ def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method="POST" if post or data else "GET")
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+        security = tls_from_environment() if url.startswith("https:") else None
+        with urllib.request.urlopen(request, timeout=ANSWER_S, context=security) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as refusal:
         with refusal:

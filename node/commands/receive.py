@@ -17,7 +17,7 @@ from typing import Any
 import waypost
 from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
-from waypost.errors import NoProxy, Refused, WaypostError
+from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
@@ -90,19 +90,16 @@ async def receive(
         timeout_s=patience_s,
         on_event=news.tell,
     )
-    try:
-        async with attached as place:
-            try:
-                async with asyncio.timeout_at(until):
-                    subscribe = partial(place.subscribe, expression, ttl_s=ttl_s, max_count=max_count)
-                    await _receive(place, name, subscribe, count, form, as_json)
-            except TimeoutError:
-                raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
-            finally:
-                if session is None:
-                    await _forget(place)
-    except NoProxy as error:
-        raise NoProxy(f"{error.message}{news.trouble}", hint=error.hint) from None
+    async with attached as place:
+        try:
+            async with asyncio.timeout_at(until):
+                subscribe = partial(place.subscribe, expression, ttl_s=ttl_s, max_count=max_count)
+                await _receive(place, name, subscribe, count, form, as_json)
+        except TimeoutError:
+            raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+        finally:
+            if session is None:
+                await _forget(place)
 
 
 async def _receive(
@@ -208,16 +205,12 @@ class _News:
 
     def __init__(self) -> None:
         self._attached = False
-        self.trouble = ""
 
     def tell(self, event: object) -> None:
         match event:
             case Attached():
                 self._attached = True
-                self.trouble = ""
-            case Retry() if not self._attached:
-                self.trouble = f": {event.reason}"
-            case Retry():
+            case Retry() if self._attached:
                 print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
             case Redirected():
                 print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)

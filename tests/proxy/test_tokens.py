@@ -45,7 +45,7 @@ SAID = {"sub": "eve", "exp": 3_600, "aud": "waypost"}
 FOREIGN = {
     "another key": issue(token_key(b"o" * 32), Named("eve", HOUR_MS)),
     "the secret itself": issue(SECRET, Named("eve", HOUR_MS)),
-    "unsigned": jwt.encode(SAID, None, "none"),
+    "unsigned": jwt.encode(SAID, "", "none"),
     "for another": jwt.encode(SAID | {"aud": "another service"}, KEY, "HS256"),
     "endless": jwt.encode({"sub": "eve", "aud": "waypost"}, KEY, "HS256"),
     "of nobody": jwt.encode({"exp": 3_600, "aud": "waypost"}, KEY, "HS256"),

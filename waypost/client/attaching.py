@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
@@ -30,6 +31,7 @@ def attach(
     window: int = RECEIVER_WINDOW,
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Session:
     """Attach to a session, and create it if there is none.
 
@@ -48,6 +50,8 @@ def attach(
         window: notifications that may be under way unacknowledged.
         timeout_s: for every single thing that is waited for.
         on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
+        tls: how ``wss://`` addresses are spoken to; None: as WAYPOST_CA, WAYPOST_CERT and WAYPOST_KEY say. One of our
+            own proves the principal that it names.
 
     Raises (on entering):
         NoProxy: nobody let us in in time.
@@ -72,7 +76,7 @@ def attach(
         credential=Credential(principal, password),
         token=token if callable(token) else lambda: token,
     )
-    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
+    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
 
 def produce(
@@ -81,11 +85,12 @@ def produce(
     proxy: str | Sequence[str] | None = None,
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Session:
     """Connect as a producer without a session."""
     addresses = [proxy] if isinstance(proxy, str) else proxy
     machine = ClientMachine(name, None)
-    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event)
+    return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
 
 def _finder() -> Finder | None:

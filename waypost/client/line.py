@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from waypost.client.machine import ClientMachine, NotTaken, Redirected, Retry, Told
+from waypost.client.tls import tls_from_environment
 from waypost.clock import full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
@@ -35,6 +37,7 @@ class Line:
         addresses: of proxies; without any, they are found.
         hear: called with all that happens.
         news: set when there is something for the application.
+        tls: how a ``wss://`` address is spoken to; None: as the environment says.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class Line:
         find: Finder | None,
         hear: Callable[[Told], None],
         news: asyncio.Event,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._machine = machine
         self._addresses = list(addresses or [])
         self._find = find
@@ -58,6 +63,8 @@ class Line:
         self._wake = asyncio.Event()
         self.over = False
         """Nobody connects any more."""
+        self.trouble = ""
+        """Why there is no connection, to be said behind what came of that."""
 
     @property
     def connected(self) -> bool:
@@ -115,9 +122,17 @@ class Line:
     async def _pause(self, reason: str) -> None:
         self._attempt += 1
         self._turn += 1
+        self.trouble = f": {reason}"
         wait_ms = full_jitter_ms(self._attempt, self._chance)
         self._hear(Retry(reason, wait_ms))
         await asyncio.sleep(wait_ms / 1000)
+
+    def _security(self, url: str) -> ssl.SSLContext | None:
+        """Return how this address is spoken to. Raises BadConfiguration."""
+        if not url.startswith("wss:"):
+            return None
+        self._tls = self._tls or tls_from_environment()
+        return self._tls
 
     async def _serve(self, url: str) -> None:
         """Live on one connection until it ends."""
@@ -129,8 +144,9 @@ class Line:
             close_timeout=1,
             ping_interval=PING_EVERY_S,
             ping_timeout=PONG_WITHIN_S,
+            ssl=self._security(url),
         ) as socket:
-            self._socket = socket
+            self._socket, self.trouble = socket, ""
             self._machine.connected()
             self._wake.set()
             writer = asyncio.create_task(self._write(socket))

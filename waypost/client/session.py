@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -88,13 +89,14 @@ class Session:
         find: Finder | None,
         timeout_s: float,
         on_event: Callable[[object], None] | None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._machine = machine
         self._timeout_s = timeout_s
         self._listener = on_event
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._line = Line(machine, addresses, find, self._hear, self._news)
+        self._line = Line(machine, addresses, find, self._hear, self._news, tls)
         self._room = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: WaypostError | None = None
@@ -211,7 +213,7 @@ class Session:
                 result = await what
         except TimeoutError:
             late = f"{otherwise} within {self._timeout_s:g} s"
-            why = NoAnswer(late) if self._line.connected else NoProxy(late, hint=NO_PROXY)
+            why = NoAnswer(late) if self._line.connected else NoProxy(f"{late}{self._line.trouble}", hint=NO_PROXY)
             raise self._failure or why from None
         if self._failure is not None:
             raise self._failure

@@ -1,0 +1,173 @@
+"""A federation that speaks TLS: everything that a client, a proxy and an operator do, and what is kept out."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+import websockets
+from websockets.asyncio.client import connect
+
+import waypost
+from chaos.cluster import Cluster, Place
+from node.peers import PeerChallenge, decode_introduction
+from tests.node.test_command_line import run
+from waypost.errors import Forbidden, NoProxy
+from waypost.notification import Notification
+
+SESSION = "tls/session"
+
+
+class Papers:
+    """An authority, and what it has certified, as files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._authority = trustme.CA()
+        self.authority = folder / "ca.pem"
+        self._authority.cert_pem.write_to_path(str(self.authority))
+        proxy = self._authority.issue_cert("127.0.0.1")
+        self.certificate, self.key = folder / "proxy.pem", folder / "proxy.key"
+        proxy.cert_chain_pems[0].write_to_path(str(self.certificate))
+        proxy.private_key_pem.write_to_path(str(self.key))
+
+    @property
+    def flags(self) -> dict[str, str]:
+        return {
+            "no-discovery": "",
+            "tls-cert": str(self.certificate),
+            "tls-key": str(self.key),
+            "tls-ca": str(self.authority),
+        }
+
+    def client(self, name: str = "") -> ssl.SSLContext:
+        """Return how somebody speaks TLS who believes this authority; with a name, certified by it."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        if name:
+            self._authority.issue_cert(f"{name}@example.org", common_name=name).configure_cert(context)
+        return context
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    return Papers(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def cluster(papers: Papers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    places = [Place(name, "A", papers.flags) for name in ("a1", "a2")]
+    with Cluster(places, [], tmp_path_factory.mktemp("tls")) as cluster:
+        yield cluster
+
+
+async def publish(url: str, tls: ssl.SSLContext, *numbers: int) -> None:
+    async with waypost.produce("maker", proxy=url, tls=tls) as producer:
+        for number in numbers:
+            await producer.publish(Notification({"to": SESSION, "number": number}))
+
+
+async def test_a_session_moves_between_proxies_that_speak_tls_with_each_other(cluster: Cluster, papers: Papers) -> None:
+    tls, place = papers.client(), waypost.ReceiverState()
+    urls = [cluster.proxies[name].url for name in ("a1", "a2")]
+    assert all(url.startswith("wss://") for url in urls)
+    async with asyncio.timeout(60):
+        async with waypost.attach(SESSION, proxy=urls[0], state=place, tls=tls) as session:
+            await session.until_effective(await session.subscribe(f'to == "{SESSION}"'), ["A/0"])
+        for number in range(4):
+            await publish(urls[0], tls, number)
+            async with waypost.attach(SESSION, proxy=urls[(number + 1) % 2], state=place, tls=tls) as session:
+                assert (await anext(session))["number"] == number
+                assert session.attached is not None and session.attached.epoch == number + 2
+
+
+def test_the_command_line_speaks_tls_as_the_environment_says(
+    cluster: Cluster, papers: Papers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = cluster.proxies["a1"].url
+    done = run("pub", "n=1", "--proxy", url)
+    assert done.returncode == 3 and "certificate verify failed" in done.stderr
+    monkeypatch.setenv("WAYPOST_CA", str(papers.authority))
+    done = run("pub", "n=1", "--proxy", url)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run("sessions", "ls", "--proxy", url)
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setenv("WAYPOST_CA", "/nowhere")
+    done = run("sessions", "ls", "--proxy", url)
+    assert done.returncode == 2 and done.stderr.startswith("error: BAD_CONFIGURATION: WAYPOST_CA: /nowhere: ")
+
+
+async def test_who_does_not_believe_the_authority_or_speaks_no_tls_says_nothing_to_a_proxy(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    for address in (url, url.replace("wss:", "ws:")):
+        with pytest.raises(NoProxy):
+            async with waypost.attach(SESSION, proxy=address, timeout_s=2):
+                pass
+
+
+async def test_who_has_no_certificate_is_not_heard_as_a_proxy(cluster: Cluster, papers: Papers) -> None:
+    proxy = cluster.proxies["a1"]
+    async with connect(f"{proxy.url}/v1/peer", ssl=papers.client()) as stranger:
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await stranger.recv()
+    assert closed.value.rcvd is not None and closed.value.rcvd.reason == "UNPROVEN: no certificate"
+    assert proxy.ask("/v1/status")["refused"]["no certificate"] == 1
+    async with connect(f"{proxy.url}/v1/peer", ssl=papers.client("somebody")) as certified:
+        assert isinstance(decode_introduction(await certified.recv()), PeerChallenge)
+
+
+async def test_another_authoritys_certificate_is_none(cluster: Cluster, papers: Papers, tmp_path: Path) -> None:
+    context = papers.client()
+    trustme.CA().issue_cert("eve@example.org", common_name="eve").configure_cert(context)
+    with pytest.raises((OSError, websockets.WebSocketException)):
+        async with connect(f"{cluster.proxies['a1'].url}/v1/client", ssl=context) as socket:
+            await socket.send(msgspec.msgpack.encode("hello"))
+            await socket.recv()
+
+
+async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_session_goes(
+    cluster: Cluster, papers: Papers
+) -> None:
+    name, nobody, eve = "tls/eves", papers.client(), papers.client("eve")
+    urls = [cluster.proxies[each].url for each in ("a1", "a2")]
+    async with waypost.attach(name, proxy=urls[0], tls=nobody) as owner:
+        await owner.set_access(
+            {"": waypost.allow("owner", password="secret"), "eve": waypost.allow("admin", by_token=True)}
+        )
+    for url in (*urls, urls[0]):
+        async with waypost.attach(name, proxy=url, receiver="eve", principal="eve", tls=eve) as session:
+            assert (await session.until_attached()).session == name
+    for tls, principal in ((nobody, "eve"), (papers.client("bob"), "eve"), (eve, "bob"), (eve, "")):
+        with pytest.raises(Forbidden):
+            async with waypost.attach(name, proxy=urls[1], receiver="eve", principal=principal, tls=tls):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tls-key": ""}, "tls_key: nothing is no file"),
+        ({"tls-ca": "/nowhere"}, "tls_ca: /nowhere is no file"),
+        ({"tls-key": "tls-ca"}, "tls_cert: "),
+        ({"tls-ca": "tls-key"}, "tls_ca: "),
+        (
+            {"advertise": "ws://127.0.0.1:1"},
+            "advertise: ws://127.0.0.1:1: a proxy with a certificate is reached at wss://",
+        ),
+        ({"tls-cert": "", "advertise": "wss://127.0.0.1:1"}, "advertise: wss://127.0.0.1:1: wss:// needs --tls-cert"),
+    ],
+    ids=["no key", "no authority", "no key in it", "no authority in it", "plain address", "no certificate"],
+)
+def test_what_is_no_good_is_named_before_anybody_is_served(
+    change: dict[str, str], said: str, papers: Papers, tmp_path: Path
+) -> None:
+    flags = papers.flags | {key: papers.flags.get(value, value) for key, value in change.items()}
+    words = [
+        f"--{key}={value}" if value else f"--{key}" for key, value in flags.items() if value or key == "no-discovery"
+    ]
+    done = run("serve", "--data", str(tmp_path), *words)
+    assert done.returncode == 2
+    assert f"error: BAD_CONFIGURATION: {said}" in done.stderr
