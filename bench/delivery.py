@@ -41,7 +41,7 @@ def run() -> list[Row]:
     for name, of_one in (("10 sessions", False), ("1 session, 10 receivers", True)):
         with tempfile.TemporaryDirectory() as root, _proxy(Path(root)) as cluster:
             url = cluster.proxies["a1"].url
-            rows += _measure(f"delivery, {name}", _receive, _publish, (url, of_one))
+            rows += _measure(f"delivery, {name}", receive, publish, (url, of_one))
     with tempfile.TemporaryDirectory() as root, sketch.serving(Path(root) / "log.db") as url:
         rows += _measure("delivery, bare sketch", sketch.receive, sketch.publish, (url, False))
     ratio = rows[0].median / rows[-3].median
@@ -53,8 +53,8 @@ def _proxy(root: Path) -> Cluster:
 
 
 def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> list[Row]:
-    fast = [_once(receive, publish, where, COUNT, 0) for _ in range(REPEATS)]
-    slow = _once(receive, publish, where, PROBES, RATE)
+    fast = [once(receive, publish, where, COUNT, 0) for _ in range(REPEATS)]
+    slow = once(receive, publish, where, PROBES, RATE)
     delays = slow.delays_ms
     return [
         Row(name, "deliveries/s", tuple(each.rate for each in fast), ">= 100,000"),
@@ -71,7 +71,7 @@ class Outcome:
         self.delays_ms = delays_ms
 
 
-def _once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: int) -> Outcome:
+def once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: int) -> Outcome:
     """Start receivers; once they are there, start the producer; wait for both."""
     there, listener = _start(receive, (*where, count))
     _expect(there, "ready")
@@ -104,7 +104,7 @@ def _expect(pipe: Connection, word: str) -> Any:
 # ---------------------------------------------------------------- in the processes
 
 
-def _publish(pipe: Connection, url: str, count: int, rate: int) -> None:
+def publish(pipe: Connection, url: str, count: int, rate: int) -> None:
     uvloop.run(_publishing(pipe, url, count, rate))
 
 
@@ -119,7 +119,7 @@ async def _publishing(pipe: Connection, url: str, count: int, rate: int) -> None
         pipe.send(("began", began))
 
 
-def _receive(pipe: Connection, url: str, of_one: bool, count: int) -> None:
+def receive(pipe: Connection, url: str, of_one: bool, count: int) -> None:
     uvloop.run(_receiving(pipe, url, of_one, count))
 
 
@@ -133,7 +133,7 @@ async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> No
         await session.__aenter__()
         await session.until_effective(await session.subscribe("require(n)"), ["A/0"])
     pipe.send(("ready", None))
-    delays = await asyncio.gather(*(_take(session, count) for session in sessions))
+    delays = await asyncio.gather(*(take(session, count) for session in sessions))
     ended = time.time()
     for number, session in enumerate(sessions):
         await session.unsubscribe("require(n)") if number == 0 or not of_one else None
@@ -141,7 +141,7 @@ async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> No
     pipe.send(("done", (ended, RECEIVERS * count, [each for some in delays for each in some])))
 
 
-async def _take(session: waypost.Session, count: int) -> list[float]:
+async def take(session: waypost.Session, count: int) -> list[float]:
     got, delays = 0, list[float]()
     async for batch in session.batches():
         got += len(batch)

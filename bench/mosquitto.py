@@ -1,0 +1,123 @@
+"""Beside Mosquitto, on the same work in the same run: its C clients at QoS 1 with persistent sessions, ours with ours.
+
+One producer, ten receivers, 200-byte notifications, all of it on this machine. Where every receiver wants all, what
+counts is deliveries; where each wants one in a hundred by content, it is notifications: a receiver of a topic has to
+take all of them and throw the others away, so Mosquitto's figure there is what it did for all, over ten.
+Goals: 3 times, and 10 times. Needs `mosquitto` and its clients, of Debian's packages of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import uvloop
+
+import waypost
+from bench import delivery
+from bench.delivery import COUNT, FILL, PATIENCE_S, RECEIVERS, REPEATS
+from bench.measured import Row
+from chaos.cluster import Cluster, Place
+from chaos.servers.process import LOOPBACK, free_port
+from waypost.errors import NotFound
+
+ONE_IN = 100
+PUBLISHED = 100_000
+"""Where receivers want some: so many, because it goes faster."""
+SETTLE_S = 1.0
+"""So long subscribers take, generously, until they are subscribed; their clients do not say when they are."""
+TOPIC = "bench"
+
+
+def run() -> list[Row]:
+    if shutil.which("mosquitto_sub") is None:
+        raise NotFound("there is no mosquitto here", hint="apt-get install mosquitto mosquitto-clients")
+    theirs, ours, some = [], [], []
+    for _ in range(REPEATS):
+        with tempfile.TemporaryDirectory() as root:
+            theirs.append(_mosquitto(Path(root)))
+        with tempfile.TemporaryDirectory() as root, _proxy(Path(root)) as url:
+            ours.append(delivery.once(delivery.receive, delivery.publish, (url, False), COUNT, 0).rate)
+            some.append(
+                delivery.once(_receive_some, delivery.publish, (url, False), PUBLISHED, 0).rate * ONE_IN / RECEIVERS
+            )
+    return [
+        Row("all wanted by 10: Mosquitto", "deliveries/s", tuple(theirs)),
+        Row("all wanted by 10: ours", "deliveries/s", tuple(ours)),
+        Row("all wanted by 10: ours over Mosquitto", "times", _over(ours, theirs), ">= 3"),
+        Row("1% wanted by each of 10: Mosquitto", "notifications/s", tuple(each / RECEIVERS for each in theirs)),
+        Row("1% wanted by each of 10: ours", "notifications/s", tuple(some)),
+        Row(
+            "1% wanted by each of 10: ours over Mosquitto",
+            "times",
+            _over(some, [each / RECEIVERS for each in theirs]),
+            ">= 10",
+        ),
+    ]
+
+
+def _over(ours: list[float], theirs: list[float]) -> tuple[float, ...]:
+    return tuple(mine / other for mine, other in zip(ours, theirs, strict=True))
+
+
+@contextmanager
+def _proxy(root: Path) -> Iterator[str]:
+    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], root) as cluster:
+        yield cluster.proxies["a1"].url
+
+
+def _mosquitto(root: Path) -> float:
+    """Return deliveries a second, from the first publish until the last receiver has the last one."""
+    port = free_port()
+    settings = root / "mosquitto.conf"
+    settings.write_text(
+        f"listener {port} {LOOPBACK}\nallow_anonymous true\npersistence true\npersistence_location {root}/\n"
+        "max_queued_messages 0\nmax_inflight_messages 0\n"
+    )
+    messages = root / "messages"
+    messages.write_text("\n".join(f"{number:010} {FILL:<189}" for number in range(COUNT)) + "\n")
+    where = ["-h", LOOPBACK, "-p", str(port), "-q", "1", "-t", TOPIC]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    broker = subprocess.Popen(["mosquitto", "-c", str(settings)], **quiet)  # type: ignore[call-overload]
+    receivers: list[subprocess.Popen[bytes]] = []
+    try:
+        time.sleep(SETTLE_S)
+        for each in range(RECEIVERS):
+            words = ["mosquitto_sub", *where, "-c", "-i", f"r{each}", "-C", str(COUNT)]
+            receivers.append(subprocess.Popen(words, **quiet))  # type: ignore[call-overload]
+        time.sleep(SETTLE_S)
+        began = time.monotonic()
+        with messages.open("rb") as lines:
+            subprocess.run(["mosquitto_pub", *where, "-l"], stdin=lines, timeout=PATIENCE_S, check=True)
+        for receiver in receivers:
+            receiver.wait(PATIENCE_S)
+        return COUNT * RECEIVERS / (time.monotonic() - began)
+    finally:
+        for process in (*receivers, broker):
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def _receive_some(pipe: Connection, url: str, _of_one: bool, count: int) -> None:
+    uvloop.run(_receiving_some(pipe, url, count))
+
+
+async def _receiving_some(pipe: Connection, url: str, count: int) -> None:
+    life = f"{time.time_ns():x}"
+    sessions = [waypost.attach(f"bench/{life}-{each}", proxy=url) for each in range(RECEIVERS)]
+    for each, session in enumerate(sessions):
+        await session.__aenter__()
+        await session.until_effective(await session.subscribe(f"n % {ONE_IN} == {each}"), ["A/0"])
+    pipe.send(("ready", None))
+    await asyncio.gather(*(delivery.take(session, count // ONE_IN) for session in sessions))
+    ended = time.time()
+    for session in sessions:
+        await session.close(forget=True)
+    pipe.send(("done", (ended, RECEIVERS * (count // ONE_IN), [])))
