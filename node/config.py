@@ -106,9 +106,10 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if _is_everywhere(urlsplit(config.advertise).hostname):
         raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
-    if config.advertise and config.advertise.startswith("wss:") != bool(config.tls_cert):
-        said = "a proxy with a certificate is reached at wss://" if config.tls_cert else "wss:// needs --tls-cert"
-        raise BadConfiguration(f"{config.advertise}: {said}", field="advertise")
+    if config.tls_cert and config.advertise.startswith("ws:"):
+        raise BadConfiguration(
+            f"{config.advertise}: a proxy with a certificate is reached at wss://", field="advertise"
+        )
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     return config

@@ -32,8 +32,8 @@ PAUSE_S = 0.2
 """After an introduction that failed; what waits for the peer would begin the next one at once."""
 QUEUE_FULL, NOT_THERE, CONNECTION = LOSSES = ("queue full", "not there", "connection")
 """Why a message did not go out."""
-NOT_ALIKE = "one of two speaks TLS"
-"""Why a proxy is not connected to: all of a federation do, or none."""
+IN_THE_CLEAR = "not encrypted"
+"""Why a proxy that speaks TLS does not connect to another one: all of a federation do, or none."""
 
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
@@ -173,8 +173,9 @@ class Peers:
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
         """
         life = self._life()
-        if row.url.startswith("wss:") != (self._tls is not None):
-            self._refused(NOT_ALIKE, row.proxy, f"it is reached at {row.url}")
+        encrypted = row.url.startswith("wss:")
+        if self._tls is not None and not encrypted:
+            self._refused(IN_THE_CLEAR, row.proxy, f"it is reached at {row.url}")
             await asyncio.sleep(PAUSE_S)
             return False
         async with connect(
@@ -183,7 +184,8 @@ class Peers:
             compression=None,
             open_timeout=2,
             close_timeout=1,
-            ssl=self._tls,
+            # Without a certificate of ours: somebody else ends TLS in front of the other one.
+            ssl=(self._tls or True) if encrypted else None,
         ) as socket:
             sealer = await self._introduced(socket, row, life)
             if sealer is None:

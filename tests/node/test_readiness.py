@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
+from typing import cast
 
 from starlette.requests import Request
 
 from federation.ports import DrainChanged, DrainRow
 from node.config import NodeConfig
+from node.links import Links
 from node.node import Node
 from node.operators import routes
 from node.parts import Parts
@@ -28,6 +31,7 @@ async def no_parts() -> Parts:
 def started(clock: ManualClock) -> tuple[Node, Engine]:
     node = Node(NodeConfig(name="a", site="A"), no_parts, LIFE, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
+    node.links = cast(Links, SimpleNamespace(leading=[]))
     node.engine = Engine(Settings(ProxyId("a"), SiteId("A")), clock, random.Random(0), LIFE, None)
     return node, node.engine
 

@@ -157,9 +157,8 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
             {"advertise": "ws://127.0.0.1:1"},
             "advertise: ws://127.0.0.1:1: a proxy with a certificate is reached at wss://",
         ),
-        ({"tls-cert": "", "advertise": "wss://127.0.0.1:1"}, "advertise: wss://127.0.0.1:1: wss:// needs --tls-cert"),
     ],
-    ids=["no key", "no authority", "no key in it", "no authority in it", "plain address", "no certificate"],
+    ids=["no key", "no authority", "no key in it", "no authority in it", "plain address"],
 )
 def test_what_is_no_good_is_named_before_anybody_is_served(
     change: dict[str, str], said: str, papers: Papers, tmp_path: Path

@@ -5,17 +5,22 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from proxy.access import AccessChanges
-from proxy.guard import Guard
+from proxy.guard import Admitted, Guard
 from proxy.session import Session
 from tests.chaos.simulator.planting import Plant, replaced
 from waypost.access import EVERYTHING, Grant
 from waypost.checkpoint import Descriptor
+from waypost.messages import Attach
 
 _descriptor = Session.descriptor
 
 
 def _without_access(session: Session) -> Descriptor:
     return replace(_descriptor(session), access={})
+
+
+def _let_in(guard: Guard, session: Session, attach: Attach, *_: object) -> Admitted:
+    return Admitted(attach.credential.principal, Grant(EVERYTHING))
 
 
 PLANTS = (
@@ -36,7 +41,7 @@ PLANTS = (
     Plant(
         "nobody is asked",
         "a receiver is let in whatever it says",
-        replaced(Guard, "admit", lambda *given: Grant(EVERYTHING)),
+        replaced(Guard, "admit", _let_in),
         ("RIGHTS",),
         stories=("access_after_a_failover",),
     ),
