@@ -305,6 +305,8 @@ class Door:
             return
         if message.through > receiver.sent:
             raise BadMessage(f"{message.through} was not delivered yet", field="through")
+        if message.frontier and not receiver.was_sent(message.frontier):
+            raise BadMessage("that was not delivered yet", field="frontier")
         self._context.tally.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.

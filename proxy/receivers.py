@@ -157,6 +157,13 @@ class Receiver:
         """Its application was given all up to here, also in the middle of a delivery."""
         join(self.frontier, frontier)
 
+    def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
+        """Tell whether it was sent all that, or has acknowledged it."""
+        sent = dict(self.frontier)
+        for flight in self.flights:
+            join(sent, flight.coordinates)
+        return all(offset <= sent.get(origin, NOTHING) for origin, offset in frontier.items())
+
     def come(self, number: int) -> None:
         """It has all entries up to this number, though perhaps not all of the delivery that is under way."""
         self.acknowledged, self.sent = number, max(self.sent, number)

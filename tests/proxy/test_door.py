@@ -10,7 +10,7 @@ from proxy import effects
 from proxy.session import Role
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
-from waypost.identity import Epoch, Incarnation, SubscriptionId
+from waypost.identity import Epoch, Incarnation, Origin, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     AboutPublish,
@@ -348,3 +348,42 @@ def test_an_acknowledgement_after_the_lease_brings_nothing_more() -> None:
     alone.clock.advance(5_000)
     alone.says(1, Acknowledge(1))
     assert delivered(alone.heard()) == []
+
+
+def given_three() -> tuple[Alone, list[int]]:
+    """One delivery of three is under way; return their offsets too."""
+    alone = serving("n > 0")
+    alone.says(1, Publish("p", "i", 0, [body(number) for number in (1, 2, 3)]))
+    alone.read_log()
+    assert delivered(alone.heard()) == [1, 2, 3]
+    offsets = [offset for offset, record in enumerate(alone.log) if isinstance(record, Published)]
+    return alone, offsets
+
+
+def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_acknowledged() -> None:
+    alone, offsets = given_three()
+    alone.says(1, Acknowledge(0, frontier={Origin("A/0"): offsets[1]}))
+    session = alone.engine.context.sessions[SESSION]
+    assert session.stored_count == 1
+    alone.engine.client_disconnected(1)
+    alone.attach(2)
+    assert delivered(alone.heard(2)) == [3]
+
+
+def test_the_rest_of_a_delivery_is_acknowledged_as_if_nothing_had_been_said_before() -> None:
+    alone, offsets = given_three()
+    alone.says(1, Acknowledge(0, frontier={Origin("A/0"): offsets[0]}))
+    alone.says(1, Acknowledge(alone.engine.context.sessions[SESSION].last_number))
+    assert alone.engine.context.sessions[SESSION].stored_count == 0
+    alone.says(1, Publish("p", "i", 3, [body(4)]))
+    alone.read_log()
+    assert delivered(alone.heard()) == [4]
+
+
+@pytest.mark.parametrize("frontier", [{Origin("A/0"): 1_000}, {Origin("B/0"): 0}], ids=["beyond", "another origin"])
+def test_a_place_behind_what_was_delivered_is_refused_and_changes_nothing(frontier: dict[Origin, int]) -> None:
+    alone, _ = given_three()
+    alone.says(1, Acknowledge(0, frontier=frontier))
+    (refused,) = alone.heard()
+    assert (refused.code, refused.field) == ("BAD_MESSAGE", "frontier")
+    assert alone.engine.context.sessions[SESSION].stored_count == 3

@@ -178,7 +178,9 @@ class Receiving:
         """Return what says where we are in a delivery of which the application has a part."""
         if not self._inbox or not self._inbox[0].had:
             return []
-        return [*self.attest_now(), Acknowledge(0, frontier=dict(self.state.frontier))]
+        batch = self._inbox[0]
+        had = (batch.deliver.entries[each] for each in batch.fresh[: batch.had])
+        return [*self.attest_now(), Acknowledge(0, frontier={entry.origin: entry.offset for entry in had})]
 
     def attest_again(self) -> list[Acknowledge]:
         """Return what says all attestations that no journal has, as far as we know."""
