@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from federation.link_ends import LinkEnds
 from federation.messages import (
@@ -26,10 +25,10 @@ from federation.messages import (
     LinkRecords,
     LinkWants,
 )
-from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent, SiteSnapshot
-from federation.site_state import Snapshot, read_snapshot
+from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
 from node.asking import Asking
+from node.beginning import where_to_begin
 from node.config import NodeConfig
 from node.facts import Facts
 from node.history import Requests
@@ -43,11 +42,8 @@ from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
 from proxy.queues import Queue
-from proxy.tokens import Named, issue, token_key
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
-    BadConfiguration,
-    BadRecord,
     Internal,
     NameTaken,
     Refused,
@@ -56,13 +52,11 @@ from waypost.errors import (
 )
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, CONNECTION_QUEUE_BYTES, FACTS_WAITING, PEER_QUEUE, STORE_BATCH
-from waypost.messages import Attach, ClientMessage
+from waypost.messages import ClientMessage
 
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
-CERTIFIED_MS = 3_600_000
-"""So long a token lasts that stands for a certificate; the client comes again then, on the connection that it has."""
 
 
 class Connection:
@@ -185,18 +179,7 @@ class Node:
         restored = await self.troubles.patiently(Part.STORE, parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
-        first = await self.troubles.patiently(Part.LOG, parts.log.first)
-        end = await self.troubles.patiently(Part.LOG, parts.log.end)
-        known = None
-        if restored is None or restored.position < first:
-            known = _known(await self.troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site), first, end)
-        elif restored.position > end:
-            raise BadConfiguration(
-                f"the log of site {self.site} ends at {end}, and this proxy has read it up to {restored.position}: "
-                "it is another log",
-                field="data",
-                hint="bring that log back, or start with an empty folder: sessions are rebuilt from changelog and logs",
-            )
+        first, known = await where_to_begin(self.site, parts, restored, self.troubles)
         engine = Engine(settings, self._clock, self._chance, self._life, restored, first, known)
         self.asking.begin(parts, engine.context)
         ends = LinkEnds(engine.state, self.rows_of, self._chance)
@@ -213,10 +196,11 @@ class Node:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(5):
                     await self._leave(self.engine)
-            # Also where the journal is away: others need not wait for the lease to run out.
-            with contextlib.suppress(WaypostError, TimeoutError):
-                async with asyncio.timeout(2):
-                    await (self.lease.end() if self.lease is not None else asyncio.sleep(0))
+            if self.lease is not None:
+                # Also where the journal is away: others need not wait for the lease to run out.
+                with contextlib.suppress(WaypostError, TimeoutError):
+                    async with asyncio.timeout(2):
+                        await self.lease.end()
             await self.links.close()
         self._telling.close(self.engine)
         await self.peers.close()
@@ -352,20 +336,6 @@ class Node:
     def client_message(self, number: int, message: ClientMessage) -> None:
         self._engine.client_message(number, message)
         self.drain()
-
-    def vouched(self, message: ClientMessage, name: str) -> ClientMessage:
-        """Return what a client says whose verified certificate has this name.
-
-        If it attaches as the principal of that name it gets a token for that: so a certificate is believed wherever the
-        session is served, as every token is, and by the same rule.
-        """
-        if not isinstance(message, Attach) or not name or self.secret is None:
-            return message
-        credential = message.credential
-        if credential.principal != name or credential.password or credential.token:
-            return message
-        named = Named(name, self._clock.unix_ms() + CERTIFIED_MS)
-        return replace(message, credential=replace(credential, token=issue(token_key(self.secret), named)))
 
     def refused_client(self, error: Refused) -> None:
         """Count a frame of a client that was no message."""
@@ -537,20 +507,3 @@ class Node:
             self._telling.claimed(effect, answer)
         effect.then(answer)
         self.drain()
-
-
-def _known(kept: SiteSnapshot | None, first: int, end: int) -> Snapshot | None:
-    """Return what the changelog has of the site's state, if it is of use at a log from `first` up to `end`."""
-    if kept is None:
-        return None
-    try:
-        known = read_snapshot(kept.state)
-    except BadRecord as error:
-        log.warning("what the changelog has of the site is not used", error=str(error))
-        return None
-    if known.position > end:
-        log.warning("what the changelog has of the site is of another log", known_up_to=known.position, log_ends_at=end)
-        return None
-    if known.position < first:
-        log.warning("the log begins behind what is known of it", known_up_to=known.position, log_begins_at=first)
-    return known

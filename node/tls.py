@@ -11,8 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from node.config import NodeConfig
+from proxy.tokens import Named, issue
 from waypost.errors import BadConfiguration
+from waypost.messages import Attach, ClientMessage
+
+CERTIFIED_MS = 3_600_000
+"""So long a token lasts that stands for a certificate; the client comes again then, on the connection that it has."""
 
 
 class Tls(NamedTuple):
@@ -52,3 +59,22 @@ def name_on(certificate: Mapping[str, Any]) -> str:
     """Return the common name on a verified certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it."""
     parts = (part for each in certificate.get("subject", ()) for part in each)
     return next((str(value) for kind, value in parts if kind == "commonName"), "")
+
+
+def vouched(message: ClientMessage, name: str, key: bytes, now_ms: int) -> ClientMessage:
+    """Return what a client says whose verified certificate has this name.
+
+    If it attaches as the principal of that name it gets a token for that: so a certificate is believed wherever the
+    session is served, as every token is, and by the same rule.
+
+    Args:
+        key: of tokens; empty: there is none yet.
+        now_ms: in Unix time.
+    """
+    if not isinstance(message, Attach) or not key:
+        return message
+    credential = message.credential
+    if credential.principal != name or credential.password or credential.token:
+        return message
+    token = issue(key, Named(name, now_ms + CERTIFIED_MS))
+    return replace(message, credential=replace(credential, token=token))

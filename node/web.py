@@ -28,7 +28,7 @@ from node.peers import (
     name_of,
 )
 from node.seal import Opener, new_nonce
-from node.tls import Tls, name_on
+from node.tls import Tls, name_on, vouched
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
@@ -96,6 +96,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         await socket.close(1013, "starting")
         return
     line, principal = Socket(socket), _certified(socket)
+    context = node.engine.context
     number = node.connect(Connection(line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
     try:
@@ -106,7 +107,10 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             except (WebSocketDisconnect, RuntimeError):
                 return
             try:
-                node.client_message(number, node.vouched(decode_client_message(frame), principal or ""))
+                message = decode_client_message(frame)
+                if principal:
+                    message = vouched(message, principal, context.token_key, context.clock.unix_ms())
+                node.client_message(number, message)
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
