@@ -7,7 +7,19 @@ from importlib import import_module
 
 from bench.measured import Row, machine, show
 
-NAMES = ("matching", "log", "delivery", "mosquitto", "handover", "backlog", "failover", "drain", "simulator")
+NAMES = (
+    "matching",
+    "log",
+    "delivery",
+    "reading",
+    "peers",
+    "handover",
+    "backlog",
+    "scale",
+    "failover",
+    "drain",
+    "simulator",
+)
 
 
 def main(names: list[str]) -> int:

@@ -133,10 +133,10 @@ class Roamer:
     def __init__(self, name: str) -> None:
         self._name = name
         self._body = Notification({"kind": name, "text": "x" * 160})
-        self._place = waypost.ReceiverState()
+        self.place = waypost.ReceiverState()
 
     async def begin(self, proxy: ProxyProcess, origins: list[str]) -> None:
-        async with waypost.attach(self._name, proxy=proxy.url, state=self._place) as session:
+        async with waypost.attach(self._name, proxy=proxy.url, state=self.place) as session:
             await session.until_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
 
     async def be_owed(self, producer: waypost.Session, owner: ProxyProcess, count: int) -> None:
@@ -159,7 +159,7 @@ class Roamer:
                 let_in.append(time.perf_counter())
 
         began, got = time.perf_counter(), 0
-        async with waypost.attach(self._name, proxy=target.url, state=self._place, on_event=heard) as session:
+        async with waypost.attach(self._name, proxy=target.url, state=self.place, on_event=heard) as session:
             await session.until_attached()
             came.append(time.perf_counter())
             batches = session.batches()
@@ -175,7 +175,7 @@ class Roamer:
     async def read(self, proxy: ProxyProcess, owed: int) -> int:
         """Take all that is owed, at one proxy; return how many came."""
         got = 0
-        async with waypost.attach(self._name, proxy=proxy.url, state=self._place, timeout_s=60) as session:
+        async with waypost.attach(self._name, proxy=proxy.url, state=self.place, timeout_s=60) as session:
             batches = session.batches()
             while got < owed:
                 got += len(await anext(batches))

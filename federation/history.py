@@ -86,4 +86,5 @@ class HistoryAnswer:
             sequence=record.sequence,
             at_ms=record.at_ms,
             body=record.body,
+            protection=record.protection,
         )

@@ -156,6 +156,7 @@ class LinkSender:
                 sequence=record.sequence,
                 at_ms=record.at_ms,
                 body=record.body,
+                protection=record.protection,
             )
         ]
 

@@ -22,6 +22,7 @@ from federation.site_state import Acceptance, Asks, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import ProxyId, SiteId
+from waypost.keys import OPEN, Protection
 from waypost.records import Asked
 from waypost.subscription import parse
 
@@ -49,6 +50,8 @@ class LinkEnds:
         """Where sending ends can begin, and do not yet."""
         self._asking: dict[SiteId, Asked] = {}
         """The last word of each neighbour that is, or will be, on its way to the log."""
+        self._written: dict[SiteId, Asked] = {}
+        """What was last appended, or is under way, of each neighbour; our state may not have read it yet."""
 
     def _emit(self, effect: LinkEffect) -> None:
         self._effects.append(effect)
@@ -129,13 +132,14 @@ class LinkEnds:
         site = message.site
         if site not in self._in or _name(message) <= self._opened.get(site, (0, 0)):
             return
-        self._ask(_asked(message))
+        self._check(site, message.installations)
         self._opened[site] = _name(message)
         if site in self._out:
             self._out[site].close()
             self._late.pop(site, None)
         link = LinkOut(peer, message, self._state, self._emit, partial(self._ended, site), self._bounds)
         self._out[site] = link
+        self._ask(_asked(message))
         start = self.index.position_for(message.frontier)
         if start is not None:
             link.begin(start, now_ms)
@@ -172,21 +176,49 @@ class LinkEnds:
         """Install what a neighbour wants from now on, by writing it to the log; one word of each at a time."""
         if asked.link not in self._in:
             return
-        for expression in asked.installations:
-            parse(expression)
+        self._check(asked.link, asked.installations)
         last = self._asking.get(asked.link)
         if last is not None:
             if (asked.link_epoch, asked.serial) > (last.link_epoch, last.serial):
                 self._asking[asked.link] = asked
-        elif self._installed(asked.link) != asked.installations:
-            self._asking[asked.link] = asked
-            self._emit(Append([asked], partial(self._told, asked)))
+        elif self._standing(asked.link) != (asked.installations, asked.protections):
+            before = self._written.get(asked.link)
+            self._asking[asked.link] = self._written[asked.link] = asked
+            self._emit(Append([asked], partial(self._told, asked, before)))
+        else:
+            self._heeded(asked)
 
-    def _told(self, asked: Asked, _: list[int] | WaypostError, now_ms: int) -> None:
+    def _told(self, asked: Asked, before: Asked | None, answer: list[int] | WaypostError, now_ms: int) -> None:
         """What the log did not take is said again by who wants it."""
+        if not isinstance(answer, WaypostError):
+            self._heeded(asked)
+        elif before is None:
+            del self._written[asked.link]
+        else:
+            self._written[asked.link] = before
         last = self._asking.pop(asked.link)
         if last is not asked:
             self._ask(last)
+
+    def _heeded(self, asked: Asked) -> None:
+        """What the neighbour said last is in force: it need not say so again."""
+        link = self._out.get(asked.link)
+        if link is not None and link.opening.epoch == asked.link_epoch:
+            link.heeded = max(link.heeded, asked.serial)
+
+    def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
+        """Raises Refused: one of the expressions is none. Those that stand were looked at before: there may be many."""
+        known, _ = self._standing(site)
+        for expression in installations.keys() - known.keys():
+            parse(expression)
+
+    def _standing(self, site: SiteId) -> tuple[Mapping[str, int], Mapping[str, tuple[Protection, ...]]]:
+        """Return what a neighbour wants, and by which keys, as it stands in the log, read or not."""
+        asks, written = self._state.asks.get(site, Asks()), self._written.get(site)
+        if written is not None and (written.link_epoch, written.serial) > (asks.epoch, asks.serial):
+            return written.installations, written.protections
+        by = {expression: each.protections for expression, each in asks.filters.items() if each.protections != (OPEN,)}
+        return self._installed(site), by
 
     def _installed(self, site: SiteId) -> Mapping[str, int]:
         asks = self._state.asks.get(site)
@@ -198,4 +230,4 @@ def _name(opening: LinkOpen) -> tuple[int, int]:
 
 
 def _asked(message: LinkOpen | LinkWants) -> Asked:
-    return Asked(message.site, message.epoch, message.serial, message.installations)
+    return Asked(message.site, message.epoch, message.serial, message.installations, message.protections)

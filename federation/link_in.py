@@ -42,6 +42,7 @@ from federation.site_state import SiteState
 from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
+from waypost.keys import Protection
 from waypost.limits import LINK_LONGEST_PAUSE_MS
 
 ELECT_MS = 500
@@ -118,8 +119,12 @@ class LinkIn:
         self._version = 0
         """Of the state when we last looked at what it wants."""
         self._said: dict[str, int] = {}
+        self._said_by: dict[str, tuple[Protection, ...]] = {}
+        """What we last said that we want, and by which keys."""
         self._said_at = 0
         self._unanswered = False
+        self._heeded: int | None = None
+        """The serial of the last of our words that is in force there; None: of this opening nothing was heard yet."""
 
     def shown(self, now_ms: int) -> Pulling:
         silent_ms = now_ms - self._heard_at if self.phase is Phase.PULLING else None
@@ -214,11 +219,11 @@ class LinkIn:
         self._peer = peer
         self._turn += 1
         self._serial += 1
-        self._opening, self._expected = self._serial, 1
+        self._opening, self._expected, self._heeded = self._serial, 1, None
         self._heard_at = self._said_at = now_ms
         self._look()
         state = self._state
-        self._send(LinkOpen(state.site, self.epoch, dict(state.frontier), self._serial, self._said))
+        self._send(LinkOpen(state.site, self.epoch, dict(state.frontier), self._serial, self._said, self._said_by))
 
     # ------------------------------------------------------------ pulling
 
@@ -234,6 +239,7 @@ class LinkIn:
         self._expected += 1
         self._heard_at = now_ms
         self._attempt = 0
+        self._heeded = message.heeded
         self._queued += message.records
         self._append()
 
@@ -265,10 +271,16 @@ class LinkIn:
         wants = state.wants[self._neighbour]
         self._version = state.version
         self._unanswered = any(not self._has_answer(expression) for expression in wants)
-        if wants == self._said:
+        protections = state.protections_for(self._neighbour)
+        if (wants, protections) == (self._said, self._said_by):
             return False
-        self._said = dict(wants)
+        self._said, self._said_by = dict(wants), protections
         return True
+
+    @property
+    def _unheard(self) -> bool:
+        """Tell whether what we said last may not have come: it is said again."""
+        return self._unanswered or (self._heeded is not None and self._heeded < self._serial)
 
     def _has_answer(self, expression: str) -> bool:
         upstream = self._state.upstream
@@ -276,7 +288,7 @@ class LinkIn:
 
     def _say_wants(self, now_ms: int) -> None:
         self._said_at = now_ms
-        self._send(LinkWants(self._state.site, self.epoch, self._serial, self._said))
+        self._send(LinkWants(self._state.site, self.epoch, self._serial, self._said, self._said_by))
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
         assert self._peer is not None
@@ -308,13 +320,13 @@ class LinkIn:
             self._level(now_ms)
         elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._heard_at + SILENCE_MS:
             self._reopen(now_ms)
-        elif self.phase is Phase.PULLING and self._unanswered and now_ms >= self._said_at + SAY_AGAIN_MS:
+        elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._said_at + SAY_AGAIN_MS:
             self._say_wants(now_ms)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due; NEVER: only something else can bring us further."""
         if self.phase is Phase.PULLING:
             silent = NEVER if self._appending else self._heard_at + SILENCE_MS
-            return min(silent, self._said_at + SAY_AGAIN_MS) if self._unanswered else silent
+            return min(silent, self._said_at + SAY_AGAIN_MS) if self._unheard else silent
         pausing = self.phase is Phase.PAUSING and not self._appending and self._rows(self._neighbour)
         return self._due if pausing or self.phase is Phase.WAITING else NEVER

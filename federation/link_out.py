@@ -72,6 +72,8 @@ class LinkOut:
     ) -> None:
         self.peer = peer
         self.opening = opening
+        self.heeded = 0
+        """The serial of the last word on what is wanted that is in force."""
         self._state = state
         self._emit = emit
         self._ended = ended
@@ -213,7 +215,7 @@ class LinkOut:
         self._number += 1
         self._sent_at = now_ms
         opening = self.opening
-        message = LinkRecords(self._state.site, opening.epoch, opening.serial, self._number, list(records))
+        message = LinkRecords(self._state.site, opening.epoch, opening.serial, self._number, list(records), self.heeded)
         self._emit(SendPeer(self.peer, message))
 
     def appended(self, count: int, now_ms: int) -> None:

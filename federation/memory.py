@@ -207,7 +207,8 @@ class MemoryRegistryStorage(Fallible):
     def settle(self, now_ms: int) -> None:
         """End the leases that have run out. Any use of a handle does it; a simulator may call it too."""
         for lease, term in list(self.rows.terms.items()):
-            if term.deadline_ms <= now_ms:
+            # The clock counts whole milliseconds: only the next one is certainly not too soon.
+            if term.deadline_ms < now_ms:
                 self.end_lease(lease)
 
     def end_lease(self, lease: int) -> None:
@@ -359,7 +360,7 @@ class MemoryRegistry:
     def _until_next_end_s(self) -> float | None:
         """How long to sleep at most, so that a lease that ends by itself is seen; None: none can."""
         deadlines = [term.deadline_ms for term in self._storage.rows.terms.values()]
-        return max(min(deadlines) - self._clock.now_ms(), 1) / 1000 if deadlines else None
+        return max(min(deadlines) + 1 - self._clock.now_ms(), 1) / 1000 if deadlines else None
 
 
 # ---------------------------------------------------------------- changelog and journal

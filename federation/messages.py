@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from waypost.identity import Origin, SiteId
+from waypost.keys import Protection
 from waypost.records import Effective, Forwarded, Progress
 
 LinkRecord = Forwarded | Progress | Effective
@@ -22,22 +23,24 @@ class LinkOpen(msgspec.Struct, frozen=True, tag="link-open"):
     frontier: dict[Origin, int]
     serial: int
     installations: dict[str, int]
+    protections: dict[str, tuple[Protection, ...]] = {}
 
 
 class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
-    """What the far site wants from now on: expression -> its number of the installation."""
+    """What the far site wants from now on: expression -> its number of the installation, and by which keys."""
 
     site: SiteId
     epoch: int
     serial: int
     installations: dict[str, int]
+    protections: dict[str, tuple[Protection, ...]] = {}
 
 
 class LinkRecords(msgspec.Struct, frozen=True, tag="link-records"):
     """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored.
 
     Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records
-    says that the sender lives.
+    says that the sender lives. `heeded`: the serial of the last of the far side's words that is in force here.
     """
 
     site: SiteId
@@ -45,6 +48,7 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records"):
     opening: int
     number: int
     records: list[LinkRecord]
+    heeded: int = 0
 
 
 class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):

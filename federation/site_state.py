@@ -39,6 +39,7 @@ import msgspec
 
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.keys import OPEN, Protection
 from waypost.records import (
     Asked,
     Closed,
@@ -103,6 +104,12 @@ class WantsChanged(msgspec.Struct, frozen=True):
     neighbour: SiteId
 
 
+class InterestChanged(msgspec.Struct, frozen=True):
+    """Somebody more wants what matches the expression, or nobody any more, or by other keys; perhaps."""
+
+    expression: str
+
+
 class Announced(msgspec.Struct, frozen=True):
     """To be told to a neighbour, in the order of the log: from where on its filter is effective."""
 
@@ -110,15 +117,21 @@ class Announced(msgspec.Struct, frozen=True):
     effective: Effective
 
 
-Event = Arrived | Advanced | Covered | Interrupted | HoldsDropped | Released | WantsChanged | Announced
+Event = (
+    Arrived | Advanced | Covered | Interrupted | HoldsDropped | Released | WantsChanged | InterestChanged | Announced
+)
 
 
 class Filter(msgspec.Struct):
-    """One expression that a neighbour asked for. `at`: our frontier at the log position of the installation."""
+    """One expression that a neighbour asked for. `at`: our frontier at the log position of the installation.
+
+    `protections`: by which keys it is wanted there.
+    """
 
     installation: int
     at: dict[Origin, int]
     above: dict[Origin, int] = {}
+    protections: tuple[Protection, ...] = (OPEN,)
 
 
 class Asks(msgspec.Struct):
@@ -132,6 +145,11 @@ class Asks(msgspec.Struct):
 class Hold(msgspec.Struct):
     incarnation: Incarnation
     expressions: tuple[str, ...]
+    protections: dict[str, tuple[Protection, ...]] = {}
+
+    def guarded(self) -> dict[str, tuple[Protection, ...]]:
+        """Return by which keys each expression is held."""
+        return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
 
 
 class Snapshot(msgspec.Struct):
@@ -225,9 +243,13 @@ class SiteState:
         self.acceptance = Acceptance(self.origin)
         self.holds: dict[tuple[ProxyId, SessionId], Hold] = {}
         self.held: Counter[str] = Counter()
+        self._guarded: dict[str, Counter[Protection]] = {}
+        """How often an expression is held by which keys, if any of that is not open to everybody."""
         self.asks: dict[SiteId, Asks] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
+        self._wants_all_anew = True
+        """What is asked of neighbours may not follow from the rest: they may be others than when it was kept."""
         self.version = 0
         """Grows whenever anything beside position and acceptance may have changed."""
 
@@ -303,36 +325,52 @@ class SiteState:
     def _held(self, offset: int, record: Held) -> list[Event]:
         key = (record.proxy, record.session)
         before = self._release(key)
+        after: dict[str, tuple[Protection, ...]] = {}
         if record.expressions:
-            self.holds[key] = Hold(record.incarnation, record.expressions)
-            self.held.update(record.expressions)
-        released = before.difference(record.expressions)
+            hold = self.holds[key] = Hold(record.incarnation, record.expressions, record.protections)
+            after = hold.guarded()
+            self._hold(after)
+        released = frozenset(before.keys() - after.keys())
         events: list[Event] = [Released(record.proxy, record.session, released)] if released else []
-        return events + self._rewant(offset)
+        events += [InterestChanged(each) for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
+        return events + self._rewant(offset, before.keys() ^ after.keys())
 
     def _dropped(self, offset: int, record: Dropped) -> list[Event]:
         gone = [
             key for key, hold in self.holds.items() if key[0] == record.proxy and hold.incarnation == record.incarnation
         ]
-        for key in gone:
-            self._release(key)
-        return [*self._rewant(offset), HoldsDropped(record.proxy, record.incarnation)]
+        released = set[str]().union(*(self._release(key) for key in gone))
+        changed = [InterestChanged(each) for each in sorted(released)]
+        return [*changed, *self._rewant(offset, released), HoldsDropped(record.proxy, record.incarnation)]
 
-    def _release(self, key: tuple[ProxyId, SessionId]) -> frozenset[str]:
-        """End a hold; return what it held."""
+    def _hold(self, held: Mapping[str, tuple[Protection, ...]]) -> None:
+        for expression, protections in held.items():
+            if protections != (OPEN,) and expression not in self._guarded:
+                self._guarded[expression] = +Counter({OPEN: self.held[expression]})
+            self.held[expression] += 1
+            if expression in self._guarded:
+                self._guarded[expression].update(protections)
+
+    def _release(self, key: tuple[ProxyId, SessionId]) -> dict[str, tuple[Protection, ...]]:
+        """End a hold; return what it held, and by which keys."""
         hold = self.holds.pop(key, None)
-        expressions = hold.expressions if hold else ()
-        for expression in expressions:
+        released = hold.guarded() if hold else {}
+        for expression, protections in released.items():
             self.held[expression] -= 1
+            if expression in self._guarded:
+                self._guarded[expression] -= Counter(protections)
             if not self.held[expression]:
                 del self.held[expression]
-        return frozenset(expressions)
+                self._guarded.pop(expression, None)
+        return released
 
     def _asked(self, offset: int, record: Asked) -> list[Event]:
         asks = self.asks.setdefault(record.link, Asks())
         if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
             return []
         asks.epoch, asks.serial = record.link_epoch, record.serial
+        before = asks.filters
+        by_keys = {expression: installed.protections for expression, installed in before.items()}
         asks.filters = {
             expression: installed
             for expression, installed in asks.filters.items()
@@ -343,7 +381,14 @@ class SiteState:
             if expression not in asks.filters:
                 installed = asks.filters[expression] = Filter(installation, dict(self.frontier))
                 events += self._installed(record.link, expression, installed)
-        return events + self._rewant(offset)
+        for expression, installed in asks.filters.items():
+            installed.protections = record.protections.get(expression, (OPEN,))
+        events += [
+            InterestChanged(each)
+            for each in sorted({*before, *asks.filters})
+            if each not in asks.filters or by_keys.get(each) != asks.filters[each].protections
+        ]
+        return events + self._rewant(offset, before.keys() ^ asks.filters.keys())
 
     def _installed(self, neighbour: SiteId, expression: str, installed: Filter) -> list[Event]:
         own = self.frontier[self.origin]
@@ -363,33 +408,63 @@ class SiteState:
         told = Effective(self.site, 0, expression, installed.installation, origin, above)
         return [Announced(neighbour, told)]
 
-    def _rewant(self, offset: int) -> list[Event]:
-        """Compute again what we ask of each neighbour: what is held here, and what the others ask of us."""
+    def _rewant(self, offset: int, concerned: Iterable[str]) -> list[Event]:
+        """Compute again what we ask of each neighbour: what is held here, and what the others ask of us.
+
+        Only expressions that are `concerned` can have changed; there may be very many others.
+        """
+        if self._wants_all_anew:
+            self._wants_all_anew = False
+            asked = (each.filters for each in self.asks.values())
+            concerned = set(self.held).union(*asked, *self.wants.values())
+        concerned = sorted(concerned)
         changed: list[Event] = []
         for neighbour in self.neighbours:
-            needed = set(self.held)
-            for other, asks in self.asks.items():
-                if other != neighbour:
-                    needed.update(asks.filters)
+            others = [asks.filters for other, asks in self.asks.items() if other != neighbour]
+            needed = [each for each in concerned if each in self.held or any(each in filters for filters in others)]
             wants = self.wants[neighbour]
-            if needed != wants.keys():
-                self._change_wants(neighbour, needed, offset)
+            gone = [each for each in set(concerned).difference(needed) if each in wants]
+            new = [each for each in needed if each not in wants]
+            if gone or new:
+                self._want_no_more(neighbour, gone)
+                wants.update(dict.fromkeys(new, offset))
                 changed.append(WantsChanged(neighbour))
         return changed
 
-    def _change_wants(self, neighbour: SiteId, needed: set[str], offset: int) -> None:
-        wants = self.wants[neighbour]
-        for expression in [expression for expression in wants if expression not in needed]:
-            del wants[expression]
+    def _want_no_more(self, neighbour: SiteId, expressions: Iterable[str]) -> None:
+        for expression in expressions:
+            del self.wants[neighbour][expression]
             known = self.effective.get(expression, {})
             for origin in [origin for origin in known if self.upstream[origin] == neighbour]:
                 del known[origin]
             if not known:
                 self.effective.pop(expression, None)
-        for expression in sorted(needed - wants.keys()):
-            wants[expression] = offset
 
     # ------------------------------------------------------------ questions
+
+    def interests(self, expression: str, but: SiteId | None = None) -> frozenset[Protection]:
+        """Return by which keys anybody wants what matches it, here or behind a neighbour other than `but`."""
+        found = set(self._guarded.get(expression) or ((OPEN,) if expression in self.held else ()))
+        for neighbour, asks in self.asks.items():
+            installed = asks.filters.get(expression)
+            if installed is not None and neighbour != but:
+                found.update(installed.protections)
+        return frozenset(found)
+
+    def all_interests(self) -> set[str]:
+        """Return all expressions that anybody wants, as far as is known here."""
+        return set(self.held).union(*(asks.filters for asks in self.asks.values()))
+
+    def protections_for(self, neighbour: SiteId) -> dict[str, tuple[Protection, ...]]:
+        """Return what is wanted of the neighbour by keys: by which ones."""
+        guarded = set(self._guarded).union(
+            *(
+                (each for each, installed in asks.filters.items() if installed.protections != (OPEN,))
+                for asks in self.asks.values()
+            )
+        )
+        wanted = {each: self.interests(each, neighbour) for each in guarded if each in self.wants[neighbour]}
+        return {each: tuple(sorted(found)) for each, found in sorted(wanted.items()) if found != {OPEN}}
 
     def covered_above(self, origin: Origin, expressions: Iterable[str]) -> int | None:
         """Return the offset above which this log has all matches of all expressions, None if not yet known."""
@@ -442,7 +517,9 @@ class SiteState:
         self.position = kept.position
         self.acceptance = Acceptance(self.origin, kept.frontier, kept.link_epochs, kept.upstream)
         self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
-        self.held = Counter(expression for hold in self.holds.values() for expression in hold.expressions)
+        self.held, self._guarded = Counter(), {}
+        for hold in self.holds.values():
+            self._hold(hold.guarded())
         self.asks = kept.asks
         self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = kept.effective

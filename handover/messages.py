@@ -16,6 +16,7 @@ import msgspec
 
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, ProxyId, SessionId
+from waypost.keys import Key
 
 ATTACH = "attach"
 """The reason of a handover for which a client attached at the target."""
@@ -59,13 +60,14 @@ class Prepared(TransferMessage, tag="prepared", frozen=True):
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One stored notification: its number in the session, what it matched, and itself as it is delivered."""
+    """One stored notification: its number in the session, what it matched, itself as it is delivered, and its keys."""
 
     number: int
     matched: tuple[str, ...]
     origin: Origin
     offset: int
     delivery: bytes
+    keys: tuple[Key, ...] = ()
 
 
 class Age(msgspec.Struct, frozen=True, array_like=True):

@@ -28,7 +28,7 @@ async def where_to_begin(
     """
     first = int(await troubles.patiently(Part.LOG, parts.log.first))
     end = int(await troubles.patiently(Part.LOG, parts.log.end))
-    if restored is None or restored.position < first:
+    if restored is None or restored.site.position < first:
         return first, _known(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site), first, end)
     if restored.position > end:
         raise BadConfiguration(

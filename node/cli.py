@@ -40,8 +40,19 @@ app = typer.Typer(
 )
 sessions_app = typer.Typer(help="Sessions of the federation.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(sessions_app, name="sessions")
+key_app = typer.Typer(help="Security keys of producers and receivers.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(key_app, name="key")
+rendezvous_app = typer.Typer(
+    help="Files of somebody who may be away, for somebody who may be away when they come.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(rendezvous_app, name="rendezvous")
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]
+KeysFile = Annotated[
+    Path | None, typer.Option("--keys-file", help="Keys that go with it, one a line, as `waypost key` prints them.")
+]
 
 
 def _address(url: str | None) -> str | None:
@@ -153,6 +164,8 @@ def sub(
     token_file: Annotated[
         Path | None, typer.Option(help="Its first line is a token, read at every attach; else WAYPOST_TOKEN is.")
     ] = None,
+    keys_file: KeysFile = None,
+    secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet.")] = False,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -164,7 +177,10 @@ def sub(
         raise BadMessage("an empty name", field="session" if session == "" else "receiver")
     import asyncio
 
-    from node.commands.receive import PASSWORD, TOKEN, first_line, receive
+    from node.commands.asking import TOKEN
+    from node.commands.keys import read_keys
+    from node.commands.reading import first_line
+    from node.commands.receive import PASSWORD, receive
 
     first_line(token_file, "token-file", TOKEN)
 
@@ -183,6 +199,8 @@ def sub(
             principal=principal,
             password=first_line(password_file, "password-file", PASSWORD),
             token=lambda: first_line(token_file, "token-file", TOKEN),
+            keys=read_keys(keys_file, "consumer"),
+            insecure=not secure,
         )
     )
 
@@ -193,6 +211,11 @@ def pub(
         list[str] | None, typer.Argument(help="name=value or name:type=value; '-' reads one JSON object from stdin.")
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
+    keys_file: KeysFile = None,
+    secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet.")] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
+    ] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -202,9 +225,135 @@ def pub(
     """
     import asyncio
 
+    from node.commands.asking import TOKEN
+    from node.commands.keys import read_keys
     from node.commands.publish import notifications_of, send
+    from node.commands.reading import first_line
 
-    asyncio.run(send(notifications_of(attributes or [], lines=lines), proxy=proxy, as_json=json_))
+    first_line(token_file, "token-file", TOKEN)
+    notifications, keys = notifications_of(attributes or [], lines=lines), read_keys(keys_file, "producer")
+    asyncio.run(
+        send(
+            notifications,
+            proxy=proxy,
+            as_json=json_,
+            keys=keys,
+            insecure=not secure,
+            token=lambda: first_line(token_file, "token-file", TOKEN),
+        )
+    )
+
+
+@key_app.command("new")
+def key_new(
+    scheme: Annotated[str, typer.Option(help="Whose secret it is, and how it is hashed.")] = "sha256-producer",
+) -> None:
+    """Print a new raw key: a secret of whose side it is.
+
+    Example: waypost key new > office.key; waypost key public office.key > office.pub
+    """
+    from node.commands.keys import new_keys, print_keys
+
+    print_keys(new_keys(scheme), "raw")
+
+
+@key_app.command("public")
+def key_public(file: Annotated[Path, typer.Argument(help="A file of raw keys.")]) -> None:
+    """Print the public forms of raw keys: what the other side is given."""
+    from node.commands.keys import print_keys, public_keys
+
+    print_keys(public_keys(file), "public")
+
+
+AsWhom = Annotated[str, typer.Option("--as", help="The name under which we ask, and are answered.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", help="Our raw key, scheme sha256-consumer: nobody else reads what is sent to us."),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
+]
+
+
+@rendezvous_app.command("offer")
+def rendezvous_offer(
+    name: Annotated[str, typer.Argument(help="The owner as whom we answer.")],
+    folder: Annotated[Path, typer.Argument(help="The files below it can be had.")],
+    key_file: KeyFile = None,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Answer what is asked of an owner with files of a folder, until Ctrl-C. What is asked meanwhile waits.
+
+    Example: waypost rendezvous offer bob ~/photos
+    """
+    import asyncio
+
+    from node.commands.asking import TOKEN
+    from node.commands.keys import consumer_key
+    from node.commands.reading import first_line
+    from node.commands.rendezvous import offer
+
+    key, token = consumer_key(key_file, "raw"), first_line(token_file, "token-file", TOKEN)
+    asyncio.run(offer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
+
+
+@rendezvous_app.command("ask")
+def rendezvous_ask(
+    owner: Annotated[str, typer.Argument(help="Whose file it is.")],
+    path: Annotated[str, typer.Argument(help="Its path, as the owner knows it.")],
+    asker: AsWhom,
+    key_file: KeyFile = None,
+    owner_key_file: Annotated[
+        Path | None, typer.Option(help="The owner's public key: nobody else reads what is asked.")
+    ] = None,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe.
+
+    Example: waypost rendezvous ask bob holiday/1.jpg --as alice
+    """
+    import asyncio
+
+    from node.commands.asking import TOKEN
+    from node.commands.keys import consumer_key
+    from node.commands.reading import first_line
+    from node.commands.rendezvous import ask
+
+    key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
+    token = first_line(token_file, "token-file", TOKEN)
+    asyncio.run(ask(asker, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
+
+
+@rendezvous_app.command("take")
+def rendezvous_take(
+    folder: Annotated[Path, typer.Argument(help="Where the files are written.")],
+    asker: AsWhom,
+    count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
+    wait: Annotated[
+        float, typer.Option("-W", "--wait", min=0, help="End after so many seconds, all told; 0: go on.")
+    ] = 0,
+    key_file: KeyFile = None,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Write what was sent to us, and what comes, into a folder; print a line each.
+
+    Example: waypost rendezvous take ~/incoming --as alice --count 1
+    """
+    import asyncio
+
+    from node.commands.asking import TOKEN
+    from node.commands.keys import consumer_key
+    from node.commands.reading import first_line
+    from node.commands.rendezvous import take
+
+    key, token = consumer_key(key_file, "raw"), first_line(token_file, "token-file", TOKEN)
+    asyncio.run(take(asker, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
 
 
 @sessions_app.command("ls")

@@ -40,6 +40,14 @@ def _split(sites: str) -> tuple[str, ...]:
     return tuple(each for each in sites.split(",") if each)
 
 
+def _names(principals: str) -> tuple[str, ...]:
+    """Raises ValueError: there are none, where somebody meant to name some."""
+    named = _split(principals)
+    if not named:
+        raise ValueError("nobody is named; leave it out, and everybody may")
+    return named
+
+
 def reachable(url: str) -> str:
     """Return the address of a proxy; "" is none. Raises ValueError."""
     try:
@@ -70,6 +78,15 @@ class NodeConfig:
     tls_cert: str = _setting("", "PEM file of this proxy's certificate; with it, its port speaks TLS and nothing else.")
     tls_key: str = _setting("", "PEM file of the certificate's key.")
     tls_ca: str = _setting("", "PEM file of the authorities that certify the proxies of this federation.")
+    publishers: tuple[str, ...] = _setting(
+        (), "Principals that may publish here, by token or certificate; without it everybody may.", _names
+    )
+    operators: tuple[str, ...] = _setting(
+        (), "Principals that may use the pages for operators, by token; without it everybody may.", _names
+    )
+    max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
+    max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
+    publish_rate: int = _setting(0, "Notifications a second that one client may publish; 0: no bound.", ge=0)
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")

@@ -29,6 +29,7 @@ from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
 from node.asking import Asking
 from node.beginning import where_to_begin
+from node.collector import growing
 from node.config import NodeConfig
 from node.facts import Facts
 from node.history import Requests
@@ -178,9 +179,18 @@ class Node:
         self.parts = parts = await self.troubles.patiently(Part.ALL, self._open_parts)
         restored = await self.troubles.patiently(Part.STORE, parts.store.load)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
-        settings = Settings(self.proxy, self.site, neighbours, expiry_ms=self.config.sweep_s * 1_000)
+        settings = Settings(
+            self.proxy,
+            self.site,
+            neighbours,
+            expiry_ms=self.config.sweep_s * 1_000,
+            max_sessions=self.config.max_sessions,
+            publishers=frozenset(self.config.publishers),
+        )
         first, known = await where_to_begin(self.site, parts, restored, self.troubles)
-        engine = Engine(settings, self._clock, self._chance, self._life, restored, first, known)
+        with growing():
+            engine = Engine(settings, self._clock, self._chance, self._life, restored, first, known)
+            del restored, known
         self.asking.begin(parts, engine.context)
         ends = LinkEnds(engine.state, self.rows_of, self._chance)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock)
@@ -320,6 +330,11 @@ class Node:
                 self._engine.lease_renewed(began + lease.ttl_ms)
             except (WaypostError, TimeoutError) as error:
                 self.troubles.missing(Part.REGISTRY, error)
+
+    @property
+    def full(self) -> bool:
+        """As many clients are connected as may be."""
+        return len(self._connections) >= self.config.max_connections
 
     def connect(self, connection: Connection) -> int:
         self._last_connection += 1

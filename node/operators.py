@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -14,32 +14,15 @@ from starlette.routing import Route
 from federation.ports import DrainRow
 from node.exposition import exposition, make_registry
 from node.node import Node
+from node.pages import DeleteWish, DrainWish, openapi
 from proxy.subscription import Subscription
-from waypost.errors import BadMessage, NotFound, NotServed, WaypostError
+from proxy.tokens import read
+from waypost.errors import BadMessage, Forbidden, NotFound, NotServed, Unreachable, WaypostError
 from waypost.identity import ProxyId, SessionId
-from waypost.limits import MAX_ID_LENGTH
 
 WishT = TypeVar("WishT", bound=BaseModel)
 STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
-
-
-class DrainWish(BaseModel):
-    """`rate` None: drain no more."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    proxy: str
-    rate: float | None = Field(None, gt=0, le=10_000)
-    paused: bool = False
-
-
-class DeleteWish(BaseModel):
-    """The body of a question to delete a session."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
 
 def _sessions(node: Node) -> list[dict[str, Any]]:
@@ -181,43 +164,78 @@ async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
 
 
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
-ANSWERS: tuple[tuple[str, str, Answer], ...] = (
-    ("GET", "/livez", _live),
-    ("GET", "/v1/status", _shown_status),
-    ("GET", "/v1/sessions", _shown_sessions),
-    ("POST", "/v1/sessions/delete", _delete_session),
-    ("GET", "/v1/handovers", _handovers),
-    ("POST", "/v1/marker", _marker),
-    ("GET", "/v1/drains", _drains),
-    ("POST", "/v1/drains", _set_drain),
-    ("GET", "/v1/rebalance", _rebalance),
-    ("POST", "/v1/rebalance", _rebalance),
-)
+ANSWERS: dict[tuple[str, str], Answer] = {
+    ("GET", "/livez"): _live,
+    ("GET", "/v1/status"): _shown_status,
+    ("GET", "/v1/sessions"): _shown_sessions,
+    ("POST", "/v1/sessions/delete"): _delete_session,
+    ("GET", "/v1/handovers"): _handovers,
+    ("POST", "/v1/marker"): _marker,
+    ("GET", "/v1/drains"): _drains,
+    ("POST", "/v1/drains"): _set_drain,
+    ("GET", "/v1/rebalance"): _rebalance,
+    ("POST", "/v1/rebalance"): _rebalance,
+}
+"""Each answers the page of :data:`node.pages.PAGES` of that method and path."""
+
+
+def _let_in(node: Node, request: Request) -> None:
+    """Raises Forbidden: not everybody may use these pages, and no token names somebody who may."""
+    if not node.config.operators:
+        return
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Forbidden("say who you are, by a token: Authorization: Bearer TOKEN", field="authorization")
+    context = node.serving_engine.context
+    if not context.token_key:
+        raise Unreachable("the registry has not told yet by what tokens are known")
+    named = read(context.token_key, token, context.clock.unix_ms())
+    if named.principal not in node.config.operators:
+        raise Forbidden(f"principal {named.principal} is no operator of this proxy", field="authorization")
 
 
 async def _respond(answer: Answer, node: Node, request: Request) -> Response:
     """Answer in JSON; an error as ``{"v": 1, "error": {code, message, field}}``."""
     try:
+        if answer is not _live:
+            _let_in(node, request)
         return JSONResponse({"v": 1} | await answer(node, request))
     except (WaypostError, TimeoutError) as error:
-        said = error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal")
-        body = {"code": said.code, "message": said.message, "field": said.field}
-        return JSONResponse({"v": 1, "error": body}, STATUS_OF.get(said.exit_status, 503))
+        return _refusal(error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal"))
+
+
+def _refusal(error: WaypostError) -> Response:
+    body = {"v": 1, "error": {"code": error.code, "message": error.message, "field": error.field}}
+    if isinstance(error, Forbidden):
+        return JSONResponse(body, 401, headers={"www-authenticate": "Bearer"})
+    return JSONResponse(body, STATUS_OF.get(error.exit_status, 503))
 
 
 async def _readyz(node: Node, request: Request) -> Response:
-    return JSONResponse(_status(node), 503 if node.why_not_ready else 200)
+    """Say whether new clients are to be sent here; to everybody, and often."""
+    why = node.why_not_ready
+    said = {"v": 1, "proxy": node.proxy, "ready": not why, "why_not": why or None}
+    return JSONResponse(said, 503 if why else 200)
 
 
-async def _metrics(expose: Callable[[str], tuple[bytes, str]], request: Request) -> Response:
+async def _metrics(node: Node, expose: Callable[[str], tuple[bytes, str]], request: Request) -> Response:
+    try:
+        _let_in(node, request)
+    except WaypostError as error:
+        return _refusal(error)
     body, content_type = expose(request.headers.get("accept", ""))
     return Response(body, media_type=content_type)
+
+
+async def _openapi(request: Request) -> Response:
+    return JSONResponse(openapi())
 
 
 def routes(node: Node) -> list[Route]:
     """Return what operators may ask."""
     return [
         Route("/readyz", partial(_readyz, node)),
-        Route("/metrics", partial(_metrics, partial(exposition, make_registry(node)))),
-        *(Route(path, partial(_respond, answer, node), methods=[method]) for method, path, answer in ANSWERS),
+        Route("/metrics", partial(_metrics, node, partial(exposition, make_registry(node)))),
+        Route("/v1/openapi.json", _openapi),
+        *(Route(path, partial(_respond, answer, node), methods=[method]) for (method, path), answer in ANSWERS.items()),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -17,6 +16,7 @@ import uvloop
 from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
+from node import collector
 from node.config import NodeConfig
 from node.lock import take_name
 from node.node import Node
@@ -165,16 +165,7 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    await serve(config, started, stop, _keep_what_is_there)
-
-
-def _keep_what_is_there() -> None:
-    """All that is in memory now, code above all, stays as long as the process does.
-
-    So the collector need not walk over it again and again: it did for a tenth of a second, in which nobody was served.
-    """
-    gc.collect()
-    gc.freeze()
+    await serve(config, started, stop, collector.keep)
 
 
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from node.config import NodeConfig
 from proxy.tokens import Named, issue
 from waypost.errors import BadConfiguration
-from waypost.messages import Attach, ClientMessage
+from waypost.messages import Attach, ClientMessage, Hello
 
 CERTIFIED_MS = 3_600_000
 """So long a token lasts that stands for a certificate; the client comes again then, on the connection that it has."""
@@ -65,16 +65,17 @@ def vouched(message: ClientMessage, name: str, key: bytes, now_ms: int) -> Clien
     """Return what a client says whose verified certificate has this name.
 
     If it attaches as the principal of that name it gets a token for that: so a certificate is believed wherever the
-    session is served, as every token is, and by the same rule.
+    session is served, as every token is, and by the same rule. And it gets one to publish with, if it has no other.
 
     Args:
         key: of tokens; empty: there is none yet.
         now_ms: in Unix time.
     """
-    if not isinstance(message, Attach) or not key:
+    if not isinstance(message, Attach | Hello) or not key:
         return message
     credential = message.credential
-    if credential.principal != name or credential.password or credential.token:
+    wanted = name if isinstance(message, Attach) else ""
+    if credential.principal != wanted or credential.password or credential.token:
         return message
     token = issue(key, Named(name, now_ms + CERTIFIED_MS))
     return replace(message, credential=replace(credential, token=token))

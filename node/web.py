@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from node.node import Connection, Node
 from node.operators import routes
+from node.pace import Pace
 from node.peers import (
     PeerChallenge,
     PeerHello,
@@ -32,9 +34,9 @@ from node.tls import Tls, name_on, vouched
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
-from waypost.messages import Problem, decode_client_message, encode_message
+from waypost.messages import Problem, Publish, decode_client_message, encode_message
 
-GOING_AWAY, UNACCEPTABLE, TOO_SLOW = 1001, 1003, 1008
+GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 HELLO_S = 2.0
 """So long a peer has to say hello, and then the registry to tell us of it."""
 
@@ -92,13 +94,14 @@ async def _frame(socket: WebSocket) -> bytes | str:
 async def serve_client(socket: WebSocket, node: Node) -> None:
     """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
     await socket.accept()
-    if node.engine is None:
-        await socket.close(1013, "starting")
+    if node.engine is None or node.full:
+        await socket.close(TRY_LATER, "starting" if node.engine is None else "too many clients")
         return
     line, principal = Socket(socket), _certified(socket)
     context = node.engine.context
     number = node.connect(Connection(line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
+    pace = Pace(node.config.publish_rate, time.monotonic())
     try:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
@@ -111,6 +114,8 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
+                if isinstance(message, Publish):
+                    await asyncio.sleep(pace.wait_s(len(message.bodies), time.monotonic()))
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
@@ -126,7 +131,7 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
     await socket.accept()
     secret = node.secret
     if secret is None:
-        await socket.close(1013, "starting")
+        await socket.close(TRY_LATER, "starting")
         return
     peer = NOBODY_PROVEN
     try:

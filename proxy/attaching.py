@@ -20,10 +20,11 @@ from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.clock import NEVER
-from waypost.errors import Forbidden, NotFound, WaypostError
-from waypost.identity import ProxyId, ReceiverId, SessionId
+from waypost.errors import Forbidden, LimitExceeded, NotFound, WaypostError
+from waypost.identity import Epoch, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.limits import MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
-from waypost.records import FactKind
+from waypost.records import JOINED, FactKind
 
 
 class Attaching:
@@ -96,7 +97,8 @@ class Attaching:
         if self._moving.row is not None and self._send_away(connection, identity):
             return
         self._waiting.setdefault(identity, {})[connection.number] = connection
-        self._claims.seek(identity, Wish(Asker(message.receiver, message.incarnation), message.create))
+        hint = Ownership(ProxyId(message.previous), Epoch(message.epoch)) if message.previous else None
+        self._claims.seek(identity, Wish(Asker(message.receiver, message.incarnation), message.create, hint=hint))
 
     def _send_away(self, connection: Connection, session: SessionId) -> bool:
         """This proxy is being emptied: tell the client a better one; False: there is none."""
@@ -147,13 +149,25 @@ class Attaching:
         if message.lasts_s is not None:
             session.lasts_s = message.lasts_s
             self._sweeps.watch(session)
+        receiver.lasts_s = message.place_s
+        fresh, receiver.fresh = receiver.fresh, False
+        if message.place_s is not None:
+            self._sweeps.watch(session)
         session.idle_ms = 0
         self._context.attest(FactKind.ATTACHED, session, receiver=receiver.id, frontier=dict(message.frontier))
         subscriptions = {sub.id: sub.settings() for sub in session.active()}
         settings = self._context.settings
         self._say(
             connection,
-            Attached(session.id, session.epoch, settings.proxy, settings.site, subscriptions, session.stored_count),
+            Attached(
+                session.id,
+                session.epoch,
+                settings.proxy,
+                settings.site,
+                subscriptions,
+                session.stored_count,
+                joined=fresh,
+            ),
         )
         for subscription in session.active():
             if subscription.promised:
@@ -206,8 +220,16 @@ class Attaching:
 
     def _join(self, connection: Connection, session: Session, message: Attach) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
-        session.join(ReceiverId(message.receiver))
-        self._context.dirty.add(session.id)
+        if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
+            most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
+            connection.attach = connection.proof = None
+            self._say(connection, problem(LimitExceeded(most, field="receiver"), message))
+            return
+        owed_above = session.acknowledged_frontier(self._context.state.frontier)
+        joined = session.join(ReceiverId(message.receiver), owed_above)
+        self._context.attest(
+            FactKind.ATTACHED, session, receiver=joined.id, frontier=dict(joined.frontier), reason=JOINED
+        )
 
         def then(failure: WaypostError | None) -> None:
             if connection.attach is not message or connection.number not in self._connections:
@@ -218,7 +240,12 @@ class Attaching:
             else:
                 self._enter_or_attach(connection, session, message)
 
-        self._keeper.written(session, then)
+        def write() -> None:
+            self._context.dirty.add(session.id)
+            self._keeper.written(session, then)
+
+        # What it is owed must be on record no later than its place.
+        self._context.once_attested(write)
 
     def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         self._say(connection, BecameEffective(subscription.id, dict(subscription.promised)))

@@ -14,12 +14,13 @@ from proxy.context import Context
 from proxy.session import Session
 from proxy.subscription import Subscription
 from waypost.identity import Origin, ReceiverId, SessionId
+from waypost.keys import texts
 from waypost.messages import Attestation
 from waypost.records import Fact, FactKind
 
 
 def subscribed(context: Context, session: Session, made: Subscription) -> None:
-    _attest(context, FactKind.SUBSCRIBED, session, made, expression=made.expression.text, frontier=dict(made.start))
+    _attest(context, FactKind.SUBSCRIBED, session, made, **_interest(made), frontier=dict(made.start))
 
 
 def policy(context: Context, session: Session, subscription: Subscription) -> None:
@@ -45,7 +46,7 @@ def restated(context: Context, session: Session) -> None:
     for each in [*session.active(), *session.ended]:
         kept = {origin: above for origin, above in each.promised.items() if origin not in each.untold}
         said = _policy(each)
-        _attest(context, FactKind.RESTATED, session, each, expression=each.expression.text, frontier=kept, **said)
+        _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=kept, **said)
     for each in session.ended:
         unsubscribed(context, session, each)
 
@@ -70,6 +71,15 @@ def received(
         )
         for each in attestations
     ]
+
+
+def _interest(subscription: Subscription) -> dict[str, object]:
+    protection = subscription.protection
+    return {
+        "expression": subscription.expression.text,
+        "keys": texts(protection.keys),
+        "secure_only": not protection.insecure,
+    }
 
 
 def _policy(subscription: Subscription) -> dict[str, int]:

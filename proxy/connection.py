@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.guard import Proof
+from proxy.tokens import Named
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
+from waypost.keys import Key
 from waypost.messages import (
     AboutAccess,
     AboutDeletion,
+    AboutKeys,
     AboutPublish,
     AboutSession,
     AboutSubscription,
@@ -22,11 +25,12 @@ from waypost.messages import (
     Problem,
     Publish,
     SetAccess,
+    SetKeys,
     Subscribe,
     Unsubscribe,
 )
 
-Change = Subscribe | Unsubscribe | Delete | SetAccess | Detach
+Change = Subscribe | Unsubscribe | SetKeys | Delete | SetAccess | Detach
 """What is asked of a session by a receiver that is attached to it."""
 OfSession = Acknowledge | Change
 """All that such a receiver says of it."""
@@ -51,11 +55,15 @@ class Connection:
     hash: str = ""
     until_ms: int = NEVER
     """When the token ends by which it was let in, on our clock; NEVER: it was by a password, or by none."""
+    keys: tuple[Key, ...] = ()
+    """Those that go with all that is published on it, public."""
+    named: Named | None = None
+    """As whom it publishes, and until when, by a token."""
 
 
 def problem(error: WaypostError, message: ClientMessage) -> Problem:
     """Return what answers the message that met the error."""
-    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | None = None
+    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | AboutKeys | None = None
     match message:
         case Attach():
             about = AboutSession(message.session)
@@ -67,4 +75,6 @@ def problem(error: WaypostError, message: ClientMessage) -> Problem:
             about = AboutDeletion()
         case SetAccess():
             about = AboutAccess(message.number)
+        case SetKeys():
+            about = AboutKeys(message.number)
     return Problem(error.code, error.message, error.field, about)

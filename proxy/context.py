@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from federation.ports import DrainRow, ProxyRow
@@ -15,6 +15,7 @@ from proxy.quarrels import Quarrels
 from proxy.refusals import Refusals
 from proxy.session import Role, Session
 from proxy.tally import Tally
+from waypost.batches import batches
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
@@ -23,8 +24,12 @@ from waypost.limits import (
     CHUNK_WINDOW,
     COPY_AT_ATTACH,
     COPY_UNSAVED,
+    LOG_BATCH,
+    LOG_BATCH_BYTES,
     QUEUE_IN_MEMORY,
+    STATE_MS_A_HOLD,
     SWEEP_BATCH,
+    WAKES_AT_ONCE,
 )
 from waypost.records import Fact, FactKind, Held, Record
 
@@ -39,6 +44,8 @@ class Bounds:
     copy_at_attach: int = COPY_AT_ATTACH
     copy_unsaved: int = COPY_UNSAVED
     sweep_batch: int = SWEEP_BATCH
+    wakes_at_once: int = WAKES_AT_ONCE
+    state_ms_a_hold: int = STATE_MS_A_HOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,10 @@ class Settings:
     dwell_ms: int = 30_000
     """A session stays so long at its home at least before it follows its busiest receiver."""
     bounds: Bounds = field(default_factory=Bounds)
+    max_sessions: int = 1 << 60
+    """Sessions that this proxy may own before it makes no other one."""
+    publishers: frozenset[str] = frozenset()
+    """Principals that may publish; none: everybody may."""
 
 
 class Context:
@@ -80,6 +91,8 @@ class Context:
         """What tokens are signed with; empty: the registry has not told the federation's secret yet."""
         self.fence_at_ms: int | None = None
         """When we must have stopped serving: before our lease can end; None: we have none."""
+        self.taken_below = 0
+        """Of the records of the log below this, the sessions of our store have what they wanted."""
         self.sessions: dict[SessionId, Session] = {}
         self.matcher = Matcher()
         self.proxies: dict[ProxyId, ProxyRow] = {}
@@ -113,6 +126,11 @@ class Context:
         """Tell whether our lease certainly holds: nobody else may act as if we were gone."""
         fence_at_ms = self.fence_at_ms
         return fence_at_ms is not None and self.clock.now_ms() < fence_at_ms
+
+    @property
+    def rereading(self) -> bool:
+        """What we know of the site is older than what our sessions have: the log is read again up to there first."""
+        return self.state.position < self.taken_below
 
     def alive(self, proxy: ProxyId) -> bool:
         return proxy in self.proxies
@@ -150,18 +168,35 @@ class Context:
     def append(self, record: Record, then: Callable[[list[int] | WaypostError], None] | None = None) -> None:
         self.emit(Append([record], then or nobody_waits))
 
-    def hold(self, session: SessionId, expressions: tuple[str, ...]) -> None:
+    def hold(self, session: Session) -> None:
         """Tell the site what this proxy needs for the session, if that was not the last thing we said."""
-        said = Held(self.proxy, self.incarnation, session, expressions)
-        if self._said.get(session) == said:
+        self._say([self._need(session)])
+
+    def hold_all(self, sessions: Iterable[Session]) -> None:
+        """The same for all of these that need something, in few appends."""
+        held = [self._need(each) for each in sessions if each.held_expressions()]
+        for batch in batches(held, _size, most=LOG_BATCH, most_bytes=LOG_BATCH_BYTES):
+            self._say(batch)
+
+    def let_go(self, session: SessionId) -> None:
+        """Tell the site that this proxy needs nothing for the session."""
+        self._say([Held(self.proxy, self.incarnation, session, ())])
+
+    def _need(self, session: Session) -> Held:
+        return Held(self.proxy, self.incarnation, session.id, session.held_expressions(), session.held_protections())
+
+    def _say(self, wanted: Iterable[Held]) -> None:
+        news = [each for each in wanted if self._said.get(each.session) != each]
+        if not news:
             return
-        self._said[session] = said
+        self._said.update({each.session: each for each in news})
 
         def then(answer: list[int] | WaypostError) -> None:
-            if isinstance(answer, WaypostError) or (not expressions and self._said.get(session) is said):
-                self.unsay(session)
+            for said in news:
+                if isinstance(answer, WaypostError) or (not said.expressions and self._said.get(said.session) is said):
+                    self.unsay(said.session)
 
-        self.append(said, then)
+        self.emit(Append(news, then))
 
     def unsay(self, session: SessionId) -> None:
         """What we said of the session may not be in force: the next word counts again."""
@@ -170,7 +205,16 @@ class Context:
     def holds(self, session: Session) -> bool:
         """Tell whether the site log has, up to here, all that the session needs."""
         hold = self.state.holds.get((self.proxy, session.id))
-        return hold is not None and set(session.held_expressions()) <= set(hold.expressions)
+        if hold is None:
+            return False
+        needed = session.held_expressions()
+        return needed == hold.expressions or set(needed) <= set(hold.expressions)
+
+    def is_told(self, session: Session) -> bool:
+        """Tell whether the site log has, up to here, what the session needs, by its keys, and nothing else of it."""
+        hold = self.state.holds.get((self.proxy, session.id))
+        needed, by = session.held_expressions(), session.held_protections()
+        return not needed if hold is None else (hold.expressions, hold.protections) == (needed, by)
 
     # ------------------------------------------------------------ the journal
 
@@ -209,6 +253,10 @@ class Context:
 
     def frontier(self, session: Session) -> dict[Origin, int]:
         return session.frontier(self.state.frontier)
+
+
+def _size(held: Held) -> int:
+    return 200 + sum(map(len, held.expressions))
 
 
 def writer_of(proxy: ProxyId, life: Incarnation) -> str:

@@ -45,9 +45,11 @@ class Coverage:
         self._gated[session.id] = session
         self._unpromised[session.id] = session
 
-    def covered(self) -> None:
-        """The site covers more than before: look at all."""
-        self._unpromised = dict(self._context.sessions)
+    def covered(self, expressions: Iterable[str]) -> None:
+        """The site covers more of these than before: look at those that hold them, and at all that are gated."""
+        for expression in expressions:
+            for session in self._context.matcher.holding(expression):
+                self._unpromised[session.id] = session
         self.advance_all()
 
     def held(self, session: Session) -> None:
@@ -93,7 +95,7 @@ class Coverage:
     def covered_from(self, session: Session, origin: Origin) -> int | None:
         """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""
         context = self._context
-        if origin != context.state.origin and not self._installed(session):
+        if context.rereading or (origin != context.state.origin and not self._installed(session)):
             return None
         above = context.state.covered_above(origin, session.held_expressions())
         covered = session.gates[origin].covered_from(above)
@@ -181,7 +183,7 @@ class Coverage:
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
-                matched = session.match(origin, record.offset, read_body(record.body))
+                matched = session.match(origin, record.offset, read_body(record.body), record.protection)
                 if matched and record.offset not in (recorded or ()):
                     young = self._young(session, matched, record.at_ms)
                     session.accept(Stored.of(origin, record.offset, record), young or matched)
@@ -197,7 +199,7 @@ class Coverage:
             record.offset
             for record in answer.records
             if wanted.after < record.offset <= wanted.upto
-            and (matched := session.match(wanted.origin, record.offset, read_body(record.body)))
+            and (matched := session.match(wanted.origin, record.offset, read_body(record.body), record.protection))
             and not self._young(session, matched, record.at_ms)
         ]
 
@@ -243,10 +245,9 @@ class Coverage:
 
     def interrupted(self, expression: str, origin: Origin) -> None:
         """Part of what it matches of the origin is no more to be had from our neighbour (handover rule 12)."""
-        for session in list(self._context.sessions.values()):
-            if expression in session.held_expressions():
-                self._close(session, origin)
-                self.watch(session)
+        for session in self._context.matcher.holding(expression):
+            self._close(session, origin)
+            self.watch(session)
 
     def _close(self, session: Session, origin: Origin) -> None:
         """Close the gate of the origin, where it is open, and let wait what comes from here on."""

@@ -13,6 +13,7 @@ from proxy.sweeping import Sweeps
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SessionId
+from waypost.limits import DELIVERY_BATCH, READ_AHEAD
 
 
 class Delivering:
@@ -63,7 +64,7 @@ class Delivering:
                 return
             entries = session.entries_after(receiver.sent, limit)
             if entries is None:
-                self._load(session, receiver, limit)
+                self._load(session, receiver, min(READ_AHEAD, receiver.window - receiver.under_way))
                 return
             # Where there are none, the last ones went by policy.
             self._send(session, receiver, entries, 0 if entries else session.last_number)
@@ -85,6 +86,17 @@ class Delivering:
         elif message is None:
             self._context.dirty.add(session.id)
 
+    def _send_all(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int) -> None:
+        """Send what was read. Fewer than asked for may be all that was looked at; none: there are none up to `upto`."""
+        if not entries:
+            self._send(session, receiver, [], upto)
+        for begin in range(0, len(entries), DELIVERY_BATCH):
+            batch = entries[begin : begin + DELIVERY_BATCH]
+            self._send(session, receiver, batch)
+            if receiver.fetching or receiver.sent < batch[-1][0]:
+                # Not all of it went: the rest is read again, or waits for the journal.
+                return
+
     def _record(self, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
         """Put on record what the receiver is not to have; it gets past that no sooner (handover rule 21)."""
         receiver.fetching = True
@@ -97,7 +109,7 @@ class Delivering:
         def then() -> None:
             if receiver.connection == connection and session.receivers.get(receiver.id) is receiver:
                 receiver.fetching = False
-                receiver.recorded.update(number for number, _, _ in gone)
+                receiver.recorded |= {number for number, _, _ in gone}
                 self.to(session, receiver)
 
         self._context.once_attested(then)
@@ -117,8 +129,7 @@ class Delivering:
                 self._again_at = self._context.clock.now_ms() + self._context.settings.retry_ms
                 return
             self._sweeps.expire(session)
-            # Fewer than asked for may be all that it looked at; nothing at all: there are no others in the store.
-            self._send(session, receiver, answer, 0 if answer else upto)
+            self._send_all(session, receiver, answer, upto)
             self._pump(session, receiver)
 
         first = max(after, session.first_number - 1)

@@ -14,12 +14,13 @@ from proxy.connection import Change, Connection, OfSession, problem
 from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.delivering import Delivering
-from proxy.effects import Attest, Send
+from proxy.effects import Attest, Hangup, Send
 from proxy.guard import Guard
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims
 from proxy.publishing import Publishing
+from proxy.quenching import Quenching
 from proxy.relay import Relays
 from proxy.session import Role, Session
 from proxy.subscribing import Subscriptions
@@ -35,6 +36,7 @@ from waypost.errors import (
     WrongVersion,
 )
 from waypost.identity import SessionId, SubscriptionId
+from waypost.keys import PRODUCER, primed
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
@@ -48,21 +50,27 @@ from waypost.messages import (
     Detach,
     Forgotten,
     Hello,
+    Interest,
+    KeysChanged,
     Publish,
+    PublishWith,
+    Quench,
     SetAccess,
+    SetKeys,
     Subscribe,
     Subscribed,
     SubscriptionChanged,
     Unsubscribe,
     Unsubscribed,
+    Wait,
     Welcome,
 )
-from waypost.records import FactKind
 from waypost.subscription import parse
 
 NEEDED: dict[type[Change], Right] = {
     Subscribe: SUBSCRIBE,
     Unsubscribe: SUBSCRIBE,
+    SetKeys: SUBSCRIBE,
     Delete: ADMINISTER,
     SetAccess: ADMINISTER,
     Detach: READ,
@@ -85,12 +93,14 @@ class Door:
     ) -> None:
         self._context = context
         self._coverage = coverage
+        self._sweeps = sweeps
         self._claims = claims
         self.guard = Guard(context)
         self._subscriptions = Subscriptions(context, coverage, sweeps)
         self.relays = Relays(context, self.connected, self.disconnected, self.message)
         self.delivering = Delivering(context, sweeps, self.relays.far.proxy_of)
         self.publishing = Publishing(context, self._tell, self._tell_failure)
+        self.quenching = Quenching(context, self._tell)
         self.connections: dict[int, Connection] = {}
         self.attaching = Attaching(
             context,
@@ -126,12 +136,13 @@ class Door:
         if connection:
             self.attaching.leave(connection)
             self.publishing.disconnected(number)
+            self.quenching.leave(number)
             self.relays.near.leave(number)
 
     def _say(self, connection: Connection, message: object) -> None:
         self._context.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
-    def _tell(self, number: int, message: Acknowledged) -> None:
+    def _tell(self, number: int, message: Acknowledged | Interest) -> None:
         self._context.emit(Send(number, message))
 
     def _tell_failure(self, number: int, message: Publish, error: WaypostError) -> None:
@@ -168,8 +179,15 @@ class Door:
                 self._subscribe(connection, message)
             case Unsubscribe():
                 self._unsubscribe(connection, message)
+            case SetKeys():
+                self._set_keys(connection, message)
             case Publish():
-                self.publishing.take(connection.number, message)
+                self._publish(connection, message)
+            case PublishWith():
+                connection.keys = primed(PRODUCER, message.keys)
+                self.quenching.keys_changed(connection.number, connection.keys)
+            case Quench():
+                self.quenching.ask(connection.number, message, connection.keys)
             case Acknowledge():
                 self._acknowledge(connection, message)
             case Detach():
@@ -182,8 +200,20 @@ class Door:
     def _hello(self, connection: Connection, message: Hello) -> None:
         if message.version != VERSION:
             raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
+        asked = bool(self._context.settings.publishers and message.credential.token)
+        if asked and not self._context.token_key:
+            self._context.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
+            return
+        connection.named = self.guard.named(message.credential)
         connection.client = message.client
         self._say(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
+
+    def _publish(self, connection: Connection, message: Publish) -> None:
+        if self.guard.let_publish(connection.named):
+            self.publishing.take(connection.number, message, connection.keys)
+        else:
+            # What is in flight comes again on the next connection, which begins with another token.
+            self._context.emit(Hangup(connection.number, "the token has ended by which this was published"))
 
     # ------------------------------------------------------------ sessions
 
@@ -222,11 +252,16 @@ class Door:
         if session is None or receiver is None:
             return
         self.attaching.leave(connection)
-        session.receivers.pop(receiver.id, None)
-        self._context.attest(FactKind.ATTACHED, session, receiver=receiver.id, reason="forgotten")
-        session.remove_acknowledged()
-        self._context.dirty.add(session.id)
-        self._answers.once_kept(connection, session, message, lambda: self._say(connection, Forgotten(receiver.id)))
+
+        def then(is_gone: bool) -> None:
+            if is_gone:
+                told = Forgotten(receiver.id)
+                self._answers.once_kept(connection, session, message, lambda: self._say(connection, told))
+            else:
+                # Who could not be forgotten comes again, and asks again.
+                self._say(connection, Wait("the session has moved", self._context.settings.retry_ms))
+
+        self._sweeps.forget(session, receiver, then=then)
 
     def _delete(self, connection: Connection, message: Delete) -> None:
         session = self._session_of(connection, message)
@@ -274,6 +309,21 @@ class Door:
         self._subscriptions.end(session, SubscriptionId(message.subscription))
         self._settle(connection, session, message)
 
+    def _set_keys(self, connection: Connection, message: SetKeys) -> None:
+        session, receiver = self._session_of(connection, message), self.attaching.receiver_of(connection)
+        if session is None or receiver is None:
+            return
+        changed = self._subscriptions.set_keys(session, receiver, message.keys)
+        self._context.dirty.add(session.id)
+
+        def answer() -> None:
+            self._say(connection, KeysChanged(message.number))
+            for identity in changed:
+                self._tell_others(connection, session, identity)
+            self._coverage.promise(session)
+
+        self._answers.once_kept(connection, session, message, answer)
+
     def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         def answer() -> None:
             self._tell_subscription(connection, session, SubscriptionId(message.subscription))
@@ -286,6 +336,10 @@ class Door:
         self._say(connection, Unsubscribed(identity) if subscription is None else Subscribed(identity))
         if subscription is not None and subscription.promised:
             self.attaching.tell_effective(connection, subscription)
+        self._tell_others(connection, session, identity)
+
+    def _tell_others(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
+        subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
             if other is not None and other is not connection:

@@ -27,6 +27,7 @@ from federation.site_state import (
     Arrived,
     Covered,
     HoldsDropped,
+    InterestChanged,
     Interrupted,
     Released,
     SiteState,
@@ -51,6 +52,7 @@ from proxy.tokens import token_key
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
 from waypost.errors import WaypostError
+from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
@@ -80,6 +82,8 @@ class Engine:
         state, seen = _begin(settings, restored, first, known)
         self.state = state
         self.context = Context(settings, clock, chance, state)
+        if restored is not None:
+            self.context.taken_below = restored.position
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
@@ -110,8 +114,9 @@ class Engine:
         )
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
+            here = join(Acceptance.restore(state.origin, restored.acceptance).frontier, state.frontier)
             for saved in restored.sessions:
-                self._restore(saved, restored.policed.get(saved.id, Policed()), seen)
+                self._restore(saved, restored.policed.get(saved.id, Policed()), seen, here)
 
     def take_effects(self) -> list[Effect]:
         return self.door.relays.far.translated(self.context.take_effects())
@@ -126,8 +131,15 @@ class Engine:
     def _relay(self, session: SessionId, home: ProxyId) -> None:
         self.door.attaching.relay(session, home)
 
-    def _restore(self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int]) -> None:
-        """Take up a session of the store. `seen`: up to where it was, if the log does not reach back to there."""
+    def _restore(
+        self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], here: Mapping[Origin, int]
+    ) -> None:
+        """Take up a session of the store.
+
+        Args:
+            seen: up to where it was, if the log does not reach back to there.
+            here: the frontier from which on live matches come.
+        """
         role = Role(saved.role)
         if role is Role.SHADOW:
             self.keeper.drop(saved.id)
@@ -138,9 +150,9 @@ class Engine:
         session.restore_numbers(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
-            session.gates[origin] = Gate(passed, self.state.frontier.get(origin, NOTHING))
+            session.gates[origin] = Gate(passed, here.get(origin, NOTHING))
         for origin in seen.keys() - session.gates.keys():
-            session.gates[origin] = Gate(seen[origin], self.state.frontier.get(origin, NOTHING))
+            session.gates[origin] = Gate(seen[origin], here.get(origin, NOTHING))
         self.context.sessions[saved.id] = session
         self.context.matcher.put(session)
         self.coverage.watch(session)
@@ -156,14 +168,20 @@ class Engine:
         """Take the next records of our own site's log."""
         touched: dict[SessionId, Session] = {}
         held: dict[SessionId, Session] = {}
-        covered = False
+        covered: dict[str, None] = {}
+        interests: dict[str, None] = {}
         for offset, record in batch:
-            for event in self.state.fold(offset, record):
+            events = self.state.fold(offset, record)
+            interests |= {event.expression: None for event in events if isinstance(event, InterestChanged)}
+            if offset < self.context.taken_below:
+                # Read once more only for what the log means: the sessions have it.
+                continue
+            for event in events:
                 match event:
                     case Arrived():
                         self._arrived(event, touched)
                     case Covered():
-                        covered = True
+                        covered[event.expression] = None
                     case Interrupted():
                         self.coverage.interrupted(event.expression, event.origin)
                     case HoldsDropped() if event.proxy == self.context.proxy:
@@ -177,8 +195,9 @@ class Engine:
                     held[record.session] = self.context.sessions[record.session]
         for session in touched.values():
             self.door.deliver(session)
+        self.door.quenching.changed(interests)
         if covered:
-            self.coverage.covered()
+            self.coverage.covered(covered)
         for session in held.values():
             self.coverage.held(session)
         self.transfers.moved()
@@ -186,7 +205,7 @@ class Engine:
 
     def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> None:
         attributes = read_body(event.record.body)
-        wanting = self.context.matcher.match(event.origin, event.offset, attributes)
+        wanting = self.context.matcher.match(event.origin, event.offset, attributes, event.record.protection)
         if not wanting:
             return
         stored = Stored.of(event.origin, event.offset, event.record)
@@ -215,9 +234,7 @@ class Engine:
             self.coverage.broken(session)
 
     def _hold_again(self) -> None:
-        for session in self.context.sessions.values():
-            if session.held_expressions():
-                self.context.hold(session.id, session.held_expressions())
+        self.context.hold_all(self.context.sessions.values())
 
     def _closed(self) -> None:
         """A closing marker: say of each session here when it has all that is owed up to this place."""
@@ -265,6 +282,7 @@ class Engine:
 
     def leave(self) -> None:
         """The process is about to end in good order: what is said from here on is the last."""
+        self.keeper.leaving()
         self.close_log()
         self.lease_lost()
         self.context.attest(FactKind.CLOSED)
@@ -423,6 +441,7 @@ class Engine:
         self.moving.tick()
         self._after()
         self.door.delivering.tick()
+        self.door.quenching.tick()
         self.sweeps.tick()
         self.keeper.tick()
 
@@ -438,6 +457,7 @@ class Engine:
             self.door.attaching.next_deadline(),
             self.door.relays.next_deadline(),
             self.door.delivering.next_deadline(),
+            self.door.quenching.next_deadline(),
             self.sweeps.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
         )
@@ -466,12 +486,12 @@ def _begin(
         state = SiteState(settings.site, settings.neighbours)
         state.begin(first, known)
         return state, {}
-    state = SiteState.restore(settings.site, settings.neighbours, restored.site_state)
-    state.position = restored.position
-    state.acceptance = Acceptance.restore(state.origin, restored.acceptance)
+    state = SiteState.restore(settings.site, settings.neighbours, restored.site.state)
+    state.position = restored.site.position
+    state.acceptance = Acceptance.restore(state.origin, restored.site.acceptance)
     if first <= state.position:
         return state, {}
-    seen = dict(state.frontier)
+    seen = Acceptance.restore(state.origin, restored.acceptance).frontier
     state.begin(first, known)
     # What has come since of an origin that we had never heard of is missing as well.
     return state, {origin: seen.get(origin, NOTHING) for origin in state.frontier}

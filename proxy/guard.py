@@ -28,7 +28,7 @@ from waypost.limits import (
     PASSWORDS_AT_ONCE,
     PASSWORDS_OF_ONE,
 )
-from waypost.messages import Attach, Granted, Wait
+from waypost.messages import Attach, Credential, Granted, Wait
 
 UNPROVEN, MISSING, TOO_OFTEN = "unproven", "right missing", "too often"
 REASONS = (UNPROVEN, MISSING, TOO_OFTEN)
@@ -58,6 +58,32 @@ class Guard:
         self._key = b""
         self.verifying = 0
         self.hashing = 0
+
+    # ------------------------------------------------------------ who publishes
+
+    def named(self, credential: Credential) -> Named | None:
+        """Return whom the token of a connection names; None: it has none, or nobody asks.
+
+        Raises:
+            Forbidden: it is no token, or has ended.
+        """
+        if not credential.token or not self._context.settings.publishers:
+            return None
+        return read(self._context.token_key, credential.token, self._context.clock.unix_ms())
+
+    def let_publish(self, named: Named | None) -> bool:
+        """Tell whether whoever has this token may publish still; False: it has ended, and another one is to be said.
+
+        Raises:
+            Forbidden: nobody may who is not named, or not with that name.
+        """
+        publishers = self._context.settings.publishers
+        if not publishers:
+            return True
+        if named is None or named.principal not in publishers:
+            who = f"principal {named.principal}" if named else "whoever says no token"
+            raise Forbidden(f"{who} may not publish here; ask the proxy's operator", field="credential")
+        return named.until_ms > self._context.clock.unix_ms()
 
     # ------------------------------------------------------------ who comes in
 

@@ -295,7 +295,7 @@ class Targets(Side[Incoming]):
         shadow.close_gates(context.state.frontier, seen=None)
         context.sessions[shadow.id] = shadow
         context.matcher.put(shadow)
-        context.hold(shadow.id, shadow.held_expressions())
+        context.hold(shadow)
 
     def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
         """Take the next chunk; one that comes again is acknowledged again, and nothing more."""
@@ -305,7 +305,7 @@ class Targets(Side[Incoming]):
         into.chunks, into.upto = chunk.number, chunk.upto
         into.progress_ms = self._context.clock.now_ms()
         shadow.take_entries(
-            (each.number, Stored(each.origin, each.offset, each.delivery), each.matched)  # type: ignore[misc]
+            (each.number, Stored(each.origin, each.offset, each.delivery, each.keys), each.matched)  # type: ignore[misc]
             for each in chunk.entries
         )
         now = self._context.clock.now_ms()
@@ -351,8 +351,8 @@ class Targets(Side[Incoming]):
         if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():
                 gate.restart(context.state.frontier.get(origin, NOTHING))
-            context.matcher.put(shadow)
-            context.hold(shadow.id, shadow.held_expressions())
+            context.hold(shadow)
+        context.matcher.put(shadow)
         context.dirty.add(shadow.id)
         self._claims().lift_floors(shadow, frozen.cut)
         self._coverage.watch(shadow)
@@ -420,4 +420,5 @@ def _whole(into: Incoming, frozen: Frozen) -> bool:
 
 
 def _interests(session: Session) -> set[tuple[str, str]]:
-    return {(subscription.id, subscription.expression.canonical) for subscription in session.active()}
+    """Return by what live notifications are matched: in its life neither the expression nor the keys ever change."""
+    return {(subscription.id, subscription.life) for subscription in session.active()}

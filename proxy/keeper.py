@@ -7,6 +7,7 @@ receivers' frontiers drop. What all receivers acknowledged meanwhile is never wr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from federation.ports import SiteSnapshot
@@ -14,13 +15,16 @@ from proxy.context import Context
 from proxy.effects import PutCheckpoint, PutSite, Save, nobody_waits
 from proxy.ports import SavedSession, SessionChange, StoreBatch
 from proxy.retention import Mark
+from proxy.rounds import Rounds
 from proxy.session import Role, Session
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
-from waypost.limits import STORE_BATCH
+from waypost.limits import CHECKPOINTS_AT_ONCE, STORE_BATCH, UNATTENDED_IN_MEMORY
 
 Done = Callable[[WaypostError | None], None]
+CHECKPOINTS_A_ROUND = 60
+"""In so many looks all sessions are looked at, also those that did not change."""
 
 
 class Keeper:
@@ -33,6 +37,9 @@ class Keeper:
         self._waiting: list[Done] = []
         self._saving = False
         self._kept_version = -1
+        """Of the site's state, as the store has it or is about to."""
+        self._state_at = 0
+        """Not before this is it written as a whole again."""
         self._flush_at = 0
         self._checkpoint_at = 0
         self._snapshot_at = 0
@@ -40,6 +47,11 @@ class Keeper:
         """Up to where the last snapshot of the site's state goes that we wrote."""
         self._serial = 0
         self._checkpointed: dict[SessionId, dict[Origin, int]] = {}
+        self._under_way: Counter[SessionId] = Counter()
+        """Checkpoints on their way to the changelog."""
+        self._touched: set[SessionId] = set()
+        """Sessions that changed since checkpoints were looked at."""
+        self._others = Rounds(lambda: list(context.sessions), CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
         self.pending = 0
         """Entries taken since the last flush."""
 
@@ -50,6 +62,7 @@ class Keeper:
         self._dropped.add(session)
         self._context.dirty.discard(session)
         self._checkpointed.pop(session, None)
+        self._touched.discard(session)
 
     def renew(self, session: SessionId) -> None:
         """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
@@ -63,14 +76,18 @@ class Keeper:
         self.flush()
 
     def flush(self) -> None:
-        """Write what changed, unless a write is under way; it is followed by the next one."""
-        if self._saving:
-            return
+        """Write what changed, unless a write is under way; it is followed by the next one.
+
+        Nothing is written before the log is read up to where the store is already.
+        """
         context = self._context
+        if self._saving or context.rereading:
+            return
         waiting, self._waiting = self._waiting, []
         changed = [context.sessions[each] for each in context.dirty if each in context.sessions]
         numbers = {session.id: session.last_number for session in changed}
         batch = self._batch(changed)
+        self._touched |= context.dirty
         context.dirty.clear()
         self._dropped, self._fresh, self.pending = set(), set(), 0
         self._saving = True
@@ -88,10 +105,24 @@ class Keeper:
 
     def _batch(self, changed: list[Session]) -> StoreBatch:
         state = self._context.state
-        whole = None if state.version == self._kept_version else state.snapshot()
-        self._kept_version = state.version
+        whole = self._site_state()
+        behind = state.version != self._kept_version
         changes = [self._change(session) for session in changed]
-        return StoreBatch(state.position, state.acceptance.snapshot(), whole, changes, tuple(self._dropped))
+        return StoreBatch(state.position, state.acceptance.snapshot(), whole, changes, tuple(self._dropped), behind)
+
+    def _site_state(self) -> bytes | None:
+        """Return the site's state, if it has changed and it is time: it is as large as all sessions of the site."""
+        state, now_ms = self._context.state, self._context.clock.now_ms()
+        if state.version == self._kept_version or now_ms < self._state_at:
+            return None
+        self._kept_version = state.version
+        size = len(state.holds) + sum(len(asks.filters) for asks in state.asks.values())
+        self._state_at = now_ms + size * self._context.settings.bounds.state_ms_a_hold
+        return state.snapshot()
+
+    def leaving(self) -> None:
+        """The process is about to end in good order: the next write has all of it."""
+        self._state_at = 0
 
     def _change(self, session: Session) -> SessionChange:
         clock, fresh = self._context.clock, session.id in self._fresh
@@ -124,25 +155,43 @@ class Keeper:
     ) -> None:
         if error is None:
             for session, change in zip(changed, batch.changes, strict=True):
-                session.saved(numbers[session.id], self._context.settings.bounds.queue_in_memory)
+                session.saved(numbers[session.id], self._kept_in_memory(session))
                 session.retention.saved(change.marks, change.removed)
             return
-        self._kept_version = -1
+        if batch.site_state is not None:
+            self._kept_version, self._state_at = -1, 0
         self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)
         self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
         self._context.dirty.update(session.id for session in changed)
+
+    def _kept_in_memory(self, session: Session) -> int:
+        """Return how many entries of a session stay in memory that the store has.
+
+        Whoever is attached may want them soon. All sessions to which nobody is attached have so many together.
+        """
+        most = self._context.settings.bounds.queue_in_memory
+        if session.receivers.attached():
+            return most
+        return min(most, UNATTENDED_IN_MEMORY // max(1, len(self._context.sessions)))
 
     # ------------------------------------------------------------ the changelog
 
     def checkpoint(self, session: Session, then: Done) -> None:
         """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
         self._serial += 1
+        self._under_way[session.id] += 1
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
 
         def written(error: WaypostError | None) -> None:
-            if error is None and self._context.sessions.get(session.id) is session:
-                self._checkpointed[session.id] = acknowledged
+            self._under_way[session.id] -= 1
+            if not self._under_way[session.id]:
+                del self._under_way[session.id]
+            if self._context.sessions.get(session.id) is session:
+                if error is None:
+                    self._checkpointed[session.id] = acknowledged
+                else:
+                    self._touched.add(session.id)
             then(error)
 
         self._context.emit(PutCheckpoint(checkpoint, written))
@@ -166,12 +215,22 @@ class Keeper:
         self.checkpoint(session, one)
 
     def _checkpoint_changed(self) -> None:
-        for session in self._context.sessions.values():
-            if session.role is not Role.SERVING:
+        """Write the checkpoints of those that changed, and of some others: their frontiers move with the site's.
+
+        The others have theirs in turn, once a minute where they are many: a failover reads on from there, and logs
+        keep their records for longer than that.
+        """
+        touched, self._touched = self._touched, set()
+        for identity in sorted(touched.union(self._others.take())):
+            session = self._context.sessions.get(identity)
+            if session is None or session.role is not Role.SERVING:
+                continue
+            if identity in self._under_way:
+                self._touched.add(identity)
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
             session.forget_ended(acknowledged)
-            if acknowledged != self._checkpointed.get(session.id):
+            if acknowledged != self._checkpointed.get(identity):
                 self.checkpoint(session, nobody_waits)
 
     def _keep_site(self, now_ms: int) -> None:

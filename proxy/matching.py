@@ -11,27 +11,34 @@ from proxy.session import Session
 from proxy.subscription import Subscription
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
+from waypost.keys import OPEN, Protection
 from waypost.notification import Value
 from waypost.subscription import Expression
 
 
 class Holder:
-    """One session's subscriptions with one expression. Above `settled` of an origin, all of them want what matches."""
+    """One session's subscriptions with one expression.
 
-    __slots__ = ("_subscriptions", "_whole", "session", "settled")
+    Above `settled` of an origin all of them want what matches, if neither it nor they ask for keys.
+    """
+
+    __slots__ = ("_open", "_subscriptions", "_whole", "session", "settled")
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session = session
         self.settled: dict[Origin, int] = {}
         self._subscriptions = subscriptions
         self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
+        self._open = all(subscription.insecure for subscription in subscriptions)
         for subscription in subscriptions:
             join(self.settled, subscription.start)
 
-    def wanting(self, origin: Origin, offset: int) -> Matched:
-        if offset > self.settled.get(origin, NOTHING):
+    def wanting(self, origin: Origin, offset: int, protection: Protection = OPEN) -> Matched:
+        if self._open and protection.insecure and offset > self.settled.get(origin, NOTHING):
             return self._whole
-        return tuple(sub.id for sub in self._subscriptions if sub.wants(origin, offset))
+        return tuple(
+            sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.lets(protection)
+        )
 
 
 class _Holders(dict[SessionId, Holder]):
@@ -49,6 +56,8 @@ class Matcher:
     def __init__(self) -> None:
         self._index: Index[_Holders] = Index()
         self._came = 0
+        self._by_text: dict[str, _Holders] = {}
+        """The same by the canonical form of each expression, as the site knows it."""
         self._expressions: dict[SessionId, list[Expression]] = {}
 
     def put(self, session: Session) -> None:
@@ -65,18 +74,26 @@ class Matcher:
     def remove(self, session: SessionId) -> None:
         self._release(session, self._expressions.pop(session, ()))
 
-    def match(self, origin: Origin, offset: int, attributes: Mapping[str, Value]) -> Iterable[tuple[Session, Matched]]:
-        """Return the sessions that want it, each once, with the subscriptions that matched."""
+    def match(
+        self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
+    ) -> Iterable[tuple[Session, Matched]]:
+        """Return the sessions that want it and may have it, each once, with the subscriptions that matched."""
         hits = self._index.match(attributes)
         if len(hits) == 1:
             return [
-                (holder.session, matched) for holder in hits[0].values() if (matched := holder.wanting(origin, offset))
+                (holder.session, matched)
+                for holder in hits[0].values()
+                if (matched := holder.wanting(origin, offset, protection))
             ]
         if not hits:
             return ()
         # In the order in which they came, so that a run does not depend on how they are found.
         hits.sort(key=_NUMBER)
-        return _together(hits, origin, offset)
+        return _together(hits, origin, offset, protection)
+
+    def holding(self, expression: str) -> list[Session]:
+        """Return the sessions with an active subscription whose expression has this canonical form."""
+        return [holder.session for holder in self._by_text.get(expression, {}).values()]
 
     def __len__(self) -> int:
         return len(self._index)
@@ -92,6 +109,7 @@ class Matcher:
             self._came += 1
             holders = _Holders(self._came)
             self._index.add(expression, holders)
+            self._by_text[expression.canonical] = holders
         return holders
 
     def _release(self, session: SessionId, expressions: Iterable[Expression]) -> None:
@@ -101,17 +119,20 @@ class Matcher:
             del holders[session]
             if not holders:
                 self._index.remove(expression)
+                del self._by_text[expression.canonical]
 
 
 _NUMBER = attrgetter("number")
 
 
-def _together(hits: Iterable[_Holders], origin: Origin, offset: int) -> Iterable[tuple[Session, Matched]]:
+def _together(
+    hits: Iterable[_Holders], origin: Origin, offset: int, protection: Protection
+) -> Iterable[tuple[Session, Matched]]:
     """Join what several expressions matched for the same session."""
     found: dict[SessionId, tuple[Session, Matched]] = {}
     for holders in hits:
         for identity, holder in holders.items():
-            matched = holder.wanting(origin, offset)
+            matched = holder.wanting(origin, offset, protection)
             if matched:
                 before = found.get(identity)
                 found[identity] = (holder.session, before[1] + matched if before else matched)

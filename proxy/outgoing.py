@@ -118,6 +118,7 @@ class Sources(Side[Outgoing]):
             return
         reason = self._why_not(asker, message, running) or self._let_in(message)
         if reason:
+            self._wake(message.session)
             if reason.wrong:
                 self.refuse(reason.wrong, asker, message)
             refusal = Refused(message.session, message.transfer, message.epoch, reason.said)
@@ -143,6 +144,12 @@ class Sources(Side[Outgoing]):
         out = Outgoing(transfer, self.course(message.reason), receiver, start=_copied(session, message))
         self.begin(out)
         self.feed(out, message)
+
+    def _wake(self, session: SessionId) -> None:
+        """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
+        held = self._context.sessions.get(session)
+        if held is not None and held.role is Role.DORMANT:
+            self._claims().wake(held, waited_for=True)
 
     def _why_stay(self, session: Session, message: Prepare) -> StayReason | None:
         """Return why the asking receiver is to be relayed; None: the session goes to it."""
@@ -355,7 +362,7 @@ class Sources(Side[Outgoing]):
     def _send_chunk(self, out: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
         """Send the next chunk; what all receivers got since it was bounded is left out."""
         stored = [
-            StoredEntry(number, matched, each.origin, each.offset, each.delivery)
+            StoredEntry(number, matched, each.origin, each.offset, each.delivery, each.keys)
             for number, each, matched in entries
             if number <= upto
         ]

@@ -7,7 +7,7 @@ answer that is lost is settled by reading; a sweep finds rows that name us for s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from federation.ports import Claimed
@@ -16,11 +16,14 @@ from proxy.context import Context
 from proxy.coverage import Coverage
 from proxy.effects import ClaimRow, CreateRow, FindCheckpoint, FoundCheckpoint, ReadRow, Send, nobody_waits
 from proxy.keeper import Keeper
+from proxy.rounds import Rounds
 from proxy.session import Role, Session
+from proxy.waking import Waking
 from waypost.checkpoint import Checkpoint
 from waypost.clock import NEVER
 from waypost.errors import ReceiverTaken, WaypostError
-from waypost.identity import Epoch, Incarnation, Origin, Ownership, SessionId
+from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId
+from waypost.limits import LOOKED_AFTER
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 from waypost.records import FactKind
 
@@ -33,6 +36,8 @@ class Asker(NamedTuple):
 
 
 NOBODY = Asker()
+SWEEPS_A_ROUND = 15
+"""In so many sweeps all of many sessions are looked at."""
 
 
 class Wish(NamedTuple):
@@ -40,12 +45,15 @@ class Wish(NamedTuple):
 
     Args:
         create: also if there is none yet.
-        certain: the owner that is asked for it is the owner: the registry says so, or he himself. Else the watch does.
+        certain: the owner that is asked for it is the owner: the registry says so, or he himself. Else the watch does,
+            or the client.
+        hint: the owner by what the client knows; asked where the watch knows none.
     """
 
     asker: Asker = NOBODY
     create: bool = False
     certain: bool = False
+    hint: Ownership | None = None
 
 
 class Claims:
@@ -77,19 +85,23 @@ class Claims:
         """Sessions that we are about to come to: from the question to the registry until the last answer."""
         self._reasons: dict[SessionId, str] = {}
         """Why we want sessions deleted."""
+        self.waking = Waking(context, lambda session, epoch: self.serve(session, epoch, "restart"), self.release)
         self._sweep_at = 0
+        self._mine = Rounds(lambda: list(context.sessions), LOOKED_AFTER, SWEEPS_A_ROUND)
+        self._rows = Rounds(lambda: list(context.owners), LOOKED_AFTER, SWEEPS_A_ROUND)
+        self._holds = Rounds(lambda: list(context.state.holds), LOOKED_AFTER, SWEEPS_A_ROUND)
 
     # ------------------------------------------------------------ somebody wants a session
 
     def seek(self, session: SessionId, wish: Wish) -> None:
         """Come to serve the session, by whatever way the registry leaves.
 
-        An owner whom the watch names is asked at once. It may be the owner no more: then the registry is read, as it is
-        where the watch names nobody to ask.
+        An owner whom the watch names, or else the client, is asked at once. It may be the owner no more: then the
+        registry is read, as it is where there is nobody to ask.
         """
         if session in self._seeking:
             return
-        told = self._context.owners.get(session)
+        told = self._context.owners.get(session) or wish.hint
         if told is not None and session not in self._context.sessions and self._lives_elsewhere(told):
             self._fetch_from(session, told, wish)
         else:
@@ -138,7 +150,7 @@ class Claims:
         if held is not None:
             self._seeking.discard(session)
             if held.role in (Role.DORMANT, Role.ORPHAN):
-                self._settle(held, current)
+                self._settle(held, current, waited_for=True)
             elif self._context.serving(session) is held:
                 self._served(held)
             elif held.role is Role.SERVING:
@@ -161,6 +173,9 @@ class Claims:
             return
         if not self._context.may_serve():
             self._give_up(session, "this proxy has no lease at the moment")
+            return
+        if len(self._context.sessions) >= self._context.settings.max_sessions:
+            self._give_up(session, "this proxy has as many sessions as it may; attach at another one")
             return
         first = (before or Ownership(self._context.proxy, Epoch(0))).next(self._context.proxy)
         life = self._context.incarnation
@@ -257,12 +272,13 @@ class Claims:
         session.delivered.clear()
         session.remove_acknowledged()
         self._seeking.discard(session.id)
-        context.sessions[session.id] = session
+        if context.sessions.get(session.id) is not session:
+            context.sessions[session.id] = session
+            context.matcher.put(session)
         context.owners[session.id] = Ownership(context.proxy, epoch)
-        context.matcher.put(session)
         context.dirty.add(session.id)
         if session.held_expressions():
-            context.hold(session.id, session.held_expressions())
+            context.hold(session)
         context.tally.served[reason] += 1
         context.attest(FactKind.OWNED, session, reason=reason, frontier=context.frontier(session))
         attesting.restated(context, session)
@@ -271,33 +287,9 @@ class Claims:
         self._coverage.advance(session)
         self._served(session)
 
-    def wake(self, session: Session) -> None:
-        """Take the next epoch for a session that the store says is ours (handover rule 1)."""
-        if not self._context.may_serve() or session.waking:
-            return
-        session.waking = True
-        mine = Ownership(self._context.proxy, session.epoch)
-        new = mine.next(self._context.proxy)
-        life = self._context.incarnation
-
-        def then(answer: Claimed | WaypostError) -> None:
-            session.waking = False
-            if not self._still(life):
-                return
-            if self._context.sessions.get(session.id) is not session or session.role is not Role.DORMANT:
-                return
-            if isinstance(answer, WaypostError):
-                return
-            if answer.won:
-                self.serve(session, new.epoch, "restart")
-            elif answer.current is not None and answer.current.proxy == self._context.proxy:
-                # An earlier life of ours may have served at that epoch: take the one after it.
-                session.epoch = answer.current.epoch
-                self.wake(session)
-            else:
-                self.release(session, answer.current)
-
-        self._context.emit(ClaimRow(session.id, mine, new, then))
+    def wake(self, session: Session, *, waited_for: bool = False) -> None:
+        """Take the next epoch for a session that the store says is ours, in its turn."""
+        self.waking.wake(session, waited_for=waited_for)
 
     def delete(self, session: Session, reason: str) -> None:
         """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
@@ -348,13 +340,14 @@ class Claims:
         del context.sessions[session.id]
         context.matcher.remove(session.id)
         context.dirty.discard(session.id)
-        context.hold(session.id, ())
+        context.let_go(session.id)
         return True
 
     # ------------------------------------------------------------ leases
 
     def fence(self) -> None:
         """Our lease may have ended: serve nothing until a new epoch is taken under a new one."""
+        self.waking.fence()
         for session in self._context.sessions.values():
             if session.role in (Role.SERVING, Role.FROZEN):
                 for receiver in session.receivers.values():
@@ -376,37 +369,40 @@ class Claims:
         if context.clock.now_ms() < self._sweep_at or not context.may_serve() or not context.watching:
             return
         self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
-        self.sweep()
+        self._sweep(self._mine.take(), self._rows.take(), self._holds.take())
 
     def next_deadline(self) -> int:
         return self._sweep_at if self._context.fence_at_ms is not None and self._context.watching else NEVER
 
     def sweep(self) -> None:
+        """Look at all of them."""
+        self._sweep(list(self._context.sessions), list(self._context.owners), list(self._context.state.holds))
+
+    def _sweep(
+        self, mine: Iterable[SessionId], rows: Iterable[SessionId], holds: Iterable[tuple[ProxyId, SessionId]]
+    ) -> None:
         context = self._context
-        for session in list(context.sessions.values()):
-            self._settle(session, context.owners.get(session.id))
-        self._hold_what_is_needed()
-        for identity, current in context.owners.items():
-            if current.proxy == context.proxy and identity not in context.sessions:
+        here = [context.sessions[each] for each in mine if each in context.sessions]
+        for session in here:
+            if session.role is not Role.SERVING:
+                self._settle(session, context.owners.get(session.id))
+        # An append of a hold may have failed: say again what the log does not have.
+        context.hold_all(each for each in here if context.sessions.get(each.id) is each and not context.is_told(each))
+        for proxy, identity in holds:
+            if proxy == context.proxy and identity not in context.sessions:
+                context.let_go(identity)
+        for identity in rows:
+            current = context.owners.get(identity)
+            if current is not None and current.proxy == context.proxy and identity not in context.sessions:
                 self.seek(identity, Wish())
 
-    def _hold_what_is_needed(self) -> None:
-        """An append of a hold may have failed: say again what the log does not have."""
-        context = self._context
-        for session in context.sessions.values():
-            if session.held_expressions() and not context.holds(session):
-                context.hold(session.id, session.held_expressions())
-        for proxy, session_id in context.state.holds:
-            if proxy == context.proxy and session_id not in context.sessions:
-                context.hold(session_id, ())
-
-    def _settle(self, session: Session, current: Ownership | None) -> None:
+    def _settle(self, session: Session, current: Ownership | None, *, waited_for: bool = False) -> None:
         """Compare a copy that is not served with its row."""
         mine = current is not None and current.proxy == self._context.proxy
         if session.role is Role.DORMANT:
             if mine and current is not None:
                 session.epoch = max(session.epoch, current.epoch)
-                self.wake(session)
+                self.wake(session, waited_for=waited_for)
             elif current is not None and current.epoch > session.epoch:
                 self.release(session, current)
         elif session.role is Role.ORPHAN:

@@ -73,8 +73,9 @@ class Policed:
 class StoreBatch:
     """All that changed at a proxy up to one position of the site log. Applied whole or not at all.
 
-    `acceptance` is what counted up to there, `site_state` the rest of the log's meaning, where that changed. Sessions
-    are dropped first: one that is in `changes` too begins anew.
+    `acceptance` is what counted up to there, `site_state` the rest of the log's meaning; None: it is as the store has
+    it, or, if that is `behind`, it has changed, and the store goes on to have what was meant at an earlier place.
+    Sessions are dropped first: one that is in `changes` too begins anew.
     """
 
     position: int
@@ -82,6 +83,15 @@ class StoreBatch:
     site_state: bytes | None
     changes: Sequence[SessionChange]
     dropped: Sequence[SessionId]
+    behind: bool = False
+
+
+class SitePlace(NamedTuple):
+    """What a site's log meant at a place: at or before that up to which sessions were kept."""
+
+    position: int
+    acceptance: bytes
+    state: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,7 @@ class Restored:
 
     position: int
     acceptance: bytes
-    site_state: bytes
+    site: SitePlace
     sessions: list[SavedSession] = field(default_factory=list)
     policed: dict[SessionId, Policed] = field(default_factory=dict)
     """Of the sessions that have a time to live or a maximum count."""

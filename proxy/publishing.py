@@ -16,6 +16,7 @@ from proxy.context import Context
 from proxy.effects import Append
 from waypost.errors import LimitExceeded, LogUnavailable, Refused, WaypostError
 from waypost.identity import Incarnation
+from waypost.keys import PRODUCER, Key, Protection, primed
 from waypost.limits import PUBLISH_WINDOW
 from waypost.messages import Acknowledged, Publish
 from waypost.notification import check_size, decode_body
@@ -60,15 +61,18 @@ class Publishing:
         """Return how many notifications wait, of each producer."""
         return [producer.queued for producer in self._producers.values()]
 
-    def take(self, connection: int, message: Publish) -> None:
+    def take(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
         """Take a publish; it is acknowledged when the log has it.
+
+        Args:
+            keys: those that go with all that is published on the connection, public.
 
         Raises:
             BadNotification: one of the bodies; nothing of the frame is taken.
             LogUnavailable: something before it failed, and has not come again.
             LimitExceeded: more is waiting already than a producer's window allows.
         """
-        records = self._records(message)
+        records = self._records(message, Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure))
         life = (message.producer, message.incarnation)
         producer = self._producers.setdefault(life, _Producer())
         if producer.failed is not None and message.first > producer.failed:
@@ -97,7 +101,7 @@ class Publishing:
         if not producer.connections and not producer.under_way:
             del self._producers[life]
 
-    def _records(self, message: Publish) -> list[Published]:
+    def _records(self, message: Publish, protection: Protection) -> list[Published]:
         at_ms = self._context.clock.unix_ms()
         incarnation = Incarnation(message.incarnation)
         records = []
@@ -107,7 +111,8 @@ class Publishing:
             except Refused as error:
                 error.field = f"bodies[{index}]" + (f".{error.field}" if error.field else "")
                 raise
-            records.append(Published(message.producer, incarnation, message.first + index, at_ms, body))
+            number = message.first + index
+            records.append(Published(message.producer, incarnation, number, at_ms, body, protection))
         return records
 
     def _append(self, life: Life, producer: _Producer) -> None:

@@ -21,7 +21,6 @@ acknowledged: until then it stands in the last flight.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +31,7 @@ from proxy.stored import Entry
 from waypost.checkpoint import ReceiverRow
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
+from waypost.keys import Key
 from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
 from waypost.messages import DeliverEncoded
 
@@ -62,13 +62,23 @@ class Receiver:
     connection: int | None = None
     incarnation: Incarnation = Incarnation("")
     window: int = RECEIVER_WINDOW
-    flights: deque[Flight] = field(default_factory=deque)
+    flights: list[Flight] = field(default_factory=list)
     under_way: int = 0
     """Notifications that were delivered and are not acknowledged."""
     fetching: bool = False
     """Something is waited for before it gets more: the store, or the journal."""
-    recorded: set[int] = field(default_factory=set)
+    recorded: frozenset[int] = frozenset()
     """Entries that it is not to have, because nobody holds them any more; the journal says so."""
+    keys: tuple[Key, ...] = ()
+    """Those that go with every subscription that it makes; they stay with its place."""
+    lasts_s: int | None = None
+    """It gives up its place when it was not attached for so many seconds; None: never."""
+    idle_ms: int = 0
+    """For how long it has not been, while the session was served and no transfer ran."""
+    idle: bool = False
+    """It was not when we last looked."""
+    fresh: bool = False
+    """It was given its place, and was not told so yet."""
 
     # ------------------------------------------------------------ attachments
 
@@ -77,6 +87,7 @@ class Receiver:
         self.incarnation = incarnation
         self.known = join(dict(known), self.frontier)
         self.window = window
+        self.idle_ms = 0
         self._begin_anew()
 
     def disconnect(self) -> None:
@@ -86,7 +97,7 @@ class Receiver:
     def _begin_anew(self) -> None:
         self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
         self.flights.clear()
-        self.recorded.clear()
+        self.recorded = frozenset()
 
     # ------------------------------------------------------------ what goes out
 
@@ -118,7 +129,9 @@ class Receiver:
         which: list[int] = []
         size, sent, known, held = 0, self.sent, self.known, retention.held
         coordinates: dict[Origin, int] = {}
-        kinds: dict[Matched, int] = {}
+        kinds: dict[Matched | tuple[Matched, Matched], int] = {}
+        matches: list[Matched] = []
+        met: dict[int, Matched] = {}
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
                 holding = held(number, matched)
@@ -127,20 +140,26 @@ class Receiver:
                     if raws and size > DELIVERY_BATCH_BYTES:
                         break
                     raws.append(stored.raw)
-                    which.append(kinds.setdefault(holding, len(kinds)))
+                    secure = stored.keys and retention.secure(holding, stored.origin, stored.offset, stored.keys)
+                    kind = kinds.setdefault((holding, secure) if secure else holding, len(matches))
+                    if kind == len(matches):
+                        matches.append(holding)
+                        if secure:
+                            met[kind] = secure
+                    which.append(kind)
                 coordinates[stored.origin] = stored.offset
             sent = number
         else:
             sent = max(sent, upto)
         self.sent = sent
         if self.recorded:
-            self.recorded = {number for number in self.recorded if number > sent}
+            self.recorded = frozenset(number for number in self.recorded if number > sent)
         if not raws:
             self._skip(coordinates)
             return None
         self.flights.append(Flight(sent, sent, coordinates, len(raws)))
         self.under_way += len(raws)
-        return DeliverEncoded(epoch, sent, list(kinds), which, raws)
+        return DeliverEncoded(epoch, sent, matches, which, raws, met)
 
     def _skip(self, coordinates: Mapping[Origin, int]) -> None:
         """It has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
@@ -172,7 +191,7 @@ class Receiver:
         """Move the cursor; return how many notifications were acknowledged."""
         count = 0
         while self.flights and self.flights[0].through <= through:
-            flight = self.flights.popleft()
+            flight = self.flights.pop(0)
             self.acknowledged = flight.number
             join(self.frontier, flight.coordinates)
             count += flight.count
@@ -196,11 +215,13 @@ class Receiver:
     # ------------------------------------------------------------ what travels
 
     def row(self) -> ReceiverRow:
-        return ReceiverRow(self.acknowledged, dict(self.frontier))
+        return ReceiverRow(self.acknowledged, dict(self.frontier), self.keys, self.lasts_s, self.idle_ms, self.fresh)
 
     @classmethod
     def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
-        return cls(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged)
+        made = cls(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged, keys=row.keys)
+        made.lasts_s, made.idle_ms, made.fresh = row.lasts_s, row.idle_ms, row.fresh
+        return made
 
 
 class Receivers(dict[ReceiverId, Receiver]):

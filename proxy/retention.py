@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from proxy.subscription import Subscription
 from waypost.clock import NEVER
-from waypost.identity import SubscriptionId
+from waypost.identity import Origin, SubscriptionId
+from waypost.keys import Key, Protection
 
 Matched = tuple[SubscriptionId, ...]
 TIME_TO_LIVE = "time to live"
@@ -136,9 +137,10 @@ class Retention:
         while len(numbers) > most:
             numbers.popleft()
         for subscription in self._of[identity]:
-            # One that has ended is owed to the end; what comes now is its successor's.
+            # One that has ended is owed to the end, and what comes now is its successor's; but not where it only has
+            # other keys now.
             if (
-                subscription.end is None
+                (subscription.end is None or subscription.replaced)
                 and subscription.max_count is not None
                 and len(numbers) >= subscription.max_count
             ):
@@ -217,6 +219,15 @@ class Retention:
     def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
         known = self._of.get(identity)
         return known is None or any(each.ttl_s is None or age_ms < each.ttl_s * 1_000 for each in known)
+
+    def secure(self, matched: Matched, origin: Origin, offset: int, keys: tuple[Key, ...]) -> Matched:
+        """Return for which of the subscriptions that it matched a notification met the keys."""
+        came = Protection(keys)
+        return tuple(
+            identity
+            for identity in matched
+            if any(each.wants(origin, offset) and each.protection.meets(came) for each in self._of.get(identity, ()))
+        )
 
     # ------------------------------------------------------------ sweeping
 

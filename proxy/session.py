@@ -39,8 +39,10 @@ from proxy.subscription import Subscription
 from waypost.access import Grant
 from waypost.checkpoint import Descriptor, GapRow
 from waypost.errors import Internal
+from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
-from waypost.limits import DELIVERY_BATCH
+from waypost.keys import OPEN, Protection
+from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
 
@@ -104,6 +106,8 @@ class Session:
         self.ended: list[Subscription] = []
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers = Receivers()
+        self.departed: dict[ReceiverId, dict[Origin, int]] = {}
+        """What receivers had that have no place any more: should they come back, they are not given it again."""
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
         self.ahead: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
@@ -141,6 +145,8 @@ class Session:
         self.retention.copying = role is SHADOW
         self._made = 0
         """Subscriptions made in this copy."""
+        self._held: tuple[str, ...] | None = ()
+        """What the site must hold for it; None: to be found out anew."""
         self._entries: list[Entry] = []
         self._evicted_number = 0
         """Entries up to this one may be in the store only."""
@@ -158,6 +164,7 @@ class Session:
 
     def subscriptions_changed(self) -> None:
         """Tell whoever decides by them."""
+        self._held = None
         stored = ((number, matched) for number, _, matched in self._entries)
         self.retention.know([*self.active(), *self.ended], stored)
 
@@ -172,9 +179,25 @@ class Session:
         """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
+        for earlier in self.lives(identity):
+            earlier.replaced = False
         self.ended.append(subscription)
         self.subscriptions_changed()
         return subscription
+
+    def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
+        """Let another life of a subscription take its place from above `at` on; return the one before."""
+        before = self.subscriptions[following.id]
+        before.end, before.replaced = dict(at), True
+        self.ended.append(before)
+        self.add_subscription(following)
+        return before
+
+    def lives(self, identity: SubscriptionId) -> list[Subscription]:
+        """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
+        for all of them."""
+        mine = [each for each in self.ended if each.replaced and each.id == identity]
+        return [*mine, self.subscriptions[identity]] if identity in self.subscriptions else mine
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
         """Forget the ended subscriptions of which every receiver has all, and the journal knows that they ended."""
@@ -190,18 +213,31 @@ class Session:
 
     def held_expressions(self) -> tuple[str, ...]:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
-        return tuple(sorted({subscription.expression.canonical for subscription in self.active()}))
+        if self._held is None:
+            self._held = tuple(sorted({subscription.expression.canonical for subscription in self.active()}))
+        return self._held
+
+    def held_protections(self) -> dict[str, tuple[Protection, ...]]:
+        """Return by which keys the site holds them for this session, of those that are not open to everybody."""
+        if all(subscription.protection == OPEN for subscription in self.subscriptions.values()):
+            return {}
+        found: dict[str, set[Protection]] = {}
+        for subscription in self.active():
+            found.setdefault(subscription.expression.canonical, set()).add(subscription.protection)
+        return {each: tuple(sorted(by)) for each, by in sorted(found.items()) if by != {OPEN}}
 
     def all_expressions(self) -> tuple[str, ...]:
         """Return what a catch-up must fetch: ended subscriptions too."""
         return tuple(sorted({sub.expression.canonical for sub in [*self.active(), *self.ended]}))
 
-    def match(self, origin: Origin, offset: int, attributes: Mapping[str, Value]) -> Matched:
-        """Return the subscriptions that want this notification."""
+    def match(
+        self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
+    ) -> Matched:
+        """Return the subscriptions that want this notification, and may have it."""
         return tuple(
             sub.id
             for sub in [*self.active(), *self.ended]
-            if sub.wants(origin, offset) and sub.expression.matches(attributes)
+            if sub.wants(origin, offset) and sub.protection.lets(protection) and sub.expression.matches(attributes)
         )
 
     def let(self, access: Mapping[str, Grant]) -> None:
@@ -380,10 +416,23 @@ class Session:
         self.gaps = [gap for gap in self.gaps if gap.untold]
         return mine
 
-    def join(self, identity: ReceiverId) -> Receiver:
-        """Add a receiver; it begins with everything that is stored."""
-        joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, dict(self.base))
+    def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
+        """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
+        begins = join(dict(self.base if above is None else above), self.departed.pop(identity, {}))
+        joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, begins, fresh=True)
         return joined
+
+    def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
+        """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""
+        self.departed[receiver.id] = dict(receiver.frontier)
+        if len(self.departed) > DEPARTED_REMEMBERED:
+            del self.departed[next(iter(self.departed))]
+        if [*self.receivers] == [receiver.id]:
+            self.base = self.frontier(site)
+        self.receivers.pop(receiver.id, None)
+        self.remove_acknowledged()
+        if not self.receivers:
+            self._begin_with(self.next_number)
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
         """Make the receiver's next delivery of these entries; None: it is to have none of them, and is past them."""
@@ -418,6 +467,7 @@ class Session:
             idle_ms=self.idle_ms,
             gaps=[msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
             access=dict(self.access),
+            departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -425,6 +475,7 @@ class Session:
         self.base = dict(descriptor.base)
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
         self.gaps = [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in descriptor.gaps]
+        self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

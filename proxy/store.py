@@ -21,25 +21,37 @@ from typing import TypeVar
 import msgspec
 
 from federation.embedded.database import DatabaseThread, write
-from proxy.ports import NOWHERE, Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.ports import (
+    NOWHERE,
+    Outdated,
+    Policed,
+    Restored,
+    SavedSession,
+    SessionChange,
+    SitePlace,
+    StoreBatch,
+    Swept,
+)
 from proxy.retention import Mark, Matched, Window
 from proxy.stored import Entry, Stored
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
-from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, STORE_TRIM
+from waypost.keys import Key
+from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
 
 T = TypeVar("T")
 ALL = 1 << 62
 """Above every number."""
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS place (
-        one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER, acceptance BLOB, site_state BLOB)""",
+        one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER, acceptance BLOB,
+        site_position INTEGER, site_acceptance BLOB, site_state BLOB)""",
     """CREATE TABLE IF NOT EXISTS session (
         id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER,
         next INTEGER, gates TEXT)""",
     """CREATE TABLE IF NOT EXISTS notification (
-        id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, UNIQUE (origin, offset))""",
+        id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, UNIQUE (origin, offset))""",
     """CREATE TABLE IF NOT EXISTS entry (
         copy INTEGER, number INTEGER, notification INTEGER, matched TEXT,
         PRIMARY KEY (copy, number)) WITHOUT ROWID""",
@@ -48,6 +60,9 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS mark (
         copy INTEGER, below INTEGER, at_ms INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",
 )
+
+NEWEST = {("session", "copy"), ("notification", "keys"), ("place", "site_position")}
+"""Columns that stores of earlier builds do not have."""
 
 
 class SqliteSessionStore:
@@ -105,11 +120,16 @@ class SqliteSessionStore:
 
 
 def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
+    place = (batch.position, batch.acceptance)
     connection.execute(
-        """INSERT INTO place VALUES (1, ?, ?, ?) ON CONFLICT (one) DO UPDATE SET position = excluded.position,
-           acceptance = excluded.acceptance, site_state = coalesce(excluded.site_state, site_state)""",
-        (batch.position, batch.acceptance, batch.site_state),
+        """INSERT INTO place (one, position, acceptance) VALUES (1, ?, ?)
+           ON CONFLICT (one) DO UPDATE SET position = excluded.position, acceptance = excluded.acceptance""",
+        place,
     )
+    if batch.site_state is not None:
+        connection.execute("UPDATE place SET site_state = ?", (batch.site_state,))
+    if not batch.behind:
+        connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?", place)
     for session in batch.dropped:
         _abandon(connection, session)
     for change in batch.changes:
@@ -173,8 +193,8 @@ def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[En
     listed = list(entries)
     texts = {matched: _text(matched) for matched in {matched for _, _, matched in listed}}
     connection.executemany(
-        "INSERT OR IGNORE INTO notification (origin, offset, delivery) VALUES (?, ?, ?)",
-        [(stored.origin, stored.offset, stored.delivery) for _, stored, _ in listed],
+        "INSERT OR IGNORE INTO notification (origin, offset, delivery, keys) VALUES (?, ?, ?, ?)",
+        [(stored.origin, stored.offset, stored.delivery, _packed(stored.keys)) for _, stored, _ in listed],
     )
     connection.executemany(
         """INSERT OR REPLACE INTO entry SELECT ?, ?, id, ? FROM notification WHERE origin = ? AND offset = ?""",
@@ -270,13 +290,27 @@ def _matched(text: str) -> Matched:
     return tuple(SubscriptionId(each) for each in json.loads(text))
 
 
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def _packed(keys: tuple[Key, ...]) -> bytes | None:
+    return msgspec.msgpack.encode(keys) if keys else None
+
+
+def _unpacked(data: bytes | None) -> tuple[Key, ...]:
+    return msgspec.msgpack.decode(data, type=tuple[Key, ...]) if data else ()
+
+
 def _load(connection: sqlite3.Connection) -> Restored | None:
-    if "copy" not in (column for _, column, *_ in connection.execute("PRAGMA table_info(session)")):
+    if not {(table, column) for table, _ in NEWEST for column in _columns(connection, table)} >= NEWEST:
         raise StoreFailed(
             "store.db is of an earlier build and cannot be read",
             hint="remove it: what it held is rebuilt from changelog and logs",
         )
-    place = connection.execute("SELECT position, acceptance, site_state FROM place").fetchone()
+    place = connection.execute(
+        "SELECT position, acceptance, site_position, site_acceptance, site_state FROM place"
+    ).fetchone()
     if place is None:
         return None
     rows = connection.execute("SELECT id, epoch, role, descriptor, first, next, gates FROM session ORDER BY id")
@@ -292,9 +326,9 @@ def _load(connection: sqlite3.Connection) -> Restored | None:
         )
         for identity, epoch, role, descriptor, first, following, gates in rows
     ]
-    position, acceptance, site_state = place
+    position, acceptance, *site = place
     policed = dict(_policed(connection, sessions))
-    return Restored(position, acceptance, site_state, sessions, policed)
+    return Restored(position, acceptance, SitePlace(*site), sessions, policed)
 
 
 def _policed(connection: sqlite3.Connection, sessions: Iterable[SavedSession]) -> Iterator[tuple[SessionId, Policed]]:
@@ -330,17 +364,18 @@ def _entries(
     passed = list(islice(passing.items(), ORIGINS_PASSED))
     beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)
     rows = connection.execute(
-        f"""SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery
+        f"""SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery,
+                  notification.keys
            FROM entry JOIN notification ON notification.id = entry.notification
            WHERE entry.copy = ? AND entry.number > ? AND entry.number <= ? AND (entry.number = ? OR (TRUE{beyond}))
            ORDER BY entry.number LIMIT ?""",
         (copy, after, *last, *last, *chain.from_iterable(passed), limit),
     )
-    return [
-        (
-            number,
-            Stored(Origin(origin), offset, delivery),
-            _matched(matched),
-        )
-        for number, matched, origin, offset, delivery in rows
-    ]
+    found: list[Entry] = []
+    size = 0
+    for number, matched, origin, offset, delivery, keys in rows:
+        found.append((number, Stored(Origin(origin), offset, delivery, _unpacked(keys)), _matched(matched)))
+        size += len(delivery)
+        if size >= READ_BYTES:
+            break
+    return found

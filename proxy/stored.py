@@ -6,6 +6,7 @@ import msgspec
 
 from proxy.retention import Matched
 from waypost.identity import Origin
+from waypost.keys import Key
 from waypost.messages import Delivery
 from waypost.records import Forwarded, Published
 
@@ -13,14 +14,18 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Stored:
-    """One notification, one copy, whatever number of sessions hold it; encoded as it is delivered."""
+    """One notification, one copy, whatever number of sessions hold it; encoded as it is delivered.
 
-    __slots__ = ("delivery", "offset", "origin", "raw", "size")
+    `keys`, which came with it, are not delivered: who has them may ask for more that goes with them.
+    """
 
-    def __init__(self, origin: Origin, offset: int, delivery: bytes) -> None:
+    __slots__ = ("delivery", "keys", "offset", "origin", "raw", "size")
+
+    def __init__(self, origin: Origin, offset: int, delivery: bytes, keys: tuple[Key, ...] = ()) -> None:
         self.origin = origin
         self.offset = offset
         self.delivery = delivery
+        self.keys = keys
         self.raw = msgspec.Raw(delivery)
         self.size = len(delivery)
 
@@ -29,7 +34,7 @@ class Stored:
         delivery = Delivery(
             origin, offset, record.producer, record.incarnation, record.sequence, record.at_ms, record.body
         )
-        return cls(origin, offset, _encode(delivery))
+        return cls(origin, offset, _encode(delivery), record.protection.keys)
 
 
 Entry = tuple[int, Stored, Matched]

@@ -1,16 +1,20 @@
-"""A session's subscriptions change: what is asked for begins and ends, by the frontier (handover rule 7)."""
+"""A session's subscriptions change: they begin, end, and take other keys, by the frontier (handover rule 7)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from proxy import attesting
 from proxy.context import Context
 from proxy.coverage import Coverage
+from proxy.receivers import Receiver
 from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join
-from waypost.identity import Origin, SubscriptionId
+from waypost.identity import Origin, ReceiverId, SubscriptionId
+from waypost.keys import CONSUMER, Key, primed
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import Subscribe
 from waypost.subscription import Expression
@@ -25,25 +29,101 @@ class Subscriptions:
         self._sweeps = sweeps
 
     def add(self, session: Session, message: Subscribe, expression: Expression, owner: str) -> None:
-        """Add a subscription, or change the policy of one that is there. Raises Refused."""
+        """Add a subscription, or change the policy and the keys of one that is there. Raises Refused."""
         identity = SubscriptionId(message.subscription)
+        keys = primed(CONSUMER, message.keys)
         known = session.subscriptions.get(identity)
-        if known is not None:
-            if known.expression != expression:
-                raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
-            if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
-                known.ttl_s, known.max_count = message.ttl_s, message.max_count
-                session.subscriptions_changed()
-                attesting.policy(self._context, session, known)
-                self._changed(session)
+        if known is None:
+            self._add(session, message, expression, owner, keys)
             return
-        session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
-        if len(session.subscriptions) + len(session.ended) >= MAX_SUBSCRIPTIONS_PER_SESSION:
-            raise LimitExceeded(f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions")
+        if known.expression != expression:
+            raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
+        if (known.keys, known.insecure) != (keys, message.insecure):
+            self._make_room(session, 1)
+            known = self._replace(session, known, keys, known.owner_keys, insecure=message.insecure)
+        if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
+            for each in session.lives(identity):
+                each.ttl_s, each.max_count = message.ttl_s, message.max_count
+                attesting.policy(self._context, session, each)
+            session.subscriptions_changed()
+            self._changed(session)
+
+    def _add(
+        self, session: Session, message: Subscribe, expression: Expression, owner: str, keys: tuple[Key, ...]
+    ) -> None:
+        self._make_room(session, 1)
         start = self._start(session)
-        made = Subscription(identity, expression, start, dict(start), ttl_s=message.ttl_s, max_count=message.max_count)
-        made.owner = owner
+        receiver = session.receivers.get(ReceiverId(owner))
+        made = Subscription(
+            SubscriptionId(message.subscription),
+            expression,
+            start,
+            dict(start),
+            owner=owner,
+            ttl_s=message.ttl_s,
+            max_count=message.max_count,
+            keys=keys,
+            owner_keys=receiver.keys if receiver else (),
+            insecure=message.insecure,
+        )
         session.add_subscription(made)
+        self._made(session, made)
+
+    def set_keys(self, session: Session, receiver: Receiver, said: Iterable[Key]) -> list[SubscriptionId]:
+        """Let these keys go with every subscription that the receiver has made, or makes; return which have changed.
+
+        Raises:
+            LimitExceeded: too many would have.
+        """
+        keys = primed(CONSUMER, said)
+        mine = [each for each in session.active() if each.owner == receiver.id and each.owner_keys != keys]
+        self._make_room(session, len(mine))
+        receiver.keys = keys
+        for each in mine:
+            self._replace(session, each, each.keys, keys, insecure=each.insecure)
+        return [each.id for each in mine]
+
+    def _make_room(self, session: Session, more: int) -> None:
+        session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
+        if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
+            raise LimitExceeded(
+                f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
+                "other keys, and of which some receiver does not have all"
+            )
+
+    def _replace(
+        self,
+        session: Session,
+        known: Subscription,
+        keys: tuple[Key, ...],
+        owner_keys: tuple[Key, ...],
+        *,
+        insecure: bool,
+    ) -> Subscription:
+        """Change the keys exactly between two notifications of every origin.
+
+        It is another life of the subscription that has them: up to where it begins, the one before is owed.
+        """
+        at = join(dict(self._context.state.frontier), self._context.frontier(session))
+        made = Subscription(
+            known.id,
+            known.expression,
+            dict(at),
+            self._start(session),
+            owner=known.owner,
+            ttl_s=known.ttl_s,
+            max_count=known.max_count,
+            expired_below=known.expired_below,
+            displaced_below=known.displaced_below,
+            keys=keys,
+            owner_keys=owner_keys,
+            insecure=insecure,
+        )
+        attesting.unsubscribed(self._context, session, session.replace_subscription(made, at))
+        self._made(session, made)
+        return made
+
+    def _made(self, session: Session, made: Subscription) -> None:
         attesting.subscribed(self._context, session, made)
         if made.has_policy:
             attesting.policy(self._context, session, made)
@@ -66,7 +146,7 @@ class Subscriptions:
 
     def _changed(self, session: Session) -> None:
         self._context.matcher.put(session)
-        self._context.hold(session.id, session.held_expressions())
+        self._context.hold(session)
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._sweeps.watch(session)

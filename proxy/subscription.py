@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from waypost.checkpoint import SubscriptionRow
 from waypost.identity import NOTHING, Origin, SubscriptionId
+from waypost.keys import Key, Protection
 from waypost.messages import SubscriptionSettings
 from waypost.subscription import Expression, parse
 
@@ -16,7 +17,7 @@ class Subscription:
 
     Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
     `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
-    far that has come, by number of entry: proxy/retention.py. `life`: waypost/checkpoint.py.
+    far that has come, by number of entry: proxy/retention.py. `life`, `keys` and `replaced`: waypost/checkpoint.py.
     """
 
     id: SubscriptionId
@@ -31,9 +32,18 @@ class Subscription:
     expired_below: int = 0
     displaced_below: int = 0
     life: str = ""
+    keys: tuple[Key, ...] = ()
+    owner_keys: tuple[Key, ...] = ()
+    insecure: bool = True
+    replaced: bool = False
+    protection: Protection = field(init=False)
+    """By what is decided of what it gets: for all of its life the same."""
     untold: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
     is_end_on_record: bool = True
+
+    def __post_init__(self) -> None:
+        self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)
 
     @property
     def has_policy(self) -> bool:
@@ -45,7 +55,8 @@ class Subscription:
         return max(self.expired_below, self.displaced_below)
 
     def settings(self) -> SubscriptionSettings:
-        return SubscriptionSettings(self.expression.text, self.ttl_s, self.max_count, self.owner)
+        held = len(self.protection.keys)
+        return SubscriptionSettings(self.expression.text, self.ttl_s, self.max_count, self.owner, held, self.insecure)
 
     def wants(self, origin: Origin, offset: int) -> bool:
         if offset <= self.start.get(origin, NOTHING):
@@ -66,6 +77,10 @@ class Subscription:
             expired_below=self.expired_below,
             displaced_below=self.displaced_below,
             life=self.life,
+            keys=self.keys,
+            owner_keys=self.owner_keys,
+            insecure=self.insecure,
+            replaced=self.replaced,
         )
 
     @classmethod
@@ -83,4 +98,8 @@ class Subscription:
             expired_below=row.expired_below,
             displaced_below=row.displaced_below,
             life=row.life,
+            keys=row.keys,
+            owner_keys=row.owner_keys,
+            insecure=row.insecure,
+            replaced=row.replaced,
         )

@@ -1,7 +1,7 @@
 """When policy ends what is stored: ages are noted, time to live ends, and what nobody holds any more goes.
 
-And when it ends a session: one that lasts only so long without a receiver. That clock stands still while the session is
-not served, and while a transfer runs (failures, F33).
+And when it ends a session, one that lasts only so long without a receiver, or the place of a receiver that is gone for
+so long. That clock stands still while the session is not served, and while a transfer runs (failures, F33).
 
 Nothing is removed of which the journal does not say so first, with the policy's name (P1).
 """
@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable
 from proxy.context import Context
 from proxy.effects import FindOutdated
 from proxy.ports import Swept
+from proxy.receivers import Receiver
 from proxy.retention import GRAIN_MS, Window
 from proxy.session import Role, Session
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
-from waypost.records import FactKind
+from waypost.records import FORGOTTEN, FactKind
 
 
 class Sweeps:
@@ -73,6 +74,7 @@ class Sweeps:
                 self._look_after(session, now, sweep=all_of_them)
 
     def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
+        self._look_at_receivers(session, persist=sweep)
         self._look_at_idleness(session, persist=sweep)
         retention = session.retention
         if retention.aging:
@@ -95,6 +97,40 @@ class Sweeps:
                 self._context.dirty.add(session.id)
             if session.idle_ms >= session.lasts_s * 1_000:
                 self._expired(session)
+
+    def _look_at_receivers(self, session: Session, *, persist: bool) -> None:
+        """Count for how long each receiver has been away, and give up the places of those that were for too long."""
+        for receiver in [each for each in session.receivers.values() if each.lasts_s is not None]:
+            idle, receiver.idle = receiver.idle, receiver.connection is None
+            if not (idle and receiver.idle) or self._moves(session.id):
+                continue
+            receiver.idle_ms += GRAIN_MS
+            if persist:
+                self._context.dirty.add(session.id)
+            if receiver.idle_ms >= (receiver.lasts_s or 0) * 1_000:
+                # If the journal takes its time, it is said again in a second.
+                self.forget(session, receiver, f"not attached for {receiver.lasts_s} s")
+
+    def forget(
+        self, session: Session, receiver: Receiver, why: str = "", then: Callable[[bool], None] = lambda _: None
+    ) -> None:
+        """The receiver is gone for good: when the journal says so, nothing is kept for it any more.
+
+        Args:
+            then: told then whether it has no place any more; if not, it came back, or the session has moved.
+        """
+        reason = f"{FORGOTTEN}: {why}" if why else FORGOTTEN
+        self._context.attest(FactKind.ATTACHED, session, receiver=receiver.id, reason=reason)
+
+        def go() -> None:
+            is_here = self._context.serving(session.id) is session
+            is_gone = is_here and session.receivers.get(receiver.id) is receiver and receiver.connection is None
+            if is_gone:
+                session.give_up(receiver, self._context.state.frontier)
+                self._context.dirty.add(session.id)
+            then(is_gone)
+
+        self._context.once_attested(go)
 
     def next_deadline(self) -> int:
         return self._mark_at if self._watched else NEVER
@@ -139,7 +175,9 @@ class Sweeps:
 
 
 def _has_policy(session: Session) -> bool:
-    return session.retention.active or session.lasts_s is not None
+    if session.retention.active or session.lasts_s is not None:
+        return True
+    return any(receiver.lasts_s is not None for receiver in session.receivers.values())
 
 
 def _up_to(window: Window, number: int) -> Window | None:

@@ -12,6 +12,7 @@ from typing import Any
 from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
 from waypost.errors import BadNotification
 from waypost.identity import SiteId, origin_of
+from waypost.keys import OPEN, texts
 from waypost.notification import INT64_MAX, Int64, Value, decode_body
 from waypost.records import Closed, Dropped, Forwarded, Held, Published, Record, Unreadable, decode_record
 
@@ -20,6 +21,8 @@ Raw = tuple[str, int, int, bytes | None]
 """Site, partition, offset in the log, bytes."""
 
 _NO_ATTRIBUTES: Row = (None, None, None, None)
+_OPEN: Row = (None, False)
+"""The keys of what asks for none."""
 _KINDS = {int: INT32, Int64: INT64, float: REAL64, str: STRING, bytes: OPAQUE}
 
 
@@ -41,7 +44,7 @@ def _row(site: str, partition: int, position: int, data: bytes | None, names: tu
 
 
 def _unusable(site: str, position: int, note: str) -> Row:
-    return (site, position, "unusable", *(None,) * 7, note, *_NO_ATTRIBUTES)
+    return (site, position, "unusable", *(None,) * 7, note, *_OPEN, *_NO_ATTRIBUTES)
 
 
 def _published(site: str, partition: int, position: int, record: Published, names: tuple[str, ...]) -> Row:
@@ -52,17 +55,19 @@ def _published(site: str, partition: int, position: int, record: Published, name
         note = error.message
     identity = (record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body))
     coordinate = (str(origin_of(SiteId(site), partition)), position)
-    return (site, position, "published", *coordinate, *identity, None, note, *attributes)
+    protection = record.protection
+    asked = _OPEN if protection == OPEN else (texts(protection.keys), not protection.insecure)
+    return (site, position, "published", *coordinate, *identity, None, note, *asked, *attributes)
 
 
 def _other(site: str, position: int, record: Record) -> Row:
     if isinstance(record, Forwarded):
         identity = (record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body))
         coordinate = (str(record.origin), record.offset)
-        return (site, position, "forwarded", *coordinate, *identity, None, None, *_NO_ATTRIBUTES)
+        return (site, position, "forwarded", *coordinate, *identity, None, None, *_OPEN, *_NO_ATTRIBUTES)
     frontier = dict(record.frontier) if isinstance(record, Closed) else None
     tag = str(record.__struct_config__.tag)
-    return (site, position, tag, None, None, *_life(record), None, None, frontier, None, *_NO_ATTRIBUTES)
+    return (site, position, tag, None, None, *_life(record), None, None, frontier, None, *_OPEN, *_NO_ATTRIBUTES)
 
 
 def _life(record: Record) -> tuple[str | None, str | None]:

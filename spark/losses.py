@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from spark.finding import findings
 from spark.journal import SESSION_LIFE, of_kind, torn_receivers
 from spark.judged import LOST
-from spark.owed import FORGOTTEN, KEY
+from spark.owed import KEY
 from spark.owed import RECEIVER as _RECEIVER
 from waypost.identity import NOTHING
-from waypost.records import FactKind
+from waypost.records import FORGOTTEN, FactKind
 
 HANDOVERS = ("handover", "failover", "thaw")
 """Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
@@ -74,7 +74,7 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
 
 def _gone(journal: DataFrame) -> DataFrame:
     """Return the receivers whose last `attached` fact says that they left for good."""
-    last = F.max_by(F.col("reason") == FORGOTTEN, F.struct("epoch", "at_ms", "number"))
+    last = F.max_by(F.col("reason").startswith(FORGOTTEN), F.struct("epoch", "at_ms", "number"))
     return of_kind(journal, FactKind.ATTACHED).groupBy(*_RECEIVER).agg(last.alias("is_gone"))
 
 

@@ -14,8 +14,9 @@ R     of the `unsubscribed` facts. An origin that they do not name was not reach
       from a proxy that knows less than the owner did: it does not say what may be delivered.
 
 The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
-frontier is owed nothing at or below the lowest of them: it came later, or had that already. One that left for good
-is owed no more than it was drained of (:mod:`spark.losses`).
+frontier is owed nothing at or below the lowest of them: it came later, or had that already. Whoever was given a place
+is owed what lies above that place; of one that had lost its place and was given another, only the last one is judged.
+One that left for good is owed no more than it was drained of (:mod:`spark.losses`).
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.journal import SESSION_LIFE, of_kind
+from spark.keys import let_through
 from waypost.identity import NOTHING
-from waypost.records import FactKind
+from waypost.records import FORGOTTEN, JOINED, FactKind
 
 SUBSCRIPTION = [*SESSION_LIFE, "subscription", "life"]
-FORGOTTEN = "forgotten"
-"""The reason of an `attached` fact that says the contrary: the receiver left for good."""
 RECEIVER = [*SESSION_LIFE, "receiver"]
 COORDINATE = ["origin", "offset"]
 KEY = [*RECEIVER, *COORDINATE]
@@ -44,11 +44,11 @@ REQUESTS, PROMISES, POLICIES = (
 def subscriptions(journal: DataFrame, expressions: DataFrame) -> DataFrame:
     """Return one row a life of a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
 
-    `expressions` has `expression`, `expression_number`, `is_usable`. A subscription with two expressions, or
-    one that cannot be judged by, is not sure: nothing is owed by it.
+    `expressions` has `expression`, `expression_number`, `is_usable`. A subscription with two expressions, or other
+    keys at another time, or an expression that cannot be judged by, is not sure: nothing is owed by it.
     """
-    said = journal.where(F.col("kind").isin(*REQUESTS)).groupBy(*SUBSCRIPTION, "expression")
-    asked = said.agg(F.min(_made_in()).alias("since_epoch"))
+    said = journal.where(F.col("kind").isin(*REQUESTS))
+    asked = said.groupBy(*SUBSCRIPTION, "expression", "keys", "secure_only").agg(F.min(_made_in()).alias("since_epoch"))
     variants = F.count("expression").over(Window.partitionBy(*SUBSCRIPTION))
     known = asked.withColumn("variants", variants).join(F.broadcast(expressions), on="expression", how="left")
     bounded = (
@@ -121,7 +121,8 @@ def _by_origin(column: str) -> Column:
 def receivers(journal: DataFrame) -> DataFrame:
     """Return `session`, `generation`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
     here = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.RECEIVED, FactKind.DRAINED))
-    is_arrival = (F.col("kind") == FactKind.ATTACHED) & (F.col("reason") != FORGOTTEN)
+    is_place = F.col("reason").startswith(FORGOTTEN) | (F.col("reason") == JOINED)
+    is_arrival = (F.col("kind") == FactKind.ATTACHED) & ~is_place
     present = here.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
     reported = here.where(is_arrival).select(*RECEIVER, F.explode("frontier").alias("origin", "reported"))
     lowest = reported.groupBy(*RECEIVER, "origin").agg(
@@ -129,9 +130,19 @@ def receivers(journal: DataFrame) -> DataFrame:
     )
     known = present.join(lowest, on=RECEIVER, how="left")
     # An origin that one report leaves out was then seen up to nothing.
-    always = F.when(F.col("times") == F.col("arrivals"), F.struct("origin", "lowest"))
-    start = F.map_from_entries(F.collect_list(always))
-    return known.groupBy(*RECEIVER).agg(start.alias("start"))
+    always = known.where(F.col("times") == F.col("arrivals")).select(
+        *RECEIVER, "origin", F.col("lowest").alias("begins")
+    )
+    starts = always.unionByName(_places(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
+    start = F.map_from_entries(F.collect_list(F.struct("origin", "begins")))
+    return present.join(starts.groupBy(*RECEIVER).agg(start.alias("start")), on=RECEIVER, how="left").drop("arrivals")
+
+
+def _places(here: DataFrame) -> DataFrame:
+    """Return above what each receiver is owed, by origin, since it was given its last place: `begins`."""
+    order = F.struct("epoch", "at_ms", "number")
+    last = here.where(F.col("reason") == JOINED).groupBy(*RECEIVER).agg(F.max_by("frontier", order).alias("place"))
+    return last.select(*RECEIVER, F.explode("place").alias("origin", "begins"))
 
 
 def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
@@ -166,7 +177,7 @@ def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
 
 
 def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Return each published notification with each subscription that matches it, for each receiver."""
+    """Return each published notification with each subscription that matches and may have it, for each receiver."""
     matches = truth.select(
         "origin",
         "offset",
@@ -174,9 +185,12 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
         "incarnation",
         "sequence",
         "digest",
+        F.col("keys").alias("came_with"),
+        F.col("secure_only").alias("for_keys_only"),
         F.explode("matched").alias("expression_number"),
     )
-    return matches.join(F.broadcast(wanted), on="expression_number", how="inner")
+    met = matches.join(F.broadcast(wanted), on="expression_number", how="inner")
+    return met.where(let_through("came_with", "for_keys_only", "keys", "secure_only"))
 
 
 def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:

@@ -78,6 +78,10 @@ def parse_facts(lines: DataFrame) -> DataFrame:
 
 def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Column is re-exported there
     field = F.col(f"fact.{name}")
+    if name == "keys":
+        return F.coalesce(field, F.array().cast("array<string>")).alias(name)
+    if name == "secure_only":
+        return F.coalesce(field, F.lit(False)).alias(name)
     if name in ("offsets", "digests"):
         return F.coalesce(field, F.array().cast("array<bigint>")).alias(name)
     if name == "frontier":

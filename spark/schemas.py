@@ -44,6 +44,8 @@ RECORD: Final = T.StructType(
         digest=_LONG,  # crc32 of the body
         frontier=_OFFSETS,  # of a closing marker
         note=_STRING,  # why a record or its body is unusable
+        keys=T.ArrayType(_STRING),  # that were published with it, as the journal writes them; null: none
+        secure_only=T.BooleanType(),  # it goes only where keys meet
         kinds=T.ArrayType(_INT),
         integers=T.ArrayType(_LONG),
         reals=T.ArrayType(T.DoubleType()),
@@ -75,6 +77,8 @@ FACT: Final = T.StructType(
         ttl_s=_LONG,
         max_count=_LONG,
         life=_STRING,
+        keys=T.ArrayType(_STRING),
+        secure_only=T.BooleanType(),
     )
 )
 

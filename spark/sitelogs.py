@@ -29,7 +29,7 @@ def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) ->
 
 def published(records: DataFrame) -> DataFrame:
     return records.where(F.col("kind") == "published").select(
-        "origin", "offset", "producer", "incarnation", "sequence", "digest", "matched"
+        "origin", "offset", "producer", "incarnation", "sequence", "digest", "keys", "secure_only", "matched"
     )
 
 

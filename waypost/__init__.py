@@ -17,39 +17,54 @@ if TYPE_CHECKING:
     from waypost.client import blocking
     from waypost.client.attaching import attach, produce
     from waypost.client.receiving import ReceiverState
+    from waypost.client.rendezvous import meet, offer
     from waypost.client.session import Received, Session, allow
     from waypost.errors import WaypostError
     from waypost.frontier import Frontier
+    from waypost.keys import Keys, public_key
     from waypost.notification import Int64, Notification
+    from waypost.rendezvous import Request, Resource
     from waypost.subscription import parse
 
 __all__ = [
     "Frontier",
     "Int64",
+    "Keys",
     "Notification",
     "Received",
     "ReceiverState",
+    "Request",
+    "Resource",
     "Session",
     "WaypostError",
     "allow",
     "attach",
     "blocking",
+    "meet",
+    "offer",
     "parse",
     "produce",
+    "public_key",
 ]
 
 _HOMES = {
     "Frontier": "waypost.frontier",
     "Int64": "waypost.notification",
+    "Keys": "waypost.keys",
     "Notification": "waypost.notification",
     "Received": "waypost.client.session",
     "ReceiverState": "waypost.client.receiving",
+    "Request": "waypost.rendezvous",
+    "Resource": "waypost.rendezvous",
     "Session": "waypost.client.session",
     "WaypostError": "waypost.errors",
     "allow": "waypost.client.session",
     "attach": "waypost.client.attaching",
+    "meet": "waypost.client.rendezvous",
+    "offer": "waypost.client.rendezvous",
     "parse": "waypost.subscription",
     "produce": "waypost.client.attaching",
+    "public_key": "waypost.keys",
 }
 
 

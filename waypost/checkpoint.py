@@ -10,6 +10,7 @@ import msgspec
 from waypost.access import Grant
 from waypost.errors import BadRecord
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.keys import Key
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True):
@@ -20,6 +21,9 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
 
     `owner`: the receiver that made it. Of its entries numbered below `expired_below` the time to live (`ttl_s`,
     seconds) has ended; below `displaced_below` newer ones took their place (`max_count`).
+
+    `keys`: its own, and `owner_keys`: its owner's, all public (waypost/keys.py). One that was `replaced` ended because
+    other keys took their place: it goes on as the next one of its name, which has its policy.
     """
 
     id: SubscriptionId
@@ -34,13 +38,26 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
     expired_below: int = 0
     displaced_below: int = 0
     life: str = ""
+    keys: tuple[Key, ...] = ()
+    owner_keys: tuple[Key, ...] = ()
+    insecure: bool = True
+    replaced: bool = False
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):
-    """A receiver's cursor: the number of the last entry that it acknowledged, and its frontier."""
+    """A receiver's cursor: the number of the last entry that it acknowledged, and its frontier.
+
+    `keys`: those that go with every subscription that it makes, public. It gives up its place when it was not attached
+    for `lasts_s` seconds (None: never); `idle_ms`: so long it has not been, as far as counted. `fresh`: it was given
+    its place, and was not told so yet.
+    """
 
     acknowledged: int
     frontier: dict[Origin, int]
+    keys: tuple[Key, ...] = ()
+    lasts_s: int | None = None
+    idle_ms: int = 0
+    fresh: bool = False
 
 
 class GapRow(msgspec.Struct, frozen=True):
@@ -58,7 +75,8 @@ class Descriptor(msgspec.Struct, frozen=True):
 
     `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
     when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
-    `access`: who may do what (waypost/access.py); without any grant it is open to everybody.
+    `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what receivers
+    had that have no place any more.
     """
 
     base: dict[Origin, int] = {}
@@ -68,6 +86,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     idle_ms: int = 0
     gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
+    departed: dict[ReceiverId, dict[Origin, int]] = {}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

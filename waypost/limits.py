@@ -12,11 +12,31 @@ MAX_EXPRESSION_DEPTH = 100
 MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
+MAX_RECEIVERS_PER_SESSION = 1000
+DEPARTED_REMEMBERED = 100
+"""Receivers without a place any more of which a session knows what they had; the oldest go first."""
 MAX_TTL_S = 10 * 365 * 86_400
 """The longest time to live of what is stored, in seconds."""
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
+MAX_KEYS = 64
+"""Security keys that are said together, of a notification, a subscription or a connection."""
+MAX_KEY_BYTES = 1024
+MAX_QUENCH_NAMES = 100
+"""Attributes of which one producer is told what anybody wants."""
+MAX_RESOURCE_BYTES = 16 * 1024 * 1024
+"""The largest resource that a rendezvous brings."""
+RESOURCE_PART_BYTES = 128 * 1024
+"""Bytes of it in one notification."""
+MAX_PATH_LENGTH = 1024
+"""Characters of the path of a resource, and of why it cannot be had."""
+MEETING_WINDOW = 1024
+"""Parts of resources that who asked has unacknowledged; past it the one that waits the longest is given up."""
+QUENCH_LOOKED_AT = 200
+"""Expressions that a proxy takes apart in one go for producers who ask what is wanted; the others follow."""
+QUENCH_TERMS = 500
+"""Terms in one message to such a producer."""
 
 # --- frames: a larger one is refused by name and the connection goes on; one past the hard limit is not read at all,
 #     and ends its connection
@@ -32,6 +52,8 @@ RELAY_OUT_OF_ORDER = 256
 """Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
 RELAYS_REMEMBERED = 10_000
 """Relays of which a proxy remembers that they ended; the oldest go first. What is late of one counts as wrong then."""
+WAKES_AT_ONCE = 64
+"""Sessions that a proxy takes the next epoch for at one time when it has a new lease; the others wait in line."""
 TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 
@@ -67,16 +89,29 @@ QUARRELS_REMEMBERED = 10_000
 """Receivers of which a proxy knows that; the longest ago go first."""
 
 # --- sessions
+CHECKPOINTS_AT_ONCE = 100
+"""Sessions that did not change and whose checkpoint is looked at in one go at least: one part of a round."""
+LOOKED_AFTER = 1_000
+"""Sessions that a proxy looks after at one time at least: a second's or two's part of a round."""
 QUEUE_IN_MEMORY = 2_000
 """Entries of a session kept in memory once stored; older ones are read back from the store."""
+UNATTENDED_IN_MEMORY = 100_000
+"""Entries in memory, once stored, of all sessions together to which nobody is attached."""
 GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
 FACTS_WAITING = 50_000
 """Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""
+READ_AHEAD = 1_000
+"""Entries that one read brings back from the store for a receiver, as far as its window has room for them."""
+READ_BYTES = 4 * 1024 * 1024
+"""And their bytes: a read ends behind these."""
 SWEEP_BATCH = 10_000
 """Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
+STATE_MS_A_HOLD = 1
+"""The store has the whole of what the site log means not sooner than so many milliseconds after the last time, for each
+hold, and each expression that a neighbour asks for: a proxy that starts reads the log again from there."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 ENTRIES_LOOKED_AT = 5_000

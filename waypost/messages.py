@@ -19,6 +19,7 @@ from msgspec import Meta
 from waypost.access import Right
 from waypost.errors import BadMessage, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
+from waypost.keys import KeyList
 from waypost.limits import (
     MAX_COUNT,
     MAX_EXPRESSION_BYTES,
@@ -27,6 +28,7 @@ from waypost.limits import (
     MAX_PASSWORD_LENGTH,
     MAX_PRINCIPALS,
     MAX_PUBLISH_BATCH,
+    MAX_QUENCH_NAMES,
     MAX_TOKEN_LENGTH,
     MAX_TTL_S,
     RECEIVER_WINDOW,
@@ -48,11 +50,6 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 # ---------------------------------------------------------------- from a client
 
 
-class Hello(_Message, tag="hello", frozen=True):
-    version: int
-    client: Name
-
-
 class Credential(_Message, frozen=True):
     """As whom a client attaches: a principal of the session's access, and its password, or a token that names it."""
 
@@ -64,11 +61,21 @@ class Credential(_Message, frozen=True):
         return f"Credential({self.principal!r})"
 
 
+class Hello(_Message, tag="hello", frozen=True):
+    """The first word. `credential`: as whom it publishes, where not everybody may; only a token proves that."""
+
+    version: int
+    client: Name
+    credential: Credential = Credential()
+
+
 class Attach(_Message, tag="attach", frozen=True):
     """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent.
 
     `lasts_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was before,
-    which is for ever, if nobody ever said.
+    which is for ever, if nobody ever said. `place_s`: this receiver's place is given up once it was not attached for so
+    long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that served it last, as far as
+    the client knows, and at which epoch: a hint whom to ask for it, and nothing else.
     """
 
     session: Name
@@ -79,40 +86,70 @@ class Attach(_Message, tag="attach", frozen=True):
     create: bool = True
     lasts_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     credential: Credential = Credential()
+    place_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    previous: Annotated[str, Meta(max_length=MAX_ID_LENGTH)] = ""
+    epoch: Serial = 0
 
 
 class SubscriptionSettings(_Message, frozen=True):
-    """A subscription as the session's receivers see it. `owner`: the receiver that made it."""
+    """A subscription as the session's receivers see it. `owner`: the receiver that made it.
+
+    `keys`: how many it has, its owner's among them; which ones is nobody else's business.
+    """
 
     expression: str
     ttl_s: int | None = None
     max_count: int | None = None
     owner: str = ""
+    keys: int = 0
+    insecure: bool = True
 
 
 class Subscribe(_Message, tag="subscribe", frozen=True):
-    """Idempotent by `subscription`, which the client chooses. Said again, it changes what is stored for how long.
+    """Idempotent by `subscription`, which the client chooses. Said again, it changes what is stored for how long, and
+    by which keys: exactly between two notifications.
 
     `ttl_s`: what matches is kept for so many seconds; `max_count`: only so many, the newest. None: until all have it.
+    `keys`: what comes must meet one, or, with `insecure`, be sent for everybody too (waypost/keys.py).
     """
 
     subscription: Name
     expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_BYTES)]
     ttl_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     max_count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
+    keys: KeyList = []
+    insecure: bool = True
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
     subscription: Name
 
 
+class SetKeys(_Message, tag="set-keys", frozen=True):
+    """From now on these keys go with every subscription that this receiver has made in the session, or makes.
+
+    Idempotent; `number`, which the client chooses, is in the answer.
+    """
+
+    number: Serial
+    keys: KeyList
+
+
 class Publish(_Message, tag="publish", frozen=True):
-    """Notifications `first`, `first` + 1, ... of this life of the producer."""
+    """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them."""
 
     producer: Name
     incarnation: Name
     first: Serial
     bodies: Annotated[list[bytes], Meta(min_length=1, max_length=MAX_PUBLISH_BATCH)]
+    keys: KeyList = []
+    insecure: bool = True
+
+
+class PublishWith(_Message, tag="publish-with", frozen=True):
+    """From here on these keys go with all that is published on this connection, beside its own."""
+
+    keys: KeyList
 
 
 class Attestation(_Message, frozen=True):
@@ -128,6 +165,18 @@ class Attestation(_Message, frozen=True):
     origin: Origin
     offsets: list[int]
     digests: list[int]
+
+
+class Quench(_Message, tag="quench", frozen=True):
+    """Tell me what anybody wants that has to do with these attributes, and what changes; without any, no more.
+
+    `keys` and `insecure`: as those of what is going to be published: who could not have it does not count.
+    """
+
+    number: Serial
+    names: Annotated[list[Name], Meta(max_length=MAX_QUENCH_NAMES)]
+    keys: KeyList = []
+    insecure: bool = True
 
 
 class Acknowledge(_Message, tag="acknowledge", frozen=True):
@@ -179,7 +228,20 @@ class SetAccess(_Message, tag="set-access", frozen=True):
     grants: Annotated[dict[Principal, Granted], Meta(max_length=MAX_PRINCIPALS)]
 
 
-ClientMessage = Hello | Attach | Subscribe | Unsubscribe | Publish | Acknowledge | Detach | Delete | SetAccess
+ClientMessage = (
+    Hello
+    | Attach
+    | Subscribe
+    | Unsubscribe
+    | SetKeys
+    | Publish
+    | PublishWith
+    | Quench
+    | Acknowledge
+    | Detach
+    | Delete
+    | SetAccess
+)
 
 # ---------------------------------------------------------------- to a client
 
@@ -191,12 +253,15 @@ class Welcome(_Message, tag="welcome", frozen=True):
 
 
 class Attached(_Message, tag="attached", frozen=True):
+    """The session is served to this receiver. `joined`: it had no place in it before, or has lost the one it had."""
+
     session: SessionId
     epoch: Epoch
     proxy: ProxyId
     site: SiteId
     subscriptions: dict[SubscriptionId, SubscriptionSettings]
     stored: int
+    joined: bool = False
 
 
 class Wait(_Message, tag="wait", frozen=True):
@@ -255,6 +320,25 @@ class AccessChanged(_Message, tag="access-changed", frozen=True):
     number: int
 
 
+class KeysChanged(_Message, tag="keys-changed", frozen=True):
+    """What `SetKeys` asked for is in force, and would survive this proxy."""
+
+    number: int
+
+
+class Interest(_Message, tag="interest", frozen=True):
+    """Terms that somebody wants now, and that nobody wants any more, for the `Quench` of this number.
+
+    A term is one alternative of subscriptions, as an expression: whoever wants a notification, one of the terms is true
+    of it. `level`: that is all there is, as far as the proxy knows; the first time so, nothing was said before.
+    """
+
+    number: int
+    added: list[str]
+    removed: list[str]
+    level: bool
+
+
 class Delivery(_Message, frozen=True):
     """One notification as delivered."""
 
@@ -268,13 +352,17 @@ class Delivery(_Message, frozen=True):
 
 
 class Deliver(_Message, tag="deliver", frozen=True):
-    """Notifications, in the session's order. `matches[matched[i]]` are the subscriptions that entry i matched."""
+    """Notifications, in the session's order. `matches[matched[i]]` are the subscriptions that entry i matched.
+
+    `secure[i]`: those of them whose keys it met; what is not there met none.
+    """
 
     epoch: Epoch
     through: int
     matches: list[tuple[SubscriptionId, ...]]
     matched: list[int]
     entries: list[Delivery]
+    secure: dict[int, tuple[SubscriptionId, ...]] = {}
 
 
 class DeliverEncoded(_Message, tag="deliver", frozen=True):
@@ -285,6 +373,7 @@ class DeliverEncoded(_Message, tag="deliver", frozen=True):
     matches: list[tuple[SubscriptionId, ...]]
     matched: list[int]
     entries: list[msgspec.Raw]
+    secure: dict[int, tuple[SubscriptionId, ...]] = {}
 
 
 class Acknowledged(_Message, tag="acknowledged", frozen=True):
@@ -330,13 +419,17 @@ class AboutAccess(_Message, tag="access", frozen=True):
     number: int
 
 
+class AboutKeys(_Message, tag="keys", frozen=True):
+    number: int
+
+
 class Problem(_Message, tag="problem", frozen=True):
     """A refusal. `about` names what it answers: an attach, a subscription, a publish; None: a frame that said none."""
 
     code: str
     message: str
     field: str | None = None
-    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | None = None
+    about: AboutSession | AboutSubscription | AboutPublish | AboutDeletion | AboutAccess | AboutKeys | None = None
 
 
 ProxyMessage = (
@@ -351,6 +444,8 @@ ProxyMessage = (
     | BecameEffective
     | Unsubscribed
     | AccessChanged
+    | KeysChanged
+    | Interest
     | Deliver
     | Acknowledged
     | Attested
@@ -377,6 +472,15 @@ def decode_client_message(frame: bytes | str) -> ClientMessage:
         BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
     """
     return decode_frame(_from_client, frame)
+
+
+def check_client_message(message: msgspec.Struct) -> None:
+    """Look at what a client is about to say as a proxy will. Raises BadMessage, which names the field."""
+    try:
+        frame = encode_message(message)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadMessage(f"it cannot be said: {error}") from None
+    decode_client_message(frame)
 
 
 def decode_proxy_message(frame: bytes | str) -> ProxyMessage:

@@ -15,6 +15,7 @@ import msgspec
 
 from waypost.errors import BadRecord
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.keys import OPEN, Protection
 
 # ---------------------------------------------------------------- the site log
 
@@ -27,6 +28,7 @@ class Published(msgspec.Struct, tag="published", frozen=True, array_like=True):
     sequence: int
     at_ms: int
     body: bytes
+    protection: Protection = OPEN
 
 
 class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True):
@@ -42,6 +44,7 @@ class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True):
     sequence: int
     at_ms: int
     body: bytes
+    protection: Protection = OPEN
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
@@ -65,12 +68,17 @@ class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True):
 
 
 class Held(msgspec.Struct, tag="held", frozen=True, array_like=True):
-    """From here on `proxy` needs these expressions for `session`; none: it needs nothing more."""
+    """From here on `proxy` needs these expressions for `session`; none: it needs nothing more.
+
+    `protections`: by which keys, of those that are not open to everybody. It decides nothing of what comes; it is told
+    to producers who ask (quench).
+    """
 
     proxy: ProxyId
     incarnation: Incarnation
     session: SessionId
     expressions: tuple[str, ...]
+    protections: dict[str, tuple[Protection, ...]] = {}
 
 
 class Dropped(msgspec.Struct, tag="dropped", frozen=True, array_like=True):
@@ -81,12 +89,16 @@ class Dropped(msgspec.Struct, tag="dropped", frozen=True, array_like=True):
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True, array_like=True):
-    """From here on neighbour `link` wants exactly these: expression -> its number of the installation."""
+    """From here on neighbour `link` wants exactly these: expression -> its number of the installation.
+
+    `protections`: as those of :class:`Held`.
+    """
 
     link: SiteId
     link_epoch: int
     serial: int
     installations: dict[str, int]
+    protections: dict[str, tuple[Protection, ...]] = {}
 
 
 class Closed(msgspec.Struct, tag="closed", frozen=True, array_like=True):
@@ -142,16 +154,20 @@ class FactKind(StrEnum):
     ENDED = "ended"
     """The lease of the writer that `proxy` names has ended; it will say `closed` no more."""
     ATTACHED = "attached"
-    """`receiver` attached with `frontier`; with `reason` forgotten it left for good."""
+    """`receiver` attached with `frontier`; or, with a `reason` that begins with :data:`FORGOTTEN`, it left for good, or
+    its place was given up; or, with the reason :data:`JOINED`, it was given a place: it is owed what lies above
+    `frontier`."""
     DRAINED = "drained"
     """A closing marker was read, and `receiver` has all that was owed up to `frontier`."""
     SUBSCRIBED = "subscribed"
-    """`subscription`, `expression`: asked for and accepted; nothing below `frontier` is wanted."""
+    """`subscription`, `expression`, `keys`, `secure_only`: asked for and accepted; nothing below `frontier` is wanted.
+    """
     POLICY = "policy"
     """`subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end."""
     RESTATED = "restated"
-    """`subscription`, with its `expression`, `ttl_s`, `max_count`, and as `frontier` what was promised so far: said of
-    each at every start of serving, for a crash may have come before the fact that said so first."""
+    """`subscription`, with its `expression`, `keys`, `secure_only`, `ttl_s`, `max_count`, and as `frontier` what was
+    promised so far: said of each at every start of serving, for a crash may have come before the fact that said so
+    first."""
     ACCESS = "access"
     """The session's access was changed by `receiver`; `reason` says who may do what now."""
     EFFECTIVE = "effective"
@@ -175,6 +191,10 @@ class FactKind(StrEnum):
     HANDOVER = "handover"
     """A transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names after the
     role, or ended so; `entries` notifications of `bytes` were copied until then."""
+
+
+FORGOTTEN, JOINED = "forgotten", "joined"
+"""Reasons of :attr:`FactKind.ATTACHED` that mean another thing than that a receiver attached."""
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -205,6 +225,10 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     ttl_s: int = 0
     max_count: int = 0
     life: str = ""
+    keys: list[str] = []
+    """Public keys, as :func:`waypost.keys.texts` writes them."""
+    secure_only: bool = False
+    """Nothing is wanted where no keys meet."""
 
 
 _fact_encoder = msgspec.json.Encoder()

@@ -9,6 +9,7 @@ import msgspec
 
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
+from chaos.simulator.secrets import OPEN, Said
 from waypost.client.machine import Answered, Asked, ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
@@ -99,6 +100,7 @@ class Client:
         *,
         receiver: str = "",
         version: int = VERSION,
+        place_s: int | None = None,
     ) -> None:
         self.world = world
         self.name = name
@@ -120,6 +122,7 @@ class Client:
             state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
             window=window,
             lasts_s=lasts_s,
+            place_s=place_s,
             credential=credential,
         )
         self.wire: Wire | None = None
@@ -224,6 +227,9 @@ class Client:
             match told:
                 case Attached():
                     self.refused = False
+                    if told.joined and self.joined is not None and self.machine.place_s is not None:
+                        self.world.note(f"{self.name} has lost its place, and has another", tell=True)
+                        self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
                     if self.joined is None:
                         earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
                         here = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
@@ -256,6 +262,8 @@ class Client:
                     self.ended.add(told.subscription)
                 case Outcome():
                     self.open.discard(told.subscription)
+                    lengths = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                    self.world.secrets[self.place[0], told.subscription].settle(lengths)
                     if told.error is not None:
                         self.problems.append(str(told.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
@@ -297,7 +305,7 @@ class Client:
         if self.paused:
             return
         while taken := self.machine.take(1 if self.sips else None):
-            for entry, _ in taken:
+            for entry, *_ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
@@ -334,13 +342,24 @@ class Client:
     # ------------------------------------------------------------ what it wants
 
     def subscribe(
-        self, subscription: str, expression: str, ttl_s: int | None = None, max_count: int | None = None
+        self,
+        subscription: str,
+        expression: str,
+        ttl_s: int | None = None,
+        max_count: int | None = None,
+        said: Said | None = None,
     ) -> None:
+        """Ask for a subscription; `said` None: by the secrets that it has."""
         policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
         self.world.policies.setdefault(self.session or self.name, []).append(policy)
         self.asked[subscription] = expression
         self.open.add(subscription)
-        self.machine.subscribe(SubscriptionId(subscription), *policy)
+        history = self.world.secrets[self.place[0], subscription]
+        mates = [each for each in self.world.clients.values() if each.place[0] == self.place[0]]
+        had = frozenset(coordinate for mate in mates for _, coordinate, _ in mate.given)
+        history.ask(history.last if said is None else said, had)
+        keys, insecure = history.last.subscribed().listed(), history.last.insecure
+        self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)
         self._speak()
 
     def subscribe_again(self, subscription: str, expression: str) -> None:
@@ -353,6 +372,7 @@ class Client:
         if subscription in self.promised:
             self.promised[first] = self.promised.pop(subscription)
         self.world.ends[session, first] = self._ends(subscription)
+        self.world.secrets[session, first] = self.world.secrets.pop((session, subscription))
         self.world.begun[session, subscription] = len(self.world.facts)
         self.subscribe(subscription, expression)
 
@@ -404,8 +424,10 @@ class Client:
         if subscription not in self.ended:
             self.subscribe(subscription, *self.policies[subscription])
 
-    def publish(self, number: int) -> None:
-        sequence = self.machine.publish(Notification({"n": number}).body)
+    def publish(self, number: int, said: Said = OPEN) -> None:
+        self.world.said[number] = said
+        keys = said.published().listed()
+        sequence = self.machine.publish(Notification({"n": number}).body, keys, insecure=said.insecure)
         self.numbers[sequence] = number
         self.machine.flush()
         self._speak()

@@ -20,7 +20,7 @@ from federation.ports import (
     Reloaded,
     SiteSnapshot,
 )
-from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
 from proxy.retention import Mark, Window
 from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
@@ -140,7 +140,8 @@ LOOKED_AT = 3
 class PlainStore:
     """One proxy's disk."""
 
-    place: tuple[int, bytes, bytes] | None = None
+    place: tuple[int, bytes] | None = None
+    site: SitePlace = field(default_factory=lambda: SitePlace(0, b"", b""))
     sessions: dict[SessionId, SavedSession] = field(default_factory=dict)
     descriptors: dict[SessionId, bytes] = field(default_factory=dict)
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
@@ -149,8 +150,9 @@ class PlainStore:
     def apply(self, batch: StoreBatch) -> None:
         # First what may not be possible: all or nothing.
         descriptors = {each.saved.id: msgspec.json.encode(each.saved.descriptor) for each in batch.changes}
-        whole = batch.site_state if batch.site_state is not None else self.place[2] if self.place else b""
-        self.place = (batch.position, batch.acceptance, whole)
+        self.place = (batch.position, batch.acceptance)
+        if not batch.behind:
+            self.site = SitePlace(*self.place, self.site.state if batch.site_state is None else batch.site_state)
         for session in [*batch.dropped, *(each.saved.id for each in batch.changes if each.fresh)]:
             for kept in (self.sessions, self.descriptors, self.rows, self.marks):
                 kept.pop(session, None)
@@ -184,7 +186,7 @@ class PlainStore:
             for identity, saved in self.sessions.items()
             if any(row.ttl_s or row.max_count for row in saved.descriptor.subscriptions)
         }
-        return Restored(*self.place, sessions, policed)
+        return Restored(*self.place, self.site, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
         rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]

@@ -9,15 +9,18 @@ sites A: a1 a2 / B: b1            make the world; a line of its own before every
                                   every other one, or, as ``sites in a line ...``, to the one before and behind it;
                                   as ``sites small ...``, with small bounds of copies and of what is in memory
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
-                                  nobody was attached for three seconds; ``as=eve password=x``: as that principal, and
+                                  nobody was attached for three seconds; ``place=3``: so the receiver's place is
+                                  given up; ``as=eve password=x``: as that principal, and
                                   with that password; ``receiver=c``: another life of that receiver; ``version=2``: its
                                   library speaks another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
                                   whoever names none; nothing behind the ``/``: without a password; no WHO: all is open
 subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what
-                                  matches for 2 seconds, and not more than 3
+                                  matches for 2 seconds, and not more than 3; ``key=k``: by the producer's public key k;
+                                  ``secure``: nothing where no keys meet
 unsubscribe NAME ID, delete NAME  end a subscription; delete the session
-publish N N ... at P              a producer at P publishes these numbers
+publish N N ... at P              a producer at P publishes these numbers; ``key=k`` behind it: by its raw key k;
+                                  ``secure``: only where keys meet
 move NAME P, leave NAME           the client goes to P; goes away
 give SESSION P                    an operator wants the session at P
 hang NAME MS                      it has lost its connection, and its proxy hears of that so much later
@@ -54,10 +57,12 @@ check                             end all faults, let time pass, and say what is
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
 
+from chaos.simulator.secrets import Said
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
 from handover.messages import Give
@@ -66,6 +71,7 @@ from waypost.identity import ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential, Granted
 
 POLICY = ("ttl", "max")
+OPTIONS = (*POLICY, "key", "secure")
 IN_A_LINE = "in a line "
 SMALL = "small "
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
@@ -156,8 +162,8 @@ class Scenario:
         window, lasts = int(options.get("window", 4000)), options.get("lasts")
         credential = Credential(options.get("as", ""), options.get("password", ""))
         receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
-        lasts_s = int(lasts) if lasts else None
-        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version)
+        lasts_s, place_s = int(lasts) if lasts else None, int(options.get("place", 0)) or None
+        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version, place_s)
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:
@@ -169,10 +175,11 @@ class Scenario:
         self.world.clients[name].set_access(grants)
 
     def do_subscribe(self, rest: str, words: list[str]) -> None:
-        policy = {name: int(value) for name, _, value in (word.partition("=") for word in words[2:]) if name in POLICY}
-        expression = rest.split(maxsplit=2 + len(policy))[2 + len(policy)]
-        ttl_s, max_count = (policy.get(name) for name in POLICY)
-        self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count)
+        options = [*takewhile(lambda word: word.partition("=")[0] in OPTIONS, words[2:])]
+        expression = rest.split(maxsplit=2 + len(options))[2 + len(options)]
+        policy = dict(word.split("=") for word in options if word.startswith(POLICY))
+        ttl_s, max_count = (int(policy[name]) if name in policy else None for name in POLICY)
+        self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count, Said.of(options))
 
     def do_unsubscribe(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].unsubscribe(words[1])
@@ -181,8 +188,9 @@ class Scenario:
         self.world.clients[rest].delete()
 
     def do_publish(self, rest: str, words: list[str]) -> None:
-        for number in words[:-2]:
-            self.world.clients[f"producer-{words[-1]}"].publish(int(number))
+        place = words.index("at")
+        for number in words[:place]:
+            self.world.clients[f"producer-{words[place + 1]}"].publish(int(number), Said.of(words[place + 2 :]))
 
     def do_move(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].go(words[1])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
+from chaos.simulator.secrets import OPEN, SAID, Said
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World
 from handover.messages import Give
@@ -73,6 +74,8 @@ class Schedule:
     policy: tuple[int | None, int | None]
     """For how many seconds, and how much of it, the first subscription stores; None: without an end."""
     script: list[Step]
+    keyed: bool
+    """Some is published with keys."""
 
     @classmethod
     def of(cls, seed: int) -> Schedule:
@@ -95,9 +98,11 @@ class Schedule:
         ]
         cls._change_access(seed, script)
         cls._do_more(seed, script)
+        keyed = cls._change_keys(seed, script)
         window, receivers = chance.choice([1, 3, 4000]), chance.choice([1, 1, 2])
         policy = chance.choice([KEEP, KEEP, *POLICIES])
-        return cls(seed, sites, faults, window, receivers, chance.choice([False, True]), policy, script)
+        small = chance.choice([False, True])
+        return cls(seed, sites, faults, window, receivers, small, policy, script, keyed)
 
     @staticmethod
     def _change_access(seed: int, script: list[Step]) -> None:
@@ -107,6 +112,17 @@ class Schedule:
             for _ in range(chance.randint(1, 8)):
                 step = (chance.randint(0, 100), "change the access", chance.getrandbits(16))
                 script.insert(chance.randint(0, len(script)), step)
+
+    @staticmethod
+    def _change_keys(seed: int, script: list[Step]) -> bool:
+        """In every fourth run, publish with keys, and let subscriptions go by others now and then."""
+        chance = random.Random(f"keys {seed}")
+        if chance.random() >= 0.25:
+            return False
+        for _ in range(chance.randint(1, 8)):
+            step = (chance.randint(0, 100), "change the keys", chance.getrandbits(16))
+            script.insert(chance.randint(0, len(script)), step)
+        return True
 
     @staticmethod
     def _do_more(seed: int, script: list[Step]) -> None:
@@ -136,6 +152,9 @@ class Schedule:
             world.client("d", "s", list(world.nodes)[-1], self.window, credential=Credential("eve"))
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
+        if self.keyed:
+            for name in world.nodes:
+                world.clients[f"p-{name}"].machine.quench(["n"], [], insecure=True)
         client.sips = random.Random(f"sips {self.seed}").random() < 0.25
         client.subscribe("x0", EXPRESSIONS[0], *self.policy)
         world.run(300)
@@ -146,7 +165,10 @@ class Schedule:
             if name == "publish":
                 number += 1
             world.note(f"--- {name} {pick}")
-            _ACTIONS[name](world, client, pick, number)
+            if name == "publish":
+                _publish(world, pick, number, SAID[number % len(SAID)] if self.keyed else OPEN)
+            else:
+                _ACTIONS[name](world, client, pick, number)
         world.run(1_000)
         return world, heal(world)
 
@@ -170,8 +192,8 @@ def _node(world: World, pick: int) -> Node:
     return list(world.nodes.values())[pick % len(world.nodes)]
 
 
-def _publish(world: World, client: Client, pick: int, number: int) -> None:
-    world.clients[f"p-{_node(world, pick).proxy}"].publish(number)
+def _publish(world: World, pick: int, number: int, said: Said) -> None:
+    world.clients[f"p-{_node(world, pick).proxy}"].publish(number, said)
 
 
 def _move(world: World, client: Client, pick: int, number: int) -> None:
@@ -210,6 +232,13 @@ def _change_policy(world: World, client: Client, pick: int, number: int) -> None
     if here:
         name = here[pick % len(here)]
         client.subscribe(name, client.asked[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
+
+
+def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
+    here = sorted(set(client.asked) - client.ended - client.open)
+    if here:
+        name = here[pick % len(here)]
+        client.subscribe(name, *client.policies[name], SAID[pick // 7 % len(SAID)])
 
 
 def _name_again(world: World, client: Client, pick: int, number: int) -> None:
@@ -349,7 +378,6 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
 
 
 _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
-    "publish": _publish,
     "move": _move,
     "move the other": _move_other,
     "give": _give,
@@ -377,6 +405,7 @@ _ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "slow the journal": _slow_journal,
     "step a clock": _step_clock,
     "change a policy": _change_policy,
+    "change the keys": _change_keys,
     "use a name again": _name_again,
     "leave for good": _leave_for_good,
 }

@@ -108,8 +108,10 @@ def verdict(world: World) -> list[str]:
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
+        if client.machine.quenching.level:
+            wrong += _quenched(world, client)
         if client.session is not None:
-            wrong += _one_side(world, client) + _given(client, retried)
+            wrong += _one_side(world, client) + _given(world, client, retried)
             if client.forgotten:
                 wrong += _forgotten(world, client)
                 continue
@@ -222,6 +224,8 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             number = safe[Coordinate(origin, offset)]
             if client.joined is None or offset < client.joined[origin] or not expression.matches({"n": number}):
                 continue
+            if not all(_lets(world, client, subscription, Coordinate(origin, offset), number)):
+                continue
             if origin not in promise or not promise[origin] < offset <= ends.get(origin, NOTHING):
                 continue
             where = f"{origin}:{offset}, promised above {promise[origin]}"
@@ -243,10 +247,30 @@ def _told_gaps(world: World, client: Client) -> set[Coordinate]:
     }
 
 
-def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:
+def _quenched(world: World, producer: Client) -> list[str]:
+    """A producer without keys knows of all that is wanted without any, and of nothing else."""
+    wanted = {
+        subscription.expression.canonical
+        for node in world.nodes.values()
+        if node.engine is not None
+        for session in node.engine.context.sessions.values()
+        for subscription in session.active()
+        if subscription.insecure
+    }
+    told = set(producer.machine.quenching.terms)
+    return [] if told == wanted else [f"QUENCH {producer.name} was told of {sorted(told)}, wanted is {sorted(wanted)}"]
+
+
+def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:
+    """Tell whether the subscription may have it, by each of the secrets that may hold there."""
+    history = world.secrets[client.place[0], subscription]
+    return [said.lets(world.said[number]) for said in history.may_hold(*at)]
+
+
+def _given(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
     """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3)."""
     wrong = []
-    asked = [parse(each) for each in client.asked.values()]
+    asked = {name: parse(text) for name, text in client.asked.items()}
     ids = Counter(identity for identity, _, _ in client.given)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[str, int] = {}
@@ -262,6 +286,11 @@ def _given(client: Client, retried: Collection[NotificationId]) -> list[str]:
         if sequence < sequences.get(life, -1):
             wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")
         sequences[life] = sequence
-        if not any(expression.matches({"n": number}) for expression in asked):
-            wrong.append(f"PHANTOM {client.name} was given {number}")
+        may = [
+            any(_lets(world, client, name, Coordinate(origin, offset), number))
+            for name, expression in asked.items()
+            if expression.matches({"n": number})
+        ]
+        if not any(may):
+            wrong.append(f"PHANTOM {client.name} was given {number}" + (", by no key that met" if may else ""))
     return wrong

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -22,6 +22,7 @@ from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Rights
+from chaos.simulator.secrets import History, Said
 from chaos.simulator.telling import brief
 from chaos.simulator.ways import Way
 from federation.link_ends import LinkMessage
@@ -34,7 +35,16 @@ from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, ori
 from waypost.messages import VERSION, Credential
 from waypost.records import Fact, Published
 
-SMALL = Bounds(queue_in_memory=3, chunk_entries=2, chunk_window=2, copy_at_attach=6, copy_unsaved=4, sweep_batch=2)
+SMALL = Bounds(
+    queue_in_memory=3,
+    chunk_entries=2,
+    chunk_window=2,
+    copy_at_attach=6,
+    copy_unsaved=4,
+    sweep_batch=2,
+    wakes_at_once=1,
+    state_ms_a_hold=700,
+)
 """With these a session of ten notifications is a large one."""
 SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
@@ -88,6 +98,10 @@ class World:
         """Of every session, what was ever said of how long something is stored."""
         self.deletions: dict[str, dict[Origin, int]] = {}
         """Up to where nobody is owed anything of sessions that were deleted."""
+        self.secrets: dict[tuple[str, str], History] = defaultdict(History)
+        """(session, subscription) -> by which secrets it goes."""
+        self.said: dict[int, Said] = {}
+        """What was said with a notification, by its number."""
         self.rights = Rights()
         self.published_at: dict[Coordinate, int] = {}
         self.stepped_ms = 0
@@ -288,8 +302,11 @@ class World:
         credential: Credential | None = None,
         receiver: str = "",
         version: int = VERSION,
+        place_s: int | None = None,
     ) -> Client:
-        client = Client(self, name, session, window, lasts_s, credential, receiver=receiver, version=version)
+        client = Client(
+            self, name, session, window, lasts_s, credential, receiver=receiver, version=version, place_s=place_s
+        )
         self.clients[name] = client
         client.go(at)
         return client

@@ -15,6 +15,7 @@ import random
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -246,7 +247,7 @@ class GroupCommit(Generic[Entry, Result]):
     ) -> None:
         self._thread = thread
         self._apply = apply
-        self._waiting: list[tuple[Entry, asyncio.Future[Result]]] = []
+        self._waiting: deque[tuple[Entry, asyncio.Future[Result]]] = deque()
         self._run: asyncio.Task[None] | None = None
 
     async def submit(self, entry: Entry) -> Result:
@@ -264,8 +265,8 @@ class GroupCommit(Generic[Entry, Result]):
     async def _flush(self) -> None:
         try:
             while self._waiting:
-                group, self._waiting = self._waiting[:LOG_WRITES_TOGETHER], self._waiting[LOG_WRITES_TOGETHER:]
-                await self._write(group)
+                most = min(len(self._waiting), LOG_WRITES_TOGETHER)
+                await self._write([self._waiting.popleft() for _ in range(most)])
         finally:
             self._run = None
             for _, answer in self._waiting:

@@ -18,11 +18,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from federation.bell import Bell
 from federation.embedded import registry_rows as rows
-from federation.embedded.database import DatabaseThread, snapshot, translated, write
+from federation.embedded.database import DatabaseThread, GroupCommit, snapshot, translated, write
 from federation.ports import SECRET_BYTES, Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
@@ -67,6 +67,12 @@ class EmbeddedLease:
         await self._registry.change(lambda c: rows.end_lease(c, self.number))
 
 
+class _Claim(NamedTuple):
+    session: SessionId
+    expected: Ownership | None
+    new: Ownership
+
+
 class EmbeddedRegistry:
     """The registry in the file `path`, which the processes of this machine share.
 
@@ -79,6 +85,8 @@ class EmbeddedRegistry:
         # Private, for the secret in it.
         self._writer = DatabaseThread(self._path, rows.SCHEMA, durable=durable, private=True)
         self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable, private=True)
+        # A proxy that starts claims many sessions at a time.
+        self._claims = GroupCommit(self._writer, _compare_and_set_all)
         self._bell = Bell()
         self._polling = False
 
@@ -87,10 +95,16 @@ class EmbeddedRegistry:
         await self.owner(SessionId(""))
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        return await self.change(lambda c: _compare_and_set(c, session, None, ownership))
+        return await self._claim(_Claim(session, None, ownership))
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        return await self.change(lambda c: _compare_and_set(c, session, expected, new))
+        return await self._claim(_Claim(session, expected, new))
+
+    async def _claim(self, claim: _Claim) -> Claimed:
+        with self._translated():
+            claimed = await self._claims.submit(claim)
+        self._bell.ring()
+        return claimed
 
     async def owner(self, session: SessionId) -> Ownership | None:
         return await self._see(lambda c: _owner(c, session))
@@ -138,6 +152,7 @@ class EmbeddedRegistry:
 
     async def close(self) -> None:
         """Finish what is under way; every watch that waits ends with RegistryUnavailable."""
+        await self._claims.drain()
         await self._writer.close()
         await self._reader.close()
         self._bell.ring()
@@ -184,15 +199,18 @@ def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | No
     return OwnerRow.model_validate_json(value).ownership if value is not None else None
 
 
-def _compare_and_set(
-    connection: sqlite3.Connection, session: SessionId, expected: Ownership | None, new: Ownership
-) -> Claimed:
-    current = _owner(connection, session)
-    if current != expected:
+def _compare_and_set_all(connection: sqlite3.Connection, claims: list[_Claim]) -> list[Claimed]:
+    """Settle claims that came together, each by itself, in their order."""
+    return [_compare_and_set(connection, claim) for claim in claims]
+
+
+def _compare_and_set(connection: sqlite3.Connection, claim: _Claim) -> Claimed:
+    current = _owner(connection, claim.session)
+    if current != claim.expected:
         return Claimed(False, current)
-    row = OwnerRow(proxy=new.proxy, epoch=new.epoch)
-    rows.put(connection, rows.owner_key(session), row.model_dump_json())
-    return Claimed(True, new)
+    row = OwnerRow(proxy=claim.new.proxy, epoch=claim.new.epoch)
+    rows.put(connection, rows.owner_key(claim.session), row.model_dump_json())
+    return Claimed(True, claim.new)
 
 
 def _news(connection: sqlite3.Connection, place: int | None) -> list[tuple[RegistryEvent, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import urllib.error
 import urllib.request
 from typing import Any
@@ -12,6 +13,8 @@ from waypost.client.tls import tls_from_environment
 from waypost.errors import NoProxy, Unreachable, from_wire
 
 ANSWER_S = 15.0
+TOKEN = "WAYPOST_TOKEN"
+"""The variable with a token: who attaches, publishes, or asks a proxy as its operator."""
 
 
 def address(proxy: str | None) -> str:
@@ -31,6 +34,8 @@ def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method="POST" if post or data else "GET")
+    if token := os.environ.get(TOKEN):
+        request.add_header("Authorization", f"Bearer {token}")
     try:
         security = tls_from_environment() if url.startswith("https:") else None
         with urllib.request.urlopen(request, timeout=ANSWER_S, context=security) as answer:

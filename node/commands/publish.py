@@ -6,13 +6,14 @@ import asyncio
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 import waypost
 from node.commands.reading import notification_from_text
 from waypost.errors import BadNotification, Refused, Unreachable
 from waypost.identity import new_incarnation
+from waypost.keys import Keys
 from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value
 from waypost.subscription.errors import quoted
 
@@ -101,17 +102,25 @@ def _guess(value: str) -> Value:
     return value
 
 
-async def send(notifications: Iterator[Notification], *, proxy: str | None, as_json: bool) -> None:
+async def send(
+    notifications: Iterator[Notification],
+    *,
+    proxy: str | None,
+    as_json: bool,
+    keys: Keys,
+    insecure: bool,
+    token: Callable[[], str],
+) -> None:
     """Publish them in order; print each coordinate once it is safe."""
     # The first one is read before anybody is bothered: most mistakes show there.
     first = list(islice(notifications, 1))
     if not first:
         return
-    async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, timeout_s=10) as producer:
+    async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=10) as producer:
         for notification in chain(first, notifications):
             try:
                 async with asyncio.timeout(SAFE_S):
-                    coordinate = await producer.publish(notification)
+                    coordinate = await producer.publish(notification, keys=keys, insecure=insecure)
             except TimeoutError:
                 raise Unreachable(f"not known to be safe within {SAFE_S:g} s; it may have been published") from None
             if as_json:

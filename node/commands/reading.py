@@ -1,8 +1,11 @@
-"""Reading a notification that somebody typed."""
+"""Reading what somebody typed, or wrote into a file."""
 
 from __future__ import annotations
 
-from waypost.errors import BadNotification
+import os
+from pathlib import Path
+
+from waypost.errors import BadNotification, Refused
 from waypost.notification import Notification
 from waypost.subscription.batch import NotJson, notification_from_json, read_json
 
@@ -18,3 +21,22 @@ def notification_from_text(text: str) -> Notification:
         return notification_from_json(read_json(text))
     except NotJson as error:
         raise BadNotification(str(error)) from None
+
+
+def first_line(file: Path | None, option: str, variable: str) -> str:
+    """Return the first line of the file that the option names, or what the variable has; empty, if there is neither.
+
+    Raises:
+        Refused: the file cannot be read, or has none.
+    """
+    if file is None:
+        return os.environ.get(variable, "")
+    try:
+        with file.open(encoding="utf-8") as lines:
+            line = lines.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Refused(f"{file} cannot be read: {reason}", field=option) from None
+    if not line:
+        raise Refused(f"{file} has nothing in its first line", field=option)
+    return line

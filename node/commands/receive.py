@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import json
 import math
-import os
 import string
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import waypost
@@ -19,37 +17,19 @@ from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
 from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
+from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
 from waypost.subscription import parse
 
 EXIT_IN_VAIN = 27
-PASSWORD, TOKEN = "WAYPOST_PASSWORD", "WAYPOST_TOKEN"
+PASSWORD = "WAYPOST_PASSWORD"
 ATTACH_S = 10.0
 """How long to look for a proxy that lets us in."""
 EFFECTIVE_S = 1.0
 """How long to wait, before we say how things are, for the promise of the proxy's own site: it comes at once."""
 FORGET_S = 2.0
 """How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
-
-
-def first_line(file: Path | None, option: str, variable: str) -> str:
-    """Return the first line of the file that the option names, or what the variable has; empty, if there is neither.
-
-    Raises:
-        Refused: the file cannot be read, or has none.
-    """
-    if file is None:
-        return os.environ.get(variable, "")
-    try:
-        with file.open(encoding="utf-8") as lines:
-            line = lines.readline().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused(f"{file} cannot be read: {reason}", field=option) from None
-    if not line:
-        raise Refused(f"{file} has nothing in its first line", field=option)
-    return line
 
 
 class WaitedInVain(WaypostError):
@@ -72,6 +52,8 @@ async def receive(
     principal: str = "",
     password: str = "",
     token: str | Callable[[], str] = "",
+    keys: Keys = NO_KEYS,
+    insecure: bool = True,
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
@@ -93,7 +75,9 @@ async def receive(
     async with attached as place:
         try:
             async with asyncio.timeout_at(until):
-                subscribe = partial(place.subscribe, expression, ttl_s=ttl_s, max_count=max_count)
+                subscribe = partial(
+                    place.subscribe, expression, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure
+                )
                 await _receive(place, name, subscribe, count, form, as_json)
         except TimeoutError:
             raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
@@ -160,6 +144,7 @@ def _line(received: Received, form: str | None, as_json: bool) -> str:
                 "id": list(received.id),
                 "coordinate": list(received.coordinate),
                 "subscriptions": list(received.subscriptions),
+                "secure": list(received.secure),
                 "notification": {name: _json_value(value) for name, value in received.items()},
             }
         )

@@ -66,7 +66,7 @@ async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
     saved = row(first=1, following=3)
     await (await stores.open()).apply(batch(SessionChange(saved, [entry(1), entry(2, Y)]), position=7))
     found = await restored(stores)
-    assert (found.position, found.acceptance, found.site_state) == (7, b"acceptance", b"state")
+    assert (found.position, found.acceptance, found.site) == (7, b"acceptance", (7, b"acceptance", b"state"))
     assert found.sessions == [saved]
     entries = await (await stores.open()).entries(S, 0, 10)
     assert [(number, each.origin, each.offset, each.delivery, matched) for number, each, matched in entries] == [
@@ -80,7 +80,17 @@ async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> No
     await store.apply(batch())
     await store.apply(StoreBatch(2, b"later", None, (), ()))
     found = await restored(stores)
-    assert (found.position, found.acceptance, found.site_state) == (2, b"later", b"state")
+    assert (found.position, found.acceptance, found.site) == (2, b"later", (2, b"later", b"state"))
+
+
+async def test_the_site_state_may_stay_behind_what_sessions_have(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(position=1))
+    await store.apply(StoreBatch(2, b"later", None, (), (), behind=True))
+    found = await restored(stores)
+    assert (found.position, found.acceptance, found.site) == (2, b"later", (1, b"acceptance", b"state"))
+    await store.apply(StoreBatch(3, b"last", b"new", (), ()))
+    assert (await restored(stores)).site == (3, b"last", b"new")
 
 
 async def test_sessions_come_in_the_order_of_their_names(stores: Stores) -> None:

@@ -40,6 +40,8 @@ class Pulling:
         self.rows = [row(A1), row(A2)]
         self.effects: list[LinkEffect] = []
         self.log: list[Record] = []
+        self.heeded: int | None = None
+        """The last word that the far side says is in force there; None: the opening."""
         self.state = SiteState(B, (A, C))
         self.link = LinkIn(A, self.state, lambda _: self.rows, random.Random(1), self.effects.append, Bounds(queue=5))
 
@@ -79,7 +81,9 @@ class Pulling:
         return self.said(LinkOpen)
 
     def hear(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
-        self.link.heard(peer, LinkRecords(A, epoch, opening.serial, number, list(records)), self.now)
+        heeded = opening.serial if self.heeded is None else self.heeded
+        said = LinkRecords(A, epoch, opening.serial, number, list(records), heeded)
+        self.link.heard(peer, said, self.now)
 
 
 def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
@@ -275,6 +279,24 @@ def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is
     assert pulling.said(LinkWants)[1] == wants
     pulling.fold(Effective(A, 5, X, 0, FROM_A, 3))
     pulling.passes(2 * SAY_AGAIN_MS - 1)
+    assert not pulling.effects
+
+
+def test_what_is_not_in_force_there_is_said_again() -> None:
+    """Also where nothing has an answer to come, as when nothing is wanted any more."""
+    pulling = Pulling()
+    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    _, opening = pulling.lead()
+    pulling.fold(Effective(A, 5, X, 0, FROM_A, 3))
+    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), ()))
+    _, wants = pulling.said(LinkWants)
+    assert (wants.serial, wants.installations) == (opening.serial + 1, {})
+    pulling.hear(opening, 1)
+    pulling.passes(SAY_AGAIN_MS)
+    assert pulling.said(LinkWants)[1] == wants
+    pulling.heeded = wants.serial
+    pulling.hear(opening, 2)
+    pulling.passes(2 * SAY_AGAIN_MS)
     assert not pulling.effects
 
 

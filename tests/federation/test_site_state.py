@@ -12,6 +12,7 @@ from federation.site_state import (
     Covered,
     Event,
     HoldsDropped,
+    InterestChanged,
     Interrupted,
     Released,
     SiteState,
@@ -117,8 +118,8 @@ def test_our_own_notifications_that_come_back_are_passed_over() -> None:
 
 def test_a_first_need_turns_an_ask_on_and_the_last_one_off() -> None:
     log = Log()
-    assert log.take(held(X)) == [WantsChanged(B)]
-    assert log.take(held(X, proxy="a2")) == []
+    assert log.take(held(X)) == [InterestChanged(X), WantsChanged(B)]
+    assert log.take(held(X, proxy="a2")) == [InterestChanged(X)]
     assert WantsChanged(B) not in log.take(held())
     assert WantsChanged(B) in log.take(held(proxy="a2"))
     assert log.state.wants == {B: {}}
@@ -191,7 +192,8 @@ def test_all_expressions_must_be_covered() -> None:
 def test_what_a_neighbour_asks_for_starts_here_and_now() -> None:
     log = Log()
     log.take(published())
-    (announced,) = log.take(Asked(B, 1, 1, {X: 8}))
+    announced, interest = log.take(Asked(B, 1, 1, {X: 8}))
+    assert interest == InterestChanged(X)
     assert announced == Announced(B, Effective(A, 0, X, 8, OWN, 0))
 
 

@@ -34,9 +34,16 @@ def row(proxy: str, site: str = "A") -> ProxyRow:
 class Alone:
     """The engine of proxy `me` at site A, with a lease for ever unless it is said otherwise."""
 
-    def __init__(self, restored: Restored | None = None, *, lease: bool = True, watch: bool = True) -> None:
+    def __init__(
+        self,
+        restored: Restored | None = None,
+        *,
+        lease: bool = True,
+        watch: bool = True,
+        neighbours: tuple[str, ...] = (),
+    ) -> None:
         self.clock = ManualClock(1_000)
-        settings = Settings(ME, SiteId("A"))
+        settings = Settings(ME, SiteId("A"), tuple(map(SiteId, neighbours)))
         self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
         self.waiting: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []

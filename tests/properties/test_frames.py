@@ -55,6 +55,7 @@ from waypost.access import EVERYTHING, READ, Grant
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
+from waypost.keys import Key, Protection
 from waypost.limits import MAX_FRAME_BYTES
 from waypost.messages import decode_client_message, decode_proxy_message
 from waypost.notification import Notification
@@ -63,11 +64,13 @@ from waypost.records import decode_fact, decode_record
 SESSION, LIFE, PROXY, SITE = SessionId("s"), Incarnation("i"), ProxyId("p"), SiteId("A")
 ORIGIN, X = Origin("A/0"), SubscriptionId("x")
 BODY = Notification({"n": 1, "text": "ü", "raw": b"\x00"}).body
+KEY = Key("sha256-producer", "producer", b"key")
+GUARDED = Protection((KEY,), False)
 FORWARDED = records.Forwarded(SITE, 1, ORIGIN, 7, (SITE,), "p", LIFE, 1, 0, BODY)
 NAMED = (SESSION, "t-1", Epoch(1))
 DESCRIPTOR = Descriptor(
     {ORIGIN: 1},
-    [SubscriptionRow(X, "n > 0", {ORIGIN: 1}, {}, {ORIGIN: 2}, None)],
+    [SubscriptionRow(X, "n > 0", {ORIGIN: 1}, {}, {ORIGIN: 2}, None, keys=(KEY,), insecure=False)],
     {ReceiverId("r"): ReceiverRow(3, {ORIGIN: 2})},
     access={"": Grant(EVERYTHING, "$argon2id$"), "alice": Grant((READ,))},
 )
@@ -78,8 +81,13 @@ FROM_CLIENT = [
     messages.Attach("s", "r", "i", {}, credential=messages.Credential("alice", "secret")),
     messages.SetAccess(1, {"": messages.Granted(["read"], "secret"), "alice": messages.Granted(["administer"])}),
     messages.Subscribe("x", "n > 0"),
+    messages.Subscribe("x", "n > 0", 60, 5, [KEY], False),
     messages.Unsubscribe("x"),
+    messages.SetKeys(1, [KEY]),
     messages.Publish("p", "i", 0, [BODY, BODY]),
+    messages.Publish("p", "i", 0, [BODY], [KEY], False),
+    messages.PublishWith([KEY]),
+    messages.Quench(1, ["n", "m"], [KEY], False),
     messages.Acknowledge(3, [messages.Attestation(1, Epoch(1), PROXY, ORIGIN, [1, 2], [3, 4])]),
     messages.Detach(forget=True),
     messages.Delete(),
@@ -96,6 +104,9 @@ FROM_PROXY = [
     messages.BecameEffective(X, {ORIGIN: 3}),
     messages.Unsubscribed(X),
     messages.AccessChanged(1),
+    messages.KeysChanged(1),
+    messages.Interest(1, ["n > 0"], ["m == 1"], True),
+    messages.Problem("FORBIDDEN", "no", None, messages.AboutKeys(1)),
     messages.Problem("FORBIDDEN", "no", "credential", messages.AboutAccess(1)),
     messages.Problem("FORBIDDEN", "no", "credential", messages.AboutDeletion()),
     messages.Deliver(Epoch(1), 1, [(X,)], [0], [messages.Delivery(ORIGIN, 1, "p", LIFE, 1, 0, BODY)]),
@@ -121,7 +132,7 @@ FROM_PEER = [
     RelayDown("you#1/1", 1, b"x", 1),
     RelayEnd("you#1/1", True),
     LinkOpen(SITE, 1, {ORIGIN: 1}, 1, {"n > 0": 1}),
-    LinkWants(SITE, 1, 2, {"n > 0": 1}),
+    LinkWants(SITE, 1, 2, {"n > 0": 1}, {"n > 0": (GUARDED,)}),
     LinkRecords(SITE, 1, 1, 1, [FORWARDED, records.Progress(SITE, 1, ORIGIN, 9)]),
     LinkAppended(SITE, 1, 1, 2),
     CatchUp(1, ORIGIN, 1, 2, ("n > 0",)),
@@ -133,7 +144,9 @@ IN_LOGS: list[msgspec.Struct] = [
     FORWARDED,
     records.Progress(SITE, 1, ORIGIN, 9),
     records.Effective(SITE, 1, "n > 0", 1, ORIGIN, 3),
+    records.Published("p", LIFE, 1, 0, BODY, GUARDED),
     records.Held(PROXY, LIFE, SESSION, ("n > 0",)),
+    records.Held(PROXY, LIFE, SESSION, ("n > 0",), {"n > 0": (GUARDED,)}),
     records.Dropped(PROXY, LIFE),
     records.Asked(SITE, 1, 1, {"n > 0": 1}),
     records.Closed("w", 0, {ORIGIN: 3}),

@@ -30,7 +30,9 @@ def serving() -> Alone:
 
 def acknowledged(alone: Alone) -> int:
     """Return what the checkpoint that is being written says of the own origin."""
-    return alone.next(effects.PutCheckpoint).checkpoint.acknowledged[Origin("A/0")]
+    written = alone.next(effects.PutCheckpoint)
+    written.then(None)
+    return written.checkpoint.acknowledged[Origin("A/0")]
 
 
 def test_one_write_at_a_time_and_the_next_one_has_all_that_came_meanwhile() -> None:

@@ -9,7 +9,7 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy import attesting, effects
-from proxy.ports import Restored, SavedSession
+from proxy.ports import Restored, SavedSession, SitePlace
 from proxy.session import Role, Session
 from proxy.subscription import Subscription
 from tests.helpers.alone import ME, SESSION, Alone, owner, row
@@ -50,7 +50,8 @@ def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR) -> Restore
     """A disk with one session."""
     state = SiteState(SiteId("A"))
     saved = SavedSession(SESSION, owner("me", epoch).epoch, role.value, descriptor, 1, 1, {})
-    return Restored(0, state.acceptance.snapshot(), state.snapshot(), [saved])
+    acceptance = state.acceptance.snapshot()
+    return Restored(0, acceptance, SitePlace(0, acceptance, state.snapshot()), [saved])
 
 
 def role(alone: Alone) -> Role | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from federation.ports import OwnerChanged
 from proxy import effects
 from proxy.ports import Outdated, Swept
+from proxy.receivers import Receiver
 from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
 from tests.helpers.alone import ME, SESSION, Alone, owner
 from tests.proxy.test_door import delivered
-from waypost.identity import GENERATION, NO_PROXY, Origin, SubscriptionId
-from waypost.messages import Attach, Delete, Deleted, Publish, Subscribe
+from waypost.errors import StoreFailed
+from waypost.identity import GENERATION, NO_PROXY, Origin, ReceiverId, SubscriptionId
+from waypost.messages import Acknowledge, Attach, Attached, Delete, Deleted, Detach, Publish, Subscribe
 from waypost.notification import Notification
 
 A = Origin("A/0")
@@ -153,3 +155,138 @@ def test_who_does_not_want_to_create_a_session_is_told_that_it_was_deleted() -> 
     alone.says(1, Attach("s", "r", "life", {}, create=False))
     alone.answer(effects.ReadRow, owner(NO_PROXY, 7))
     assert alone.heard(1)[-1].code == "NOT_FOUND"
+
+
+def away(place_s: int | None) -> Alone:
+    """Return a proxy with a receiver that is away, and whose place lasts so long, beside another that is there."""
+    alone = Alone()
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    alone.says(2, Attach(SESSION, "other", "i2", {}, place_s=place_s))
+    alone.keep()
+    alone.engine.client_disconnected(2)
+    alone.facts.clear()
+    return alone
+
+
+def places(alone: Alone) -> set[str]:
+    return set(alone.engine.context.sessions[SESSION].receivers)
+
+
+def passes_s(alone: Alone, seconds: int) -> None:
+    for _ in range(seconds):
+        alone.pass_time(1_000)
+
+
+def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal_says_why() -> None:
+    alone = away(place_s=5)
+    take(alone, 1)
+    alone.says(1, Acknowledge(1))
+    passes_s(alone, 4)
+    assert places(alone) == {"r", "other"} and alone.engine.context.sessions[SESSION].stored_count == 1
+    passes_s(alone, 4)
+    assert places(alone) == {"r"} and alone.engine.context.sessions[SESSION].stored_count == 0
+    (said,) = (fact for fact in alone.facts if fact.kind == "attached" and fact.receiver == "other")
+    assert said.reason == "forgotten: not attached for 5 s"
+
+
+def test_one_that_never_said_so_keeps_its_place_for_ever() -> None:
+    alone = away(place_s=None)
+    passes_s(alone, 60)
+    assert places(alone) == {"r", "other"}
+
+
+def test_who_comes_back_in_time_begins_to_count_anew() -> None:
+    alone = away(place_s=5)
+    passes_s(alone, 4)
+    alone.says(2, Attach(SESSION, "other", "i2", {}, place_s=5))
+    alone.engine.client_disconnected(2)
+    passes_s(alone, 4)
+    assert places(alone) == {"r", "other"}
+
+
+def test_who_has_lost_its_place_is_told_so_and_owed_nothing_of_what_went_with_it() -> None:
+    alone = away(place_s=2)
+    take(alone, 1)
+    alone.says(1, Acknowledge(1))
+    passes_s(alone, 4)
+    alone.heard(2)
+    alone.attach(2, "other")
+    (attached,) = (each for each in alone.heard(2) if isinstance(each, Attached))
+    assert attached.joined
+    (joined,) = (fact for fact in alone.facts if fact.reason == "joined")
+    assert (joined.receiver, joined.frontier) == ("other", {A: alone.engine.state.frontier[A]})
+    alone.attach(3, "other")
+    (again,) = (each for each in alone.heard(3) if isinstance(each, Attached))
+    assert not again.joined
+
+
+def test_how_long_a_receiver_was_away_travels_with_its_place() -> None:
+    alone = away(place_s=60)
+    passes_s(alone, 10)
+    row = alone.engine.context.sessions[SESSION].descriptor().receivers[ReceiverId("other")]
+    assert row.lasts_s == 60 and 8_000 <= row.idle_ms <= 10_000
+    assert Receiver.of(ReceiverId("other"), row).row() == row
+
+
+def test_a_place_stays_until_the_journal_says_that_it_is_given_up() -> None:
+    alone = away(place_s=2)
+    alone.journal_waits = True
+    passes_s(alone, 5)
+    assert places(alone) == {"r", "other"}
+    alone.journal_waits = False
+    alone.answer_all(effects.Attest, None)
+    assert places(alone) == {"r"}
+
+
+def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_there() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.journal_waits = True
+    alone.attach(2, "second")
+    assert not alone.heard(2)[1:]
+    alone.journal_waits = False
+    alone.answer_all(effects.Attest, None)
+    alone.keep()
+    assert any(isinstance(each, Attached) for each in alone.heard(2))
+
+
+def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stands() -> None:
+    alone = policed()
+    take(alone, 1, 2)
+    alone.attach(2, "r")
+    alone.says(2, Detach(forget=True))
+    alone.keep()
+    here = alone.engine.state.frontier[A]
+    session = alone.engine.context.sessions[SESSION]
+    assert (session.stored_count, session.acknowledged_frontier({})) == (0, {A: here})
+    alone.facts.clear()
+    take(alone, 3)
+    alone.attach(3, "next")
+    (joined,) = (fact for fact in alone.facts if fact.reason == "joined")
+    assert joined.frontier == {A: here}
+    assert delivered(alone.heard(3)) == [3]
+
+
+def test_who_joins_does_not_throw_back_what_the_others_have() -> None:
+    alone = away(place_s=None)
+    take(alone, 1)
+    alone.says(1, Acknowledge(1))
+    alone.says(1, Subscribe("y", "n > 5"))
+    session = alone.engine.context.sessions[SESSION]
+    before = session.acknowledged_frontier(alone.engine.state.frontier)
+    alone.attach(3, "third")
+    assert session.acknowledged_frontier(alone.engine.state.frontier) == before
+
+
+def test_who_was_given_a_place_is_told_so_also_when_the_first_answer_was_to_wait() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.says(2, Attach(SESSION, "second", "i2", {}))
+    alone.answer_all(effects.Save, StoreFailed("full"))
+    alone.answer_all(effects.PutCheckpoint, None)
+    alone.keep()
+    alone.heard(2)
+    alone.attach(2, "second")
+    (attached,) = (each for each in alone.heard(2) if isinstance(each, Attached))
+    assert attached.joined

@@ -9,6 +9,7 @@ from collections import Counter
 
 from tests.spark.runs import Run, origin
 from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
+from waypost.keys import OPEN, Key, Protection
 from waypost.records import Dropped, Fact, FactKind, Held, Published, encode_fact
 
 A, B, C, D, E = (origin(site) for site in "ABCDE")
@@ -262,6 +263,58 @@ class Planting:
         self.expect("P5", "A")
         self.expect("P1", "A")
 
+    def places(self) -> None:
+        """Who is given a place is owed what lies above it; who was given another one, only what lies above that."""
+        run, mine = self.run, self.mine
+        self.session("joined late")
+        self.got("joined late")
+        here = {A: mine[5].offset, B: 10_000}
+        run.attest("attached", "joined late", receiver="r2", reason="joined", frontier=here)
+        run.attest("attached", "joined late", receiver="r2")
+        run.receive("joined late", mine[7], receiver="r2")
+        run.drain("joined late", EVERYTHING, "r2")
+        self.expect("L1", "joined late")
+        self.session("came back")
+        self.got("came back")
+        run.receive("came back", *mine[:2], receiver="r2")
+        run.attest("attached", "came back", receiver="r2", reason="forgotten: not attached for 5 s", epoch=1)
+        run.attest("attached", "came back", receiver="r2", reason="joined", frontier=here, epoch=1)
+        run.attest("attached", "came back", receiver="r2", epoch=1)
+        run.receive("came back", *mine[6:], receiver="r2")
+        run.drain("came back", EVERYTHING, "r2")
+
+    def keys(self) -> None:
+        """What comes without the key is nobody's who asks for one; what comes with it is owed."""
+        run = self.run
+        one, other = (Key("sha256-producer", "producer", each) for each in (b"1", b"2"))
+        two = (Key("sha1-dual", "producer", b"1"), Key("sha1-dual", "consumer", b"1"))
+        sent = {
+            name: run.publish("A", topic="k", protection=protection)
+            for name, protection in {
+                "open": OPEN,
+                "one": Protection((one,), False),
+                "other": Protection((other,), True),
+                "half": Protection(two[:1], False),
+                "dual": Protection(two, False),
+            }.items()
+        }
+
+        def keyed(session: str, protection: Protection, *given: str) -> None:
+            run.subscribe(session, "topic == 'k'", NOTHING, protection=protection)
+            run.drain(session, EVERYTHING)
+            run.receive(session, *(sent[name] for name in given))
+
+        keyed("by one key", Protection((one,), False), "one")
+        keyed("by both sides", Protection(two, False), "dual")
+        keyed("by any", Protection((one, *two), True), "open", "one", "other", "dual")
+        keyed("without a key", OPEN, "open", "other")
+        keyed("lost by key", Protection((one,), False))
+        self.expect("L1", "lost by key")
+        keyed("overheard", Protection((one,), False), "one", "other")
+        self.expect("P3", "overheard")
+        keyed("half met", Protection(two, False), "half", "dual")
+        self.expect("P3", "half met")
+
     def disorder(self) -> None:
         run, mine = self.run, self.mine
         self.session("disorder")
@@ -386,6 +439,8 @@ def plant_anomalies(planting: Planting) -> None:
     planting.facts_said_again()
     planting.repeats()
     planting.inventions()
+    planting.keys()
+    planting.places()
     planting.disorder()
     planting.acknowledgements()
     planting.in_order()

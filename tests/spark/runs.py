@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from waypost.identity import Coordinate, Incarnation, SiteId, origin_of
+from waypost.keys import OPEN, Protection, texts
 from waypost.notification import Notification, Value
 from waypost.records import (
     SITE_LOG_DDL,
@@ -43,11 +44,18 @@ class Run:
         log[offset] = record if isinstance(record, bytes) else encode_record(record)
         return offset
 
-    def publish(self, site: str, producer: str = "p", sequence: int | None = None, **attributes: Value) -> Coordinate:
+    def publish(
+        self,
+        site: str,
+        producer: str = "p",
+        sequence: int | None = None,
+        protection: Protection = OPEN,
+        **attributes: Value,
+    ) -> Coordinate:
         """Append a notification to a site's log; the producer counts by itself unless told."""
         self.sequences[producer] = self.sequences[producer] + 1 if sequence is None else sequence
         body = Notification(attributes).body
-        record = Published(producer, Incarnation("life"), self.sequences[producer], 0, body)
+        record = Published(producer, Incarnation("life"), self.sequences[producer], 0, body, protection)
         coordinate = Coordinate(origin_of(SiteId(site)), self.append(site, record))
         self.records[coordinate] = record
         return coordinate
@@ -91,9 +99,11 @@ class Run:
         subscription: str = "s1",
         epoch: int = 1,
         life: str = "",
+        protection: Protection = OPEN,
     ) -> None:
         about: dict[str, Any] = {"subscription": subscription, "epoch": epoch, "life": life}
-        self.attest("subscribed", session, expression=expression, **about)
+        asked = {"keys": texts(protection.keys), "secure_only": not protection.insecure}
+        self.attest("subscribed", session, expression=expression, **asked, **about)
         self.attest("effective", session, frontier=above, **about)
 
     def own(self, session: str, proxy: str, epoch: int, reason: str = "created") -> None:

@@ -25,6 +25,7 @@ def attach(
     name: str | None = None,
     create: bool = True,
     lasts_s: int | None = None,
+    place_s: int | None = None,
     principal: str = "",
     password: str = "",
     token: str | Callable[[], str] = "",
@@ -43,10 +44,13 @@ def attach(
         name: of the client, for people and as the producer's name.
         create: False: refuse if there is no such session.
         lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
+        place_s: this receiver's place is given up when it was not attached for so many seconds: nothing is stored for
+            it any more. When it comes back, `Session.joined` says that it was.
         principal: as whom, if the session's access names principals.
         password: the one that proves it; a session that is open asks for none.
-        token: proves the principal that it names, without a password, until it ends. A function is asked at every
-            attach, so that it can return a new one in time.
+        token: proves the principal that it names, without a password, until it ends; to the session, and to a proxy
+            where not everybody may publish. A function is asked at every attach, so that it can return a new one in
+            time.
         window: notifications that may be under way unacknowledged.
         timeout_s: for every single thing that is waited for.
         on_event: called with what happens: Retry, Redirected, Attached, BecameEffective, Gap, ...
@@ -62,6 +66,7 @@ def attach(
     """
     addresses = [proxy] if isinstance(proxy, str) else proxy
     checked(lasts_s, MAX_TTL_S, "lasts_s")
+    checked(place_s, MAX_TTL_S, "place_s")
     for field, text in (("session", session), ("receiver", receiver), ("name", name or session)):
         if not 0 < len(text) <= MAX_ID_LENGTH:
             raise Refused(f"{len(text)} characters; a name has 1 to {MAX_ID_LENGTH}", field=field)
@@ -73,6 +78,7 @@ def attach(
         create=create,
         window=window,
         lasts_s=lasts_s,
+        place_s=place_s,
         credential=Credential(principal, password),
         token=token if callable(token) else lambda: token,
     )
@@ -83,13 +89,18 @@ def produce(
     name: str,
     *,
     proxy: str | Sequence[str] | None = None,
+    token: str | Callable[[], str] = "",
     timeout_s: float = 30,
     on_event: Callable[[object], None] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Session:
-    """Connect as a producer without a session."""
+    """Connect as a producer without a session.
+
+    Args:
+        token: proves who publishes, where not everybody may. A function is asked on every connection.
+    """
     addresses = [proxy] if isinstance(proxy, str) else proxy
-    machine = ClientMachine(name, None)
+    machine = ClientMachine(name, None, token=token if callable(token) else lambda: token)
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
 

@@ -22,6 +22,7 @@ from waypost.client.receiving import ReceiverState
 from waypost.client.session import Received
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, SubscriptionId
+from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Granted
 from waypost.notification import Value
 
@@ -104,9 +105,31 @@ class Session:
         return None
 
     def subscribe(
-        self, expression: str, *, id: str | None = None, ttl_s: int | None = None, max_count: int | None = None
+        self,
+        expression: str,
+        *,
+        id: str | None = None,
+        ttl_s: int | None = None,
+        max_count: int | None = None,
+        keys: Keys = NO_KEYS,
+        insecure: bool = True,
     ) -> SubscriptionId:
-        return self._call(self._session.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count))
+        return self._call(
+            self._session.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure)
+        )
+
+    def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
+        self._call(self._session.set_keys(subscribing=subscribing, publishing=publishing))
+
+    def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
+        self._call(self._session.quench(*names, keys=keys, insecure=insecure))
+
+    def wanted(self, notification: Mapping[str, Value]) -> bool:
+        return self._session.wanted(notification)
+
+    @property
+    def terms(self) -> frozenset[str]:
+        return self._session.terms
 
     def unsubscribe(self, subscription: str) -> None:
         self._call(self._session.unsubscribe(subscription))
@@ -123,8 +146,8 @@ class Session:
                 if not self._loop.is_closed():
                     self._end()
 
-    def publish(self, notification: Mapping[str, Value]) -> Coordinate:
-        return self._call(self._session.publish(notification))
+    def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
+        return self._call(self._session.publish(notification, keys=keys, insecure=insecure))
 
     @property
     def state(self) -> ReceiverState:

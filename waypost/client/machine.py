@@ -4,8 +4,8 @@ Theory
 ------
 A connection may break at any moment, and a session may be anywhere. So nothing that was asked for is forgotten before
 it is answered, and the next connection begins with all of it: `Hello`, the publishes never acknowledged
-(waypost/client/producing.py), `Attach` with the frontier, and, when the session is there, the subscriptions, the change
-of the access and the deletion that were never answered, and the attestations never confirmed
+(waypost/client/producing.py), `Attach` with the frontier, and, when the session is there, the subscriptions, changes of
+keys and access and the deletion that were never answered, and the attestations never confirmed
 (waypost/client/receiving.py).
 
 An answer that nothing is served at the moment answers nothing: it is asked again at the next attach. A password that we
@@ -22,7 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from waypost.client.producing import Producing, Published
-from waypost.client.receiving import ReceiverState, Receiving
+from waypost.client.quenching import Quenching
+from waypost.client.receiving import ReceiverState, Receiving, Taken
 from waypost.errors import Forbidden, LogUnavailable, NotFound, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.identity import (
     NotificationId,
@@ -30,11 +31,13 @@ from waypost.identity import (
     SessionId,
     SubscriptionId,
 )
+from waypost.keys import Key
 from waypost.limits import PASSWORDS_TRIED, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
     AboutAccess,
     AboutDeletion,
+    AboutKeys,
     AboutPublish,
     AboutSession,
     AboutSubscription,
@@ -48,16 +51,20 @@ from waypost.messages import (
     Delete,
     Deleted,
     Deliver,
-    Delivery,
     Detach,
     Forgotten,
     Gap,
     Granted,
     Hello,
+    Interest,
+    KeysChanged,
     Moved,
     Problem,
     ProxyMessage,
+    Publish,
+    Quench,
     SetAccess,
+    SetKeys,
     Subscribe,
     Subscribed,
     SubscriptionChanged,
@@ -65,6 +72,7 @@ from waypost.messages import (
     Unsubscribed,
     Wait,
     Welcome,
+    check_client_message,
 )
 
 # ---------------------------------------------------------------- what the shell is told
@@ -82,6 +90,7 @@ class Asked(Enum):
     """What is asked of a session as a whole, one of each at a time."""
 
     ACCESS = "a change of the access"
+    KEYS = "a change of the receiver's keys"
     DELETION = "its deletion"
     PLACE = "to give up the receiver's place"
 
@@ -134,6 +143,7 @@ Told = (
     | Refusal
     | Attached
     | BecameEffective
+    | Interest
     | SubscriptionChanged
     | Deleted
     | Gap
@@ -164,6 +174,7 @@ class ClientMachine:
         create: bool = True,
         window: int = RECEIVER_WINDOW,
         lasts_s: int | None = None,
+        place_s: int | None = None,
         credential: Credential | None = None,
         token: Callable[[], str] = lambda: "",
     ) -> None:
@@ -172,6 +183,7 @@ class ClientMachine:
         self.receiver = receiver
         self._receiving = Receiving(state or ReceiverState())
         self._producing = Producing(name)
+        self.quenching = Quenching()
         self.proxy = ProxyId("")
         self.attached = False
         self._create = create
@@ -182,6 +194,7 @@ class ClientMachine:
         """We were attached: if there is no such session any more, it was deleted, with all that we had asked of it."""
         self._window = window
         self._lasts_s = lasts_s
+        self.place_s = place_s
         self._token = token
         self._credentials = [credential or Credential()]
         """The one with which we attach; then those that may be right in its place, because a change of ours may be in
@@ -191,6 +204,8 @@ class ClientMachine:
         self._changing: SetAccess | None = None
         """A change of the access that was not answered yet."""
         self._change_number = 0
+        self._keys: SetKeys | None = None
+        """A change of the receiver's keys that was not answered yet."""
         self._connected = False
         self._greeted = False
         """The proxy of this connection has let us in."""
@@ -221,9 +236,10 @@ class ClientMachine:
     def connected(self) -> None:
         """A new connection stands: say who we are, and all that was never answered."""
         self._greeted = self._resting = False
-        self._out = [Hello(VERSION, self.name)]
+        self._out = [Hello(VERSION, self.name, Credential(token=self._token()))]
         self._connected = True
         self._out.extend(self._producing.in_flight())
+        self._out.extend(self.quenching.begin_anew())
         self.attach()
         self.flush()
 
@@ -244,6 +260,9 @@ class ClientMachine:
                     self._create and not self._has_been_in,
                     self._lasts_s,
                     replace(self.credential, token=self._token()),
+                    self.place_s,
+                    state.proxy,
+                    state.epoch,
                 )
             )
 
@@ -254,6 +273,7 @@ class ClientMachine:
 
     def disconnected(self) -> None:
         self.attached = self._connected = self._greeted = False
+        self.quenching.lost()
         self._out.clear()
 
     # ------------------------------------------------------------ what a proxy says
@@ -276,6 +296,11 @@ class ClientMachine:
                 self._told.append(Outcome(message.subscription, None))
             case AccessChanged():
                 self._access_changed(message.number)
+            case KeysChanged():
+                self._keys_changed(message.number)
+            case Interest():
+                if self.quenching.hear(message):
+                    self._told.append(message)
             case BecameEffective() | SubscriptionChanged() | Gap():
                 self._told.append(message)
             case Welcome():
@@ -302,6 +327,9 @@ class ClientMachine:
 
     def _attached(self, message: Attached) -> None:
         self.attached, self._has_been_in, self._wrong = True, True, 0
+        self._receiving.attached(message.epoch, message.proxy)
+        if self._keys is not None:
+            self._out.append(self._keys)
         self._out.extend(self._asked.values())
         if self._changing is not None:
             self._out.append(self._changing)
@@ -319,6 +347,8 @@ class ClientMachine:
         self._asked.clear()
         if self._changing is not None:
             self._answered(Asked.ACCESS, error)
+        if self._keys is not None:
+            self._answered(Asked.KEYS, error)
         asked, self._deleting = self._deleting, False
         self._told.append(message if asked else Refusal(error))
 
@@ -390,6 +420,8 @@ class ClientMachine:
             return
         if what is Asked.ACCESS:
             self._changing = None
+        elif what is Asked.KEYS:
+            self._keys = None
         else:
             self._deleting = False
         self._told.append(Answered(what, error))
@@ -407,6 +439,9 @@ class ClientMachine:
             case AboutAccess(number):
                 if self._changing is not None and self._changing.number == number:
                     self._answered(Asked.ACCESS, error)
+            case AboutKeys(number):
+                if self._keys is not None and self._keys.number == number:
+                    self._answered(Asked.KEYS, error)
             case AboutDeletion():
                 self._answered(Asked.DELETION, error)
             case AboutSession(session) if session == self.session and isinstance(error, NotFound) and self._has_been_in:
@@ -437,12 +472,14 @@ class ClientMachine:
     def duplicates_dropped(self) -> int:
         return self._receiving.duplicates_dropped
 
-    def take(self, most: int | None = None) -> list[tuple[Delivery, tuple[SubscriptionId, ...]]]:
-        """Give the application the next notifications, `most` at most; with the next call, it has them.
+    def take(self, most: int | None = None, *, by_hand: bool = False) -> list[Taken]:
+        """Give the application the next notifications, `most` at most; with the next call, it has them, or, `by_hand`,
+        when it says so.
 
         A delivery is acknowledged when the application has all of it.
         """
-        self._acknowledge()
+        if not by_hand:
+            self._acknowledge()
         return self._receiving.give(most)
 
     def settle(self) -> None:
@@ -469,14 +506,37 @@ class ClientMachine:
     # ------------------------------------------------------------ subscribing
 
     def subscribe(
-        self, subscription: SubscriptionId, expression: str, ttl_s: int | None = None, max_count: int | None = None
+        self,
+        subscription: SubscriptionId,
+        expression: str,
+        ttl_s: int | None = None,
+        max_count: int | None = None,
+        keys: list[Key] | None = None,
+        *,
+        insecure: bool = True,
     ) -> None:
-        self._ask(Subscribe(subscription, expression, ttl_s, max_count))
+        self._ask(Subscribe(subscription, expression, ttl_s, max_count, keys or [], insecure))
+
+    def set_keys(self, keys: list[Key]) -> None:
+        """Have these keys go with all that this receiver subscribes. One change at a time."""
+        self._change_number += 1
+        asked = SetKeys(self._change_number, keys)
+        check_client_message(asked)
+        self._keys = asked
+        if self.attached:
+            self._out.append(self._keys)
+
+    def _keys_changed(self, number: int) -> None:
+        if self._keys is not None and self._keys.number == number:
+            self._keys = None
+            self._told.append(Answered(Asked.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         self._ask(Unsubscribe(subscription))
 
     def _ask(self, message: Subscribe | Unsubscribe) -> None:
+        """Raises BadMessage: no proxy would take it."""
+        check_client_message(message)
         self._asked[SubscriptionId(message.subscription)] = message
         if self.attached:
             self._out.append(message)
@@ -491,9 +551,26 @@ class ClientMachine:
     def next_id(self) -> NotificationId:
         return self._producing.next_id
 
-    def publish(self, body: bytes) -> int:
-        """Take one notification to be published; return its sequence. Sent at the next flush."""
-        return self._producing.publish(body)
+    def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
+        """Take one notification to be published; return its sequence. Sent at the next flush.
+
+        Raises:
+            BadMessage: the keys are none.
+        """
+        if keys or insecure is not True:
+            check_client_message(Publish("producer", "life", 0, [b""], keys or [], insecure))
+        return self._producing.publish(body, keys, insecure=insecure)
+
+    def publish_with(self, keys: list[Key]) -> None:
+        """Let these keys go with all that is published from here on."""
+        self._producing.publish_with(keys)
+
+    def quench(self, names: list[str], keys: list[Key], *, insecure: bool) -> None:
+        """Ask to be told what anybody wants of what has these attributes."""
+        check_client_message(Quench(0, names, keys, insecure))
+        asked = self.quenching.ask(names, keys, insecure=insecure)
+        if self._connected:
+            self._out.append(asked)
 
     def flush(self) -> None:
         """Send what was taken since the last flush."""

@@ -6,6 +6,9 @@ Notifications are numbered within this life of the producer, and cut into frames
 flight until it is acknowledged or refused for good; on every new connection all that is in flight is sent again, in
 order, wherever that is. So a publish may be appended twice, at two origins: its number is what the receivers' libraries
 know it again by (handover rules 17 and 18).
+
+Keys that go with all that is published change between two notifications, and stay there: the change is sent again in
+its place among the frames.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from dataclasses import dataclass
 from waypost.batches import batches
 from waypost.errors import WaypostError
 from waypost.identity import Coordinate, NotificationId, new_incarnation
+from waypost.keys import Key
 from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW
-from waypost.messages import Acknowledged, Publish
+from waypost.messages import Acknowledged, Publish, PublishWith
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,13 @@ class Producing:
         self._life = new_incarnation()
         self._next_sequence = 0
         self._unsent: list[bytes] = []
-        self._in_flight: deque[Publish] = deque()
+        self._keys: tuple[list[Key] | None, bool] = (None, True)
+        """Those of `_unsent`, and whether it may go where none meet."""
+        self._cut: list[Publish | PublishWith] = []
+        """Frames that were cut and not sent yet."""
+        self._with = PublishWith([])
+        """The keys that go with all that is published, before the first of `_in_flight`."""
+        self._in_flight: deque[Publish | PublishWith] = deque()
         self._outstanding = 0
         """Notifications that were not answered yet."""
 
@@ -50,32 +60,56 @@ class Producing:
     def next_id(self) -> NotificationId:
         return NotificationId(self._producer, self._life, self._next_sequence)
 
-    def publish(self, body: bytes) -> int:
+    def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
         """Take one notification to be published; return its sequence. Sent at the next flush."""
+        if (keys, insecure) != self._keys:
+            self._cut_frames()
+            self._keys = (keys, insecure)
         sequence = self._next_sequence
         self._next_sequence += 1
         self._outstanding += 1
         self._unsent.append(body)
         return sequence
 
-    def flush(self) -> list[Publish]:
-        """Return what was taken since the last flush, in frames of bounded size."""
-        first, frames = self._next_sequence - len(self._unsent), []
+    def publish_with(self, keys: list[Key]) -> None:
+        """Let these keys go with all that is published from here on."""
+        self._cut_frames()
+        self._cut.append(PublishWith(keys))
+
+    def _cut_frames(self) -> None:
+        """Put what was taken into frames of bounded size."""
+        first = self._next_sequence - len(self._unsent)
         for batch in batches(self._unsent, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
             bodies = list(batch)
-            frames.append(Publish(self._producer, self._life, first, bodies))
+            keys, insecure = self._keys
+            self._cut.append(Publish(self._producer, self._life, first, bodies, keys or [], insecure))
             first += len(bodies)
         self._unsent = []
+
+    def flush(self) -> list[Publish | PublishWith]:
+        """Return what was taken since the last flush, in frames of bounded size."""
+        self._cut_frames()
+        frames, self._cut = self._cut, []
         self._in_flight.extend(frames)
+        self._settle_keys()
         return frames
 
-    def in_flight(self) -> list[Publish]:
-        """Return all that was sent and not answered, in order."""
-        return list(self._in_flight)
+    def _settle_keys(self) -> None:
+        """A change of keys before which nothing is in flight any more is what the next connection begins with."""
+        while self._in_flight and isinstance(said := self._in_flight[0], PublishWith):
+            self._with = said
+            self._in_flight.popleft()
+
+    def in_flight(self) -> list[Publish | PublishWith]:
+        """Return all that was sent and not answered, in order, on a connection that knows nothing of us yet, or not
+        any more."""
+        changed = any(isinstance(each, PublishWith) for each in self._in_flight)
+        return [*([self._with] if self._with.keys or changed else []), *self._in_flight]
 
     def is_oldest(self, first: int) -> bool:
         """Tell whether nothing is in flight before the frame that begins there. With it fails all that follows it."""
-        return bool(self._in_flight) and self._in_flight[0].first == first
+        oldest = self._in_flight[0] if self._in_flight else None
+        return isinstance(oldest, Publish) and oldest.first == first
 
     def refused(self, first: int, error: WaypostError) -> list[Published]:
         """A frame was refused for good: return what became of each notification in it."""
@@ -95,8 +129,9 @@ class Producing:
     def _land(self, first: int) -> Publish | None:
         """Take the frame that begins there out of what is in flight, and return it; None: it was answered before."""
         for index, frame in enumerate(self._in_flight):
-            if frame.first == first:
+            if isinstance(frame, Publish) and frame.first == first:
                 del self._in_flight[index]
                 self._outstanding -= len(frame.bodies)
+                self._settle_keys()
                 return frame
         return None

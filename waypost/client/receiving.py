@@ -41,10 +41,17 @@ class ReceiverState:
     frontier: dict[Origin, int] = field(default_factory=dict)
     recent: RecentIds = field(default_factory=RecentIds)
     epoch: Epoch = Epoch(0)
+    proxy: ProxyId = ProxyId("")
+    """The one that served it at that epoch."""
     incarnation: Incarnation = field(default_factory=new_incarnation)
     attested: int = 0
     """The number of the last attestation made."""
     unconfirmed: deque[Attestation] = field(default_factory=deque)
+
+
+Taken = tuple[Delivery, tuple[SubscriptionId, ...], tuple[SubscriptionId, ...]]
+"""What the application is given: the notification, the subscriptions that it matched, and those of them whose keys it
+met."""
 
 
 @dataclass(slots=True)
@@ -80,6 +87,11 @@ class Receiving:
         self._ids_in.clear()
         self._taken_in = dict(self.state.frontier)
 
+    def attached(self, epoch: Epoch, proxy: ProxyId) -> None:
+        """It is served by this proxy; what an owner before it delivered means nothing any more."""
+        if epoch >= self.state.epoch:
+            self.state.epoch, self.state.proxy = epoch, proxy
+
     # ------------------------------------------------------------ what comes
 
     def deliver(self, deliver: Deliver, proxy: ProxyId) -> bool:
@@ -110,20 +122,21 @@ class Receiving:
         """Tell whether there is something for the application."""
         return bool(self._inbox)
 
-    def give(self, most: int | None) -> list[tuple[Delivery, tuple[SubscriptionId, ...]]]:
+    def give(self, most: int | None) -> list[Taken]:
         """Return what the application is given next, `most` at most, from one delivery."""
-        if not self._inbox:
+        batch = next((each for each in self._inbox if each.given < len(each.fresh)), None)
+        if batch is None:
             return []
-        batch = self._inbox[0]
         deliver = batch.deliver
         chosen = batch.fresh[batch.given :][:most]
         batch.given += len(chosen)
-        return [(deliver.entries[each], deliver.matches[deliver.matched[each]]) for each in chosen]
+        matches, matched, entries, secure = deliver.matches, deliver.matched, deliver.entries, deliver.secure
+        return [(entries[each], matches[matched[each]], secure.get(matched[each], ())) for each in chosen]
 
     def give_back(self) -> None:
-        """The application does not have what it was given last: it comes again."""
-        if self._inbox:
-            self._inbox[0].given = self._inbox[0].had
+        """The application does not have what it was given since it last said so: it comes again."""
+        for batch in self._inbox:
+            batch.given = batch.had
 
     def had(self) -> list[Acknowledge]:
         """The application has what it was given; return what acknowledges the deliveries of which it has all."""

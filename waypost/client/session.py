@@ -28,19 +28,21 @@ from waypost.client.machine import (
     ClientMachine,
     Outcome,
     Refusal,
+    Retry,
     Told,
 )
 from waypost.client.producing import Published
-from waypost.client.receiving import ReceiverState
+from waypost.client.receiving import ReceiverState, Taken
 from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SubscriptionId
+from waypost.keys import NO_KEYS, Keys
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S
 from waypost.messages import (
     Attached,
     BecameEffective,
     Deleted,
-    Delivery,
     Granted,
+    Interest,
     SubscriptionChanged,
     Welcome,
 )
@@ -53,25 +55,27 @@ NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
 class Received(Notification):
     """A notification as received: a mapping of its attributes, and where it comes from.
 
-    `subscriptions` are the ids of all subscriptions of the session that it matched.
+    `subscriptions` are the ids of all subscriptions of the session that it matched, `secure` those of them whose keys
+    it met (:class:`waypost.Keys`).
     """
 
-    __slots__ = ("at_ms", "coordinate", "id", "subscriptions")
+    __slots__ = ("at_ms", "coordinate", "id", "secure", "subscriptions")
 
     coordinate: Coordinate
     id: NotificationId
     at_ms: int
     subscriptions: tuple[SubscriptionId, ...]
+    secure: tuple[SubscriptionId, ...]
 
     @classmethod
-    def of(cls, entry: Delivery, subscriptions: tuple[SubscriptionId, ...]) -> Received:
+    def of(cls, taken: Taken) -> Received:
         received = cls.__new__(cls)
+        entry, received.subscriptions, received.secure = taken
         received._body = entry.body
         received._attributes = None
         received.coordinate = Coordinate(entry.origin, entry.offset)
         received.id = NotificationId(entry.producer, entry.incarnation, entry.sequence)
         received.at_ms = entry.at_ms
-        received.subscriptions = subscriptions
         return received
 
 
@@ -97,6 +101,8 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._line = Line(machine, addresses, find, self._hear, self._news, tls)
+        self._told_to_wait = ""
+        """Why, by the last proxy that said so."""
         self._room = asyncio.Event()
         self._ready = asyncio.Event()
         self._failure: WaypostError | None = None
@@ -104,11 +110,14 @@ class Session:
         self._published: dict[int, asyncio.Future[Coordinate]] = {}
         self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
         self._effective_changed = asyncio.Event()
+        self._interest_changed = asyncio.Event()
         self._changing = asyncio.Lock()
         self._answers: dict[Asked, asyncio.Future[None]] = {}
         """Who waits for a change of the access, or for the deletion."""
         self.attached: Attached | None = None
         """What the proxy said at the last attach."""
+        self.joined = False
+        """This receiver was given a place, at this attach or an earlier one here: it had none, or had lost it."""
 
     # ------------------------------------------------------------ life
 
@@ -213,7 +222,9 @@ class Session:
                 result = await what
         except TimeoutError:
             late = f"{otherwise} within {self._timeout_s:g} s"
-            why = NoAnswer(late) if self._line.connected else NoProxy(f"{late}{self._line.trouble}", hint=NO_PROXY)
+            told = f": {self._told_to_wait}" if self._told_to_wait and self.attached is None else ""
+            lost = NoProxy(f"{late}{self._line.trouble}", hint=NO_PROXY)
+            why = NoAnswer(f"{late}{told}") if self._line.connected else lost
             raise self._failure or why from None
         if self._failure is not None:
             raise self._failure
@@ -225,25 +236,35 @@ class Session:
         return self
 
     async def __anext__(self) -> Received:
-        (received,) = await self._next_batch(1)
+        (received,) = await self.next_batch(1)
         return received
 
     async def batches(self) -> AsyncIterator[list[Received]]:
         """Yield what is there, a list at a time; a list is acknowledged when the next one is asked for."""
         while True:
             try:
-                yield await self._next_batch()
+                yield await self.next_batch()
             except StopAsyncIteration:
                 return
 
-    async def _next_batch(self, most: int | None = None) -> list[Received]:
+    async def next_batch(self, most: int | None = None, *, by_hand: bool = False) -> list[Received]:
+        """Return what is there, waiting for something; what was given before is acknowledged.
+
+        Args:
+            most: so many at most.
+            by_hand: what was given before is not acknowledged, but by :meth:`acknowledge`: until then it comes again to
+                the next attach. The proxy sends no more than the window of :func:`attach` ahead of that.
+
+        Raises:
+            StopAsyncIteration: the session was left.
+        """
         while True:
             if self._failure is not None:
                 raise self._failure
-            taken = self._machine.take(most)
+            taken = self._machine.take(most, by_hand=by_hand)
             self._line.wake()
             if taken:
-                return [Received.of(entry, matched) for entry, matched in taken]
+                return [Received.of(each) for each in taken]
             if self._line.over:
                 raise StopAsyncIteration
             self._news.clear()
@@ -253,6 +274,10 @@ class Session:
         """Say that the application has all that it was given so far; asking for the next one says it too."""
         self._machine.acknowledge()
         self._line.wake()
+
+    def give_back(self) -> None:
+        """Say that the application does not have what it was given since it last said so: that comes again."""
+        self._machine.give_back()
 
     @property
     def state(self) -> ReceiverState:
@@ -266,15 +291,25 @@ class Session:
     # ------------------------------------------------------------ the application's side: subscribing
 
     async def subscribe(
-        self, expression: str, *, id: str | None = None, ttl_s: int | None = None, max_count: int | None = None
+        self,
+        expression: str,
+        *,
+        id: str | None = None,
+        ttl_s: int | None = None,
+        max_count: int | None = None,
+        keys: Keys = NO_KEYS,
+        insecure: bool = True,
     ) -> SubscriptionId:
-        """Add a subscription; return its id once it is durable. Under the id of one that is there, change its policy.
+        """Add a subscription; return its id once it is durable. Under the id of one that is there, change its policy
+        and its keys.
 
         From when on it is effective for notifications of other sites comes later: :meth:`effective`.
 
         Args:
             ttl_s: keep what it matches for so many seconds only; None: until all receivers have it.
             max_count: keep the newest so many only; None: all.
+            keys: beside those of :meth:`set_keys`. They change exactly between two notifications of every origin.
+            insecure: take also what comes where no keys meet.
 
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
@@ -282,8 +317,31 @@ class Session:
         identity = SubscriptionId(id or _short(expression))
         checked(ttl_s, MAX_TTL_S, "ttl_s")
         checked(max_count, MAX_COUNT, "max_count")
-        await self._ask(identity, lambda: self._machine.subscribe(identity, expression, ttl_s, max_count))
+        listed = keys.listed()
+        await self._ask(
+            identity,
+            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, listed, insecure=insecure),
+        )
         return identity
+
+    async def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
+        """Change the keys that go with all that is done here; those said before go. See :class:`waypost.Keys`.
+
+        Args:
+            subscribing: with every subscription that this receiver made in the session, or makes; they stay with its
+                place, wherever the session goes. Returns once that is in force, and would survive the proxy.
+            publishing: with all that is published from here on.
+
+        Raises:
+            Forbidden: we may not subscribe.
+        """
+        if publishing is not None:
+            self._machine.publish_with(publishing.listed())
+            self._line.wake()
+        if subscribing is not None:
+            listed = subscribing.listed()
+            async with self._changing:
+                await self._have(Asked.KEYS, lambda: self._machine.set_keys(listed), "no answer about the keys")
 
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription; what matched before is still delivered."""
@@ -317,16 +375,26 @@ class Session:
 
     # ------------------------------------------------------------ the application's side: publishing
 
-    async def publish(self, notification: Mapping[str, Value]) -> Coordinate:
-        """Publish; return its coordinate once it is safe. Retried under the same id until it is."""
-        future = await self.publish_soon(notification)
+    async def publish(
+        self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True
+    ) -> Coordinate:
+        """Publish; return its coordinate once it is safe. Retried under the same id until it is.
+
+        Args:
+            keys: beside those of :meth:`set_keys`.
+            insecure: it may go to who has no key that meets one of these, too.
+        """
+        future = await self.publish_soon(notification, keys=keys, insecure=insecure)
         return await future
 
-    async def publish_soon(self, notification: Mapping[str, Value]) -> asyncio.Future[Coordinate]:
+    async def publish_soon(
+        self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True
+    ) -> asyncio.Future[Coordinate]:
         """Hand over a notification to be published and return its future coordinate.
 
         Waits only while too many are unanswered. Raises what the session ended with.
         """
+        listed = keys.listed() if keys.keys else None
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
         while self._machine.publish_room <= 0:
             if self._failure is not None:
@@ -335,11 +403,52 @@ class Session:
             await self._room.wait()
         if self._failure is not None:
             raise self._failure
-        sequence = self._machine.publish(body)
+        sequence = self._machine.publish(body, listed, insecure=insecure)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
         self._line.wake()
         return future
+
+    async def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
+        """Be told what anybody wants, anywhere, of what has these attributes, and of every change; returns when all was
+        told that the proxy knows of. Without names: no more.
+
+        Name all attributes that are going to be published, and then ask :meth:`wanted` of each notification. A new
+        subscription is known here some milliseconds after it is effective, or when a proxy that stands still was given
+        up: who must not miss the first notification for it, publishes all the same.
+
+        Args:
+            keys: those that will be published with, beside those of :meth:`set_keys`.
+            insecure: what is going to be published may go where no keys meet.
+        """
+        listed = keys.listed()
+        self._machine.quench(list(names), listed, insecure=insecure)
+        self._line.wake()
+
+        async def told() -> None:
+            while not self._machine.quenching.level and self._failure is None:
+                self._interest_changed.clear()
+                await self._interest_changed.wait()
+
+        await self._within(told(), "no answer about what is wanted")
+
+    def wanted(self, notification: Mapping[str, Value]) -> bool:
+        """Tell whether anybody may want it, by what :meth:`quench` was told; where that does not say, somebody may."""
+        return self._machine.quenching.wanted(notification)
+
+    async def until_wanted(self, notification: Mapping[str, Value], timeout_s: float) -> bool:
+        """Wait until :meth:`wanted` says so, for so long at most; tell whether it does."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self.wanted(notification) and self._failure is None:
+                    self._interest_changed.clear()
+                    await self._interest_changed.wait()
+        return self.wanted(notification)
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """What is wanted, by what :meth:`quench` was told: alternatives of subscriptions, as expressions."""
+        return frozenset(self._machine.quenching.terms)
 
     @property
     def next_id(self) -> NotificationId:
@@ -396,6 +505,7 @@ class Session:
                 self._answer(told.what, told.error)
             case Attached():
                 self.attached = told
+                self.joined = self.joined or told.joined
                 # What is promised now is said next; a name may mean another subscription than when we were here last.
                 self._effective.clear()
                 self._ready.set()
@@ -404,6 +514,10 @@ class Session:
             case BecameEffective():
                 self._effective.setdefault(told.subscription, {}).update(told.above)
                 self._effective_changed.set()
+            case Interest():
+                self._interest_changed.set()
+            case Retry():
+                self._told_to_wait = told.reason
             case Refusal():
                 self._refused(told.error)
             case Deleted():
@@ -434,7 +548,7 @@ class Session:
         self._failure = error
         self._line.over = True
         self._line.break_off()
-        for wakened in (self._ready, self._news, self._effective_changed, self._room):
+        for wakened in (self._ready, self._news, self._effective_changed, self._interest_changed, self._room):
             wakened.set()
         for future in self._awaited():
             if not future.done():

@@ -22,7 +22,7 @@ from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
 _arrive, _decide, _named = Session.arrive, Claims._decide, TargetTransfer.__init__
-_settle_orphan = Claims._settle_orphan
+_settle_orphan, _sweep = Claims._settle_orphan, Claims._sweep
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -53,15 +53,13 @@ def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, pr
     _named(self, session, source, proxy, f"{proxy}-{session}", *rest[1:])
 
 
-def _wake_as_it_was(self: Claims, session: Session) -> None:
+def _wake_as_it_was(self: Claims, session: Session, *, waited_for: bool = False) -> None:
     if self._context.may_serve():
         self.serve(session, session.epoch, "restart")
 
 
-def _sweep_the_own_only(self: Claims) -> None:
-    for session in list(self._context.sessions.values()):
-        self._settle(session, self._context.owners.get(session.id))
-    self._hold_what_is_needed()
+def _sweep_the_own_only(self: Claims, mine: Any, rows: Any, holds: Any) -> None:
+    _sweep(self, mine, (), holds)
 
 
 def _decide_for_others(self: Claims, session: SessionId, current: Ownership, wish: Wish) -> None:
@@ -199,7 +197,7 @@ PLANTS = (
     Plant(
         "no sweep",
         "nobody looks for rows that name a proxy without the session",
-        replaced(Claims, "sweep", _sweep_the_own_only),
+        replaced(Claims, "_sweep", _sweep_the_own_only),
         ("SIDES", "STUCK"),
         (0, 10, 13),
         rule=2,

@@ -29,7 +29,7 @@ def _record_meanwhile(self: Delivering, session: Session, receiver: Receiver, go
     why = session.retention.why
     removed = [(stored.origin, stored.offset, why(number, matched)) for number, stored, matched in gone]
     self._sweeps.note(session, removed)
-    receiver.recorded.update(number for number, _, _ in gone)
+    receiver.recorded |= {number for number, _, _ in gone}
 
 
 def _gone_as_any_other(self: Ownership) -> Ownership:

@@ -62,7 +62,7 @@ def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
 def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
     taken = []
     while batch := machine.take():
-        taken += [(each.origin, each.offset) for each, _ in batch]
+        taken += [(each.origin, each.offset) for each, *_ in batch]
     return taken
 
 
@@ -198,7 +198,7 @@ def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothin
 def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each.offset for each, _ in machine.take(2)] == [1, 2]
+    assert [each.offset for each, *_ in machine.take(2)] == [1, 2]
     machine.settle()
     assert machine.state.frontier == {A: 2}
     machine.disconnected()
@@ -221,7 +221,7 @@ def test_what_the_application_gave_back_comes_again() -> None:
     machine.give_back()
     machine.settle()
     assert machine.state.frontier == {A: 1}
-    assert [each.offset for each, _ in machine.take()] == [2]
+    assert [each.offset for each, *_ in machine.take()] == [2]
 
 
 def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:

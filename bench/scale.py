@@ -1,0 +1,196 @@
+"""One proxy with 100,000 idle sessions and 1,000,000 stored notifications: how it starts, and what it takes.
+
+Every session has a subscription of its own, a receiver that is away, and ten notifications that nobody has had. The
+state is written as a proxy that was stopped leaves it, by the proxy's own store, log and registry; then the process is
+started on it with an ordinary lease. Goals: ready within 30 s, and 2 GiB of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from urllib.request import urlopen
+
+import waypost
+from bench.backlog import resident_mb
+from bench.measured import Row
+from chaos.cluster import Place, ProxyProcess
+from chaos.servers.process import LOOPBACK
+from federation.embedded.registry import EmbeddedRegistry
+from federation.embedded.site_log import EmbeddedSiteLog
+from federation.site_state import SiteState
+from proxy.ports import SavedSession, SessionChange, StoreBatch
+from proxy.store import SqliteSessionStore
+from proxy.stored import Stored
+from proxy.subscription import Subscription
+from waypost.checkpoint import Descriptor, ReceiverRow
+from waypost.identity import (
+    NOTHING,
+    Epoch,
+    Incarnation,
+    Ownership,
+    ProxyId,
+    ReceiverId,
+    SessionId,
+    SiteId,
+    SubscriptionId,
+    origin_of,
+)
+from waypost.notification import Notification
+from waypost.records import Held, Published, Record
+from waypost.subscription import parse
+
+SESSIONS, STORED_EACH = 100_000, 10
+SITE, PROXY, LIFE = SiteId("A"), ProxyId("a1"), Incarnation("before")
+ORIGIN = origin_of(SITE)
+AT_ONCE = 5_000
+BODY = 150
+SERVING = re.compile(r'^waypost_sessions\{role="serving"\} (\S+)', re.MULTILINE)
+PATIENCE_S = 300.0
+IDLE_S = 10.0
+LOOK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Seconds from the start of the process, and MB."""
+
+    ready_s: float
+    read_s: float
+    serving_s: float
+    resident_mb: float
+    idle: float
+    """Share of a core."""
+
+
+def run() -> list[Row]:
+    with tempfile.TemporaryDirectory() as root:
+        asyncio.run(_leave(Path(root), SESSIONS))
+        proxy = ProxyProcess(Place(PROXY, SITE, {"no-discovery": ""}), (), Path(root))
+        with proxy.process:
+            found = asyncio.run(_watch(proxy, SESSIONS))
+    name = f"{SESSIONS:,} sessions, {SESSIONS * STORED_EACH:,} stored"
+    return [
+        Row(f"{name}: ready", "s", (found.ready_s,), "< 30"),
+        Row(f"{name}: a client in the middle has what is stored", "s", (found.read_s,)),
+        Row(f"{name}: all of them served", "s", (found.serving_s,)),
+        Row(f"{name}: memory then", "MB", (found.resident_mb,), "< 2,048"),
+        Row(f"{name}: processor, idle", "% of a core", (100 * found.idle,)),
+    ]
+
+
+# ---------------------------------------------------------------- what was left
+
+
+def session_of(number: int) -> SessionId:
+    return SessionId(f"scale/{number}")
+
+
+def _expression(number: int) -> str:
+    return f'station == "S{number}"'
+
+
+def _descriptor(number: int) -> Descriptor:
+    everything = {ORIGIN: NOTHING}
+    wanted = Subscription(SubscriptionId("s"), parse(_expression(number)), everything, everything, everything)
+    wanted.owner, wanted.life = "main", "1/1"
+    return Descriptor(everything, [wanted.row()], {ReceiverId("main"): ReceiverRow(0, {})})
+
+
+def _record(number: int, count: int) -> Published:
+    body = Notification({"station": f"S{number}", "text": "x" * BODY, "n": count}).body
+    return Published("bench", LIFE, count * SESSIONS + number, int(time.time() * 1000), body)
+
+
+def _records(sessions: int) -> Iterator[Record]:
+    for number in range(sessions):
+        yield Held(PROXY, LIFE, session_of(number), (parse(_expression(number)).canonical,))
+    for count in range(STORED_EACH):
+        for number in range(sessions):
+            yield _record(number, count)
+
+
+async def _leave(root: Path, sessions: int) -> None:
+    """Write what a proxy with so many sessions leaves behind when it is stopped."""
+    state = SiteState(SITE)
+    log = EmbeddedSiteLog(root / "sites" / SITE / "log.db", durable=False)
+    await log.start()
+    records = _records(sessions)
+    while batch := list(islice(records, AT_ONCE)):
+        for record in batch:
+            state.fold(state.position, record)
+        await log.append(batch)
+    await log.close()
+    registry = EmbeddedRegistry(root / "registry.db", durable=False)
+    await registry.start()
+    for begin in range(0, sessions, AT_ONCE):
+        mine = (session_of(number) for number in range(begin, min(begin + AT_ONCE, sessions)))
+        await asyncio.gather(*(registry.create(each, Ownership(PROXY, Epoch(1))) for each in mine))
+    await registry.close()
+    (root / "proxies" / PROXY).mkdir(parents=True)
+    store = SqliteSessionStore(root / "proxies" / PROXY / "store.db")
+    for begin in range(0, sessions, AT_ONCE):
+        changes = [_change(number, sessions) for number in range(begin, min(begin + AT_ONCE, sessions))]
+        await store.apply(StoreBatch(state.position, state.acceptance.snapshot(), state.snapshot(), changes, ()))
+    await store.close()
+
+
+def _change(number: int, sessions: int) -> SessionChange:
+    saved = SavedSession(session_of(number), Epoch(1), "serving", _descriptor(number), 1, STORED_EACH + 1, {})
+    entries = [
+        (count + 1, Stored.of(ORIGIN, (count + 1) * sessions + number, _record(number, count)), (SubscriptionId("s"),))
+        for count in range(STORED_EACH)
+    ]
+    return SessionChange(saved, entries)
+
+
+# ---------------------------------------------------------------- how it starts
+
+
+async def _watch(proxy: ProxyProcess, sessions: int) -> Found:
+    """Look at a process that was started just now."""
+    began = time.monotonic()
+    reading = asyncio.create_task(_read_one(proxy, session_of(sessions // 2)))
+    ready_s = read_s = serving_s = None
+    look_at = 0.0
+    async with asyncio.timeout(PATIENCE_S):
+        while serving_s is None:
+            await asyncio.sleep(0.25)
+            now = time.monotonic() - began
+            if ready_s is None and await asyncio.to_thread(proxy.ready):
+                ready_s = now
+            if read_s is None and reading.done():
+                read_s = now
+            if ready_s is not None and now >= look_at:
+                # A look walks over all sessions: not too often.
+                look_at = now + LOOK_S
+                serving_s = now if await asyncio.to_thread(_serving, proxy) >= sessions else None
+    await reading
+    resident, before = resident_mb(proxy), _cpu_s(proxy)
+    await asyncio.sleep(IDLE_S)
+    return Found(ready_s or 0, read_s or serving_s, serving_s, resident, (_cpu_s(proxy) - before) / IDLE_S)
+
+
+async def _read_one(proxy: ProxyProcess, session: SessionId) -> None:
+    """Be served what is stored for one session, as soon as that can be."""
+    while not proxy.listening:
+        await asyncio.sleep(0.1)
+    async with waypost.attach(session, proxy=proxy.url, create=False, timeout_s=PATIENCE_S) as place:
+        for _ in range(STORED_EACH):
+            await anext(place)
+
+
+def _serving(proxy: ProxyProcess) -> int:
+    with urlopen(f"http://{LOOPBACK}:{proxy.port}/metrics", timeout=60) as answer:
+        return int(float(SERVING.findall(answer.read().decode())[0]))
+
+
+def _cpu_s(proxy: ProxyProcess) -> float:
+    fields = Path(f"/proc/{proxy.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100

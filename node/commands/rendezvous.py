@@ -1,0 +1,126 @@
+"""`waypost rendezvous`: files of somebody who may be away, for somebody who may be away when they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import waypost
+from node.commands.receive import WaitedInVain
+from waypost.errors import NotFound, OutputFailed, Refused
+from waypost.rendezvous import Request, Resource
+
+
+async def offer(name: str, folder: Path, *, proxy: str | None, key: bytes | None, token: Any, as_json: bool) -> None:
+    """Answer with files of a folder, until cancelled."""
+    root = _checked(folder).resolve()
+
+    async def provide(request: Request) -> bytes:
+        data = await asyncio.to_thread(_read, root, request)
+        _tell({"id": request.id, "asker": request.asker, "path": request.path, "bytes": len(data)}, as_json)
+        return data
+
+    async with waypost.offer(name, provide, proxy=proxy, key=key, token=token) as offering:
+        print(f"offering {folder} as {name}", file=sys.stderr)
+        await offering.serve()
+
+
+def _checked(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is no folder", field="folder")
+    return folder
+
+
+def _read(root: Path, request: Request) -> bytes:
+    """Return a file of the folder. Raises Refused; what lies elsewhere is not there."""
+    file = (root / request.path).resolve()
+    if not file.is_relative_to(root) or not file.is_file():
+        raise NotFound(f"{request.path} is not there")
+    size = file.stat().st_size
+    if size > request.most_bytes:
+        raise Refused(f"{request.path} has {size} bytes, and {request.most_bytes} are taken")
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise Refused(f"{request.path} cannot be read: {error.strerror}") from None
+
+
+async def ask(
+    asker: str,
+    owner: str,
+    path: str,
+    *,
+    proxy: str | None,
+    key: bytes | None,
+    owner_key: bytes | None,
+    token: Any,
+    as_json: bool,
+) -> None:
+    """Arrange a rendezvous, and print its id once the request is safe."""
+    async with waypost.meet(asker, proxy=proxy, key=key, token=token) as meeting:
+        identity = await meeting.arrange(owner, path, key=owner_key)
+        _tell({"id": identity, "known": meeting.known}, as_json, text=identity)
+        if not meeting.known:
+            print(f"nobody is known to offer as {owner} just now", file=sys.stderr)
+
+
+async def take(
+    asker: str,
+    folder: Path,
+    *,
+    count: int,
+    wait_s: float,
+    proxy: str | None,
+    key: bytes | None,
+    token: Any,
+    as_json: bool,
+) -> None:
+    """Write what came, and what comes, into a folder, each a file; a line says which."""
+    _checked(folder)
+    until = asyncio.get_running_loop().time() + wait_s if wait_s else None
+    taken = 0
+    async with waypost.meet(asker, proxy=proxy, key=key, token=token) as meeting:
+        try:
+            async with asyncio.timeout_at(until):
+                async for resource in meeting:
+                    _take(resource, folder, as_json)
+                    taken += 1
+                    if taken == count:
+                        return
+        except TimeoutError:
+            if not taken or count:
+                raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+
+
+def _take(resource: Resource, folder: Path, as_json: bool) -> None:
+    if resource.error:
+        _tell({"id": resource.id, "path": resource.path, "error": resource.error}, as_json)
+        return
+    file = _place(resource, folder)
+    unfinished = file.with_name(f".{file.name}.part")
+    try:
+        unfinished.write_bytes(resource.data)
+        unfinished.rename(file)
+    except OSError as error:
+        # It was not acknowledged, and comes again.
+        raise OutputFailed(f"{file} cannot be written: {error.strerror}") from None
+    _tell({"id": resource.id, "path": resource.path, "file": str(file)}, as_json)
+
+
+def _place(resource: Resource, folder: Path) -> Path:
+    """Return a file in the folder, and nowhere else: anybody may have said what it is called. None is overwritten but
+    by the same rendezvous."""
+    name = PurePosixPath(resource.path.replace("\0", "")).name[-50:].lstrip(".")
+    file = folder / (name or "resource")
+    own = "".join(each for each in resource.id if each.isalnum())[:32]
+    return file if not file.exists() else file.with_name(f"{file.name}.{own}")
+
+
+def _tell(said: dict[str, object], as_json: bool, text: str = "") -> None:
+    if as_json:
+        print(json.dumps({"v": 1} | said), flush=True)
+    else:
+        print(text or " ".join(str(value) for value in said.values()), flush=True)

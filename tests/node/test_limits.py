@@ -1,0 +1,84 @@
+"""What one client, session or proxy may have: past it a clear answer, and nobody else is slower for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import waypost
+from chaos.cluster import Cluster, Place
+from node.pace import Pace
+from waypost.errors import NoProxy, Unreachable
+
+RATE = 50
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = {"no-discovery": "", "max-connections": "4", "max-sessions": "2", "publish-rate": str(RATE)}
+    with Cluster([Place("a1", "A", flags)], [], tmp_path_factory.mktemp("limits")) as cluster:
+        yield cluster
+
+
+async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    inside = [waypost.produce(f"p{number}", proxy=url) for number in range(4)]
+    for each in inside:
+        await each.__aenter__()
+    with pytest.raises((NoProxy, Unreachable)):
+        async with waypost.produce("late", proxy=url, timeout_s=1):
+            pass
+    late = asyncio.create_task(waypost.produce("late", proxy=url, timeout_s=20).__aenter__())
+    await inside.pop().close()
+    inside.append(await late)
+    for each in inside:
+        await each.close()
+
+
+async def test_no_more_sessions_are_made_than_the_proxy_may_have_and_the_others_go_on(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    async with waypost.attach("limits/1", proxy=url) as one, waypost.attach("limits/2", proxy=url) as two:
+        with pytest.raises(Unreachable):
+            async with waypost.attach("limits/3", proxy=url, timeout_s=1):
+                pass
+        await one.delete()
+        async with waypost.attach("limits/3", proxy=url, timeout_s=20) as three:
+            await three.delete()
+        await two.delete()
+
+
+async def test_who_publishes_too_fast_waits_and_nobody_else_does(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    async with waypost.produce("fast", proxy=url) as fast, waypost.produce("other", proxy=url) as other:
+        began = time.monotonic()
+        slow = [await fast.publish_soon({"n": number}) for number in range(2 * RATE)]
+        await fast.publish({"n": -1})
+        # A second's worth is in the bucket at first, and the last frame is taken before it has to wait.
+        later = asyncio.create_task(fast.publish({"n": -2}))
+        for number in range(10):
+            await asyncio.wait_for(other.publish({"n": number}), 5)
+        await asyncio.gather(*slow, later)
+        assert time.monotonic() - began > 0.5
+
+
+@given(st.integers(1, 1000), st.lists(st.tuples(st.floats(0, 2), st.integers(1, 500)), max_size=30))
+def test_a_pace_never_lets_through_more_than_its_rate_and_one_second_s_worth(
+    rate: int, asked: list[tuple[float, int]]
+) -> None:
+    pace, now, taken = Pace(rate, 0.0), 0.0, 0
+    for idle, count in asked:
+        now += idle
+        assert taken <= rate * (now + 1) + 1e-6
+        wait = pace.wait_s(count, now)
+        taken += count
+        now += wait
+    assert taken <= rate * (now + 1) + 1e-6
+
+
+def test_without_a_rate_nobody_waits() -> None:
+    assert Pace(0, 0.0).wait_s(1_000_000, 0.0) == 0.0

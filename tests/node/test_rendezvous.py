@@ -1,0 +1,212 @@
+"""Rendezvous on real proxies: who owns a resource and who asks for it are away, move, and their proxies die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, Place
+from waypost.errors import Refused
+from waypost.keys import public_key
+from waypost.limits import RESOURCE_PART_BYTES
+from waypost.rendezvous import Request, Resource, answers_to
+
+PATIENCE_S = 60.0
+DATA = random.Random(5).randbytes(20 * RESOURCE_PART_BYTES + 7)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = {"no-discovery": "", "lease-ttl-ms": "2000"}
+    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags), Place("b2", "B", flags)]
+    with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("rendezvous")) as cluster:
+        yield cluster
+
+
+def urls(cluster: Cluster, *names: str) -> list[str]:
+    return [cluster.proxies[name].url for name in names]
+
+
+def provide(request: Request) -> bytes:
+    if request.path != "there":
+        raise Refused(f"{request.path} is not there")
+    return DATA
+
+
+async def once_offered(name: str, url: str) -> None:
+    """Let an owner offer once, so that requests wait for him from then on, and go."""
+    async with waypost.offer(name, provide, proxy=url):
+        pass
+
+
+async def until_answered(offering: object, *asked: str, answered: list[str]) -> None:
+    serving = asyncio.ensure_future(offering.serve())  # type: ignore[attr-defined]
+    async with asyncio.timeout(PATIENCE_S):
+        while not set(asked) <= set(answered):
+            assert not serving.done() or serving.result()
+            await asyncio.sleep(0.02)
+    # The answer is safe when the next request is asked for; there is none.
+    await asyncio.sleep(0.5)
+    serving.cancel()
+
+
+async def resource_of(meeting: object, identity: str) -> Resource:
+    async with asyncio.timeout(PATIENCE_S):
+        async for resource in meeting:  # type: ignore[attr-defined]
+            if resource.id == identity:
+                found: Resource = resource
+                return found
+    raise AssertionError("nothing came")
+
+
+async def test_an_owner_and_who_asked_are_never_there_at_the_same_time(cluster: Cluster) -> None:
+    a1, b1 = urls(cluster, "a1", "b1")
+    await once_offered("bob", b1)
+    async with waypost.meet("alice", proxy=a1) as meeting:
+        identity = await meeting.arrange("bob", "there")
+        assert meeting.known
+        refused = await meeting.arrange("bob", "elsewhere")
+    answered: list[str] = []
+    async with waypost.offer("bob", noting(answered), proxy=b1) as offering:
+        await until_answered(offering, identity, refused, answered=answered)
+    async with waypost.meet("alice", proxy=a1) as meeting:
+        came = await resource_of(meeting, identity)
+        assert (came.owner, came.path, came.data, came.error) == ("bob", "there", DATA, "")
+        came = await resource_of(meeting, refused)
+        assert (came.data, came.error) == (b"", "REFUSED: elsewhere is not there")
+
+
+def noting(answered: list[str], then: Callable[[Request], bytes] = provide) -> Callable[[Request], bytes]:
+    def note(request: Request) -> bytes:
+        answered.append(request.id)
+        return then(request)
+
+    return note
+
+
+async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> None:
+    a1, a2, b1, b2 = urls(cluster, "a1", "a2", "b1", "b2")
+    await once_offered("carol", b1)
+    async with AsyncExitStack() as both:
+        meeting = await both.enter_async_context(waypost.meet("dave", proxy=a1))
+        offering = await both.enter_async_context(waypost.offer("carol", provide, proxy=b1))
+        serving = asyncio.ensure_future(offering.serve())
+        asked = [await meeting.arrange("carol", "there") for _ in range(4)]
+        came: list[Resource] = []
+        async with asyncio.timeout(PATIENCE_S):
+            async for resource in meeting:
+                came.append(resource)
+                if len(came) == 1:
+                    await asyncio.gather(meeting.session.move(b2), offering.session.move(a2))
+                if len(came) == len(asked):
+                    break
+        assert [each.id for each in came] == asked
+        assert {each.data for each in came} == {DATA}
+        serving.cancel()
+
+
+async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cluster) -> None:
+    a1, a2, b1, b2 = urls(cluster, "a1", "a2", "b1", "b2")
+    await once_offered("erin", b1)
+    async with waypost.meet("frank", proxy=[a1]) as meeting:
+        identity = await meeting.arrange("erin", "there")
+    for name in ("a1", "b1"):
+        cluster.proxies[name].kill()
+    answered: list[str] = []
+    async with waypost.offer("erin", noting(answered), proxy=[b2], timeout_s=PATIENCE_S) as offering:
+        await until_answered(offering, identity, answered=answered)
+    async with waypost.meet("frank", proxy=[a2], timeout_s=PATIENCE_S) as meeting:
+        assert (await resource_of(meeting, identity)).data == DATA
+    for name in ("a1", "b1"):
+        cluster.proxies[name].start()
+        await asyncio.to_thread(cluster.proxies[name].ready)
+
+
+async def test_who_leaves_in_the_middle_of_a_resource_is_given_all_of_it_again(cluster: Cluster) -> None:
+    a2, b2 = urls(cluster, "a2", "b2")
+    await once_offered("grace", b2)
+    async with waypost.meet("heidi", proxy=a2) as meeting:
+        identity = await meeting.arrange("grace", "there")
+        async with waypost.offer("grace", provide, proxy=b2) as offering:
+            serving = asyncio.ensure_future(offering.serve())
+            parts = 0
+            async with asyncio.timeout(PATIENCE_S):
+                while not parts:
+                    parts += len(await meeting.session.next_batch(3, by_hand=True))
+            await meeting.session.abandon()
+            await asyncio.sleep(1)
+            serving.cancel()
+    async with waypost.meet("heidi", proxy=a2) as meeting:
+        assert (await resource_of(meeting, identity)).data == DATA
+
+
+async def test_nobody_else_reads_what_keys_protect(cluster: Cluster) -> None:
+    a2, b2 = urls(cluster, "a2", "b2")
+    async with (
+        waypost.attach("eavesdropper", proxy=a2) as eavesdropper,
+        waypost.offer("ivan", provide, key=b"ivan's", proxy=b2) as offering,
+        waypost.meet("judy", key=b"judy's", proxy=a2) as meeting,
+    ):
+        await eavesdropper.subscribe("require(Rendezvous)", id="all")
+        await eavesdropper.subscribe(answers_to("judy"), id="judy's")
+        await eavesdropper.until_effective("all", ["A/0", "B/0"])
+        serving = asyncio.ensure_future(offering.serve())
+        in_the_clear = await meeting.arrange("nobody", "in the clear")
+        identity = await meeting.arrange("ivan", "there", key=public_key(b"ivan's"))
+        assert (await resource_of(meeting, identity)).data == DATA
+        await eavesdropper.publish({"Rendezvous": "end"})
+        heard = []
+        async with asyncio.timeout(PATIENCE_S):
+            async for received in eavesdropper:
+                heard.append(received.get("Rendezvous-Id"))
+                if received["Rendezvous"] == "end":
+                    break
+        assert heard == [in_the_clear, None]
+        serving.cancel()
+        await eavesdropper.delete()
+
+
+def run(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("waypost")), "rendezvous", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=os.environ | {"WAYPOST_PROXY": url}, check=False
+    )
+
+
+def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) -> None:
+    (url,) = urls(cluster, "a2")
+    files, into = tmp_path / "files", tmp_path / "into"
+    files.mkdir()
+    into.mkdir()
+    (files / "1.bin").write_bytes(DATA)
+    (tmp_path / "secret").write_text("not below the folder")
+    command = [str(Path(sys.executable).with_name("waypost")), "rendezvous", "offer", "kim", str(files)]
+    with subprocess.Popen(
+        command, env=os.environ | {"WAYPOST_PROXY": url}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as offering:
+        assert offering.stderr is not None
+        assert offering.stderr.readline() == f"offering {files} as kim\n"
+        asked = [run("ask", "kim", path, "--as", "leo", url=url) for path in ("1.bin", "../secret")]
+        assert [each.returncode for each in asked] == [0, 0]
+        assert [each.stderr for each in asked] == ["", ""]
+        took = run("take", str(into), "--as", "leo", "-C", "2", "--json", url=url)
+        offering.kill()
+    told = [json.loads(line) for line in took.stdout.splitlines()]
+    assert [each["id"] for each in told] == [each.stdout.strip() for each in asked]
+    assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
+    assert [each.name for each in into.iterdir()] == ["1.bin"]
+    assert (into / "1.bin").read_bytes() == DATA
+    in_vain = run("take", str(into), "--as", "leo", "-W", "2", url=url)
+    assert (in_vain.returncode, in_vain.stderr) == (27, "error: WAITED_IN_VAIN: nothing more came within 2 s\n")
+    unknown = run("ask", "nobody", "x", "--as", "leo", url=url)
+    assert (unknown.returncode, unknown.stderr) == (0, "nobody is known to offer as nobody just now\n")

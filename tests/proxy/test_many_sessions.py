@@ -1,0 +1,343 @@
+"""A proxy with very many sessions: none of them costs the others more than its share, at a start least of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from federation.ports import Claimed
+from federation.site_state import SiteState
+from handover.messages import Prepare
+from proxy import effects
+from proxy.keeper import CHECKPOINTS_A_ROUND
+from proxy.ports import Restored, SavedSession, SitePlace
+from proxy.rounds import Rounds
+from proxy.session import Role
+from proxy.subscription import Subscription
+from tests.helpers.alone import Alone, owner
+from waypost.checkpoint import Descriptor, ReceiverRow
+from waypost.errors import RegistryUnavailable
+from waypost.identity import (
+    NOTHING,
+    Epoch,
+    Incarnation,
+    Origin,
+    Ownership,
+    ProxyId,
+    ReceiverId,
+    SessionId,
+    SiteId,
+    SubscriptionId,
+)
+from waypost.limits import CHECKPOINTS_AT_ONCE, LOG_BATCH, WAKES_AT_ONCE
+from waypost.messages import Acknowledge, Attach, Attached, Interest, Problem, Publish, Quench
+from waypost.notification import Notification
+from waypost.records import Dropped, Effective, Held, Progress, Record
+from waypost.subscription import parse
+
+A = Origin("A/0")
+MANY = 2 * LOG_BATCH
+YOU = ProxyId("you")
+
+
+def name(number: int) -> SessionId:
+    return SessionId(f"s{number:05}")
+
+
+def disk(count: int) -> Restored:
+    """A disk with so many sessions of one receiver and one subscription each."""
+    state = SiteState(SiteId("A"))
+    wanted = Subscription(SubscriptionId("x"), parse("n > 0"), {A: NOTHING}, {A: NOTHING}, {A: NOTHING})
+    descriptor = Descriptor({A: NOTHING}, [wanted.row()], {ReceiverId("r"): ReceiverRow(0, {})})
+    saved = [SavedSession(name(each), Epoch(1), "serving", descriptor, 1, 1, {}) for each in range(count)]
+    acceptance = state.acceptance.snapshot()
+    return Restored(0, acceptance, SitePlace(0, acceptance, state.snapshot()), saved)
+
+
+def rows(count: int) -> dict[SessionId, Ownership]:
+    return {name(each): owner("me", 1) for each in range(count)}
+
+
+def claimed(alone: Alone) -> list[SessionId]:
+    return [each.session for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+
+
+def woken(count: int) -> Alone:
+    """Start with so many sessions, all of them awake and written."""
+    alone = Alone(disk(count), watch=False)
+    alone.reload(rows(count))
+    while claimed(alone):
+        claim = alone.next(effects.ClaimRow)
+        claim.then(Claimed(True, claim.new))
+        alone.settle()
+    alone.keep()
+    alone.read_log()
+    for _ in range(CHECKPOINTS_A_ROUND):
+        alone.pass_time(1_000)
+        alone.keep()
+    return alone
+
+
+def publish(alone: Alone, number: int) -> None:
+    alone.says(9, Publish("p", "i", number, [Notification({"n": number}).body]))
+    alone.read_log()
+
+
+def test_after_a_start_so_many_are_claimed_at_a_time() -> None:
+    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
+    alone.reload(rows(3 * WAKES_AT_ONCE))
+    assert len(claimed(alone)) == WAKES_AT_ONCE
+    claim = alone.next(effects.ClaimRow)
+    claim.then(Claimed(True, claim.new))
+    alone.settle()
+    assert len(claimed(alone)) == WAKES_AT_ONCE
+
+
+def test_all_of_them_wake_in_the_end() -> None:
+    alone = woken(3 * WAKES_AT_ONCE)
+    assert {session.role for session in alone.engine.context.sessions.values()} == {Role.SERVING}
+
+
+def test_the_one_that_a_client_waits_for_goes_first() -> None:
+    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
+    alone.reload(rows(3 * WAKES_AT_ONCE))
+    last = name(3 * WAKES_AT_ONCE - 1)
+    assert last not in claimed(alone)
+    alone.says(1, Attach(last, "r", "i", {}))
+    alone.answer(effects.ReadRow, owner("me", 1))
+    claim = alone.next(effects.ClaimRow)
+    claim.then(Claimed(True, claim.new))
+    alone.settle()
+    assert claimed(alone)[-1] == last
+
+
+def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
+    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
+    alone.reload(rows(3 * WAKES_AT_ONCE), "you")
+    last = name(3 * WAKES_AT_ONCE - 1)
+    alone.engine.peer_message(YOU, Prepare(last, "t", Epoch(1), "attach", "r", "i"))
+    alone.settle()
+    claim = alone.next(effects.ClaimRow)
+    claim.then(Claimed(True, claim.new))
+    alone.settle()
+    assert claimed(alone)[-1] == last
+
+
+def test_what_could_not_be_claimed_is_claimed_again_by_a_sweep() -> None:
+    alone = Alone(disk(1), watch=False)
+    alone.reload(rows(1))
+    alone.answer(effects.ClaimRow, RegistryUnavailable("away"))
+    assert claimed(alone) == []
+    alone.pass_time(2_000)
+    assert claimed(alone) == [name(0)]
+
+
+def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
+    alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
+    alone.reload(rows(3 * WAKES_AT_ONCE))
+    alone.engine.lease_lost()
+    while claimed(alone):
+        alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    assert {session.role for session in alone.engine.context.sessions.values()} == {Role.DORMANT}
+    alone.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    alone.settle()
+    assert len(claimed(alone)) == WAKES_AT_ONCE
+
+
+def test_what_is_needed_is_said_in_few_appends() -> None:
+    alone = Alone(disk(MANY), lease=False, watch=False)
+    alone.engine.lease_granted(Incarnation("me#1"), 1 << 40)
+    appends = [len(each.records) for each in alone.engine.take_effects() if isinstance(each, effects.Append)]
+    assert sum(appends) == MANY
+    assert len(appends) <= MANY // LOG_BATCH + 1
+
+
+def test_a_notification_that_nobody_of_many_wants_changes_few_checkpoints_at_a_time() -> None:
+    many = 3 * CHECKPOINTS_AT_ONCE
+    alone = woken(many)
+    publish(alone, -1)
+    alone.pass_time(1_000)
+    written = [each.checkpoint.session for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert 0 < len(written) <= CHECKPOINTS_AT_ONCE
+    for _ in range(3):
+        alone.keep()
+        alone.pass_time(1_000)
+        written += [each.checkpoint.session for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert set(written) == {name(each) for each in range(many)}
+
+
+def test_a_checkpoint_that_is_on_its_way_is_not_written_once_more() -> None:
+    alone = woken(1)
+    for number in (-1, -2, -3):
+        publish(alone, number)
+        alone.pass_time(1_000)
+    waiting = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert len(waiting) == 1
+    alone.keep()
+    alone.pass_time(1_000)
+    assert alone.next(effects.PutCheckpoint).checkpoint.acknowledged[A] == alone.engine.state.frontier[A]
+
+
+def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
+    alone = woken(320)
+    batches = []
+    for number in range(3):
+        alone.log.append(Held(YOU, Incarnation("i"), name(number), ("n > 1",)))
+        alone.read_log()
+        publish(alone, 1)
+        alone.pass_time(200)
+        save = alone.next(effects.Save)
+        batches.append(save.batch)
+        save.then(None)
+        alone.settle()
+    # So many holds are worth a third of a second, and a write comes every fifth of one.
+    assert [batch.behind for batch in batches] == [batch.site_state is None for batch in batches]
+    assert [batch.behind for batch in batches] == [False, True, False]
+
+
+def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_takes_nothing_twice() -> None:
+    before = woken(1)
+    start = before.engine.state.position
+    publish(before, 5)
+    state, session = before.engine.state, before.engine.context.sessions[name(0)]
+    kept = SiteState(SiteId("A"))
+    for offset, record in enumerate(before.log[:start]):
+        kept.fold(offset, record)
+    saved = SavedSession(name(0), session.epoch, "serving", session.descriptor(), 1, 2, {})
+    site = SitePlace(start, kept.acceptance.snapshot(), kept.snapshot())
+    after = Alone(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
+    after.log = list(before.log)
+    found = after.engine.context.sessions[name(0)]
+    after.read_log()
+    assert (found.last_number, after.engine.state.frontier) == (1, state.frontier)
+    publish(after, 6)
+    assert found.last_number == 2
+
+
+def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again() -> None:
+    """The session's gate was closed by a hole that the log tells of behind the place where its meaning was kept."""
+    far, me = Origin("B/0"), ProxyId("me")
+    wanted = parse("n > 0").canonical
+    log: list[Record] = [
+        Held(me, Incarnation("me#1"), name(0), (wanted,)),
+        Effective(SiteId("B"), 1, wanted, 0, far, 10),
+        Progress(SiteId("B"), 1, far, 20),
+        Dropped(me, Incarnation("me#1")),
+        Held(me, Incarnation("me#2"), name(0), (wanted,)),
+    ]
+
+    def folded(upto: int) -> SiteState:
+        state = SiteState(SiteId("A"), [SiteId("B")])
+        for offset, record in enumerate(log[:upto]):
+            state.fold(offset, record)
+        return state
+
+    early, here = folded(2), folded(5)
+    promised = {A: NOTHING, far: 10}
+    row = Subscription(SubscriptionId("x"), parse("n > 0"), {A: NOTHING, far: NOTHING}, promised, dict(promised)).row()
+    descriptor = Descriptor({A: NOTHING}, [row], {ReceiverId("r"): ReceiverRow(0, {})})
+    saved = SavedSession(name(0), Epoch(1), "serving", descriptor, 1, 1, {far: 20})
+    site = SitePlace(early.position, early.acceptance.snapshot(), early.snapshot())
+    alone = Alone(Restored(5, here.acceptance.snapshot(), site, [saved]), lease=False, neighbours=("B",))
+    alone.log = log
+    alone.pass_time(1_000)
+    session = alone.engine.context.sessions[name(0)]
+    assert session.gates[far].seen == 20
+    alone.read_log()
+    alone.pass_time(1_000)
+    assert session.gates[far].seen == 20
+
+
+def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_again() -> None:
+    records = [Held(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
+    state = SiteState(SiteId("A"))
+    early = SitePlace(0, state.acceptance.snapshot(), state.snapshot())
+    for offset, record in enumerate(records):
+        state.fold(offset, record)
+    alone = Alone(Restored(5, state.acceptance.snapshot(), early, []), lease=False)
+    alone.says(3, Quench(1, ["n"]))
+    alone.pass_time(5)
+    assert not [each for each in alone.heard(3) if isinstance(each, Interest)]
+    alone.log = list(records)
+    alone.read_log()
+    alone.pass_time(5)
+    (told,) = (each for each in alone.heard(3) if isinstance(each, Interest))
+    assert told.level and len(told.added) == 5
+
+
+def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
+    alone = woken(3 * CHECKPOINTS_AT_ONCE)
+    alone.says(1, Attach(name(250), "r", "i", {}))
+    alone.keep()
+    publish(alone, 5)
+    alone.says(1, Acknowledge(1))
+    alone.pass_time(200)
+    alone.keep()
+    tried = 0
+    for _ in range(4):
+        alone.pass_time(1_000)
+        mine = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+        tried += sum(each.checkpoint.session == name(250) for each in mine)
+        alone.answer_all(effects.PutCheckpoint, RegistryUnavailable("away"))
+        alone.answer_all(effects.Save, None)
+    assert tried >= 3
+
+
+def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() -> None:
+    restored = disk(1)
+    alone = Alone(Restored(5, restored.acceptance, restored.site, restored.sessions), lease=False)
+    told: list[object] = []
+    alone.engine.keeper.saved(told.append)
+    alone.pass_time(1_000)
+    assert not [each for each in alone.waiting if isinstance(each, effects.Save)]
+    alone.log = [Held(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
+    alone.read_log()
+    alone.pass_time(1_000)
+    alone.answer(effects.Save, None)
+    assert told == [None]
+
+
+def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.keeper.UNATTENDED_IN_MEMORY", 20)
+    alone = woken(10)
+    for number in range(1, 6):
+        publish(alone, number)
+    alone.pass_time(1_000)
+    alone.keep()
+    sessions = alone.engine.context.sessions
+    assert {(each.stored_count, each.saved_in_memory) for each in sessions.values()} == {(5, 2)}
+    alone.says(1, Attach(name(3), "r", "i", {}))
+    alone.keep()
+    alone.answer(effects.LoadEntries, [])
+    publish(alone, 6)
+    alone.pass_time(1_000)
+    alone.keep()
+    assert sessions[name(3)].saved_in_memory == 3 and sessions[name(4)].saved_in_memory == 2
+
+
+def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.attaching.MAX_RECEIVERS_PER_SESSION", 2)
+    alone = Alone()
+    alone.serve()
+    alone.attach(2, "second")
+    alone.heard(2)
+    alone.attach(3, "third")
+    (refused,) = (each for each in alone.heard(3) if isinstance(each, Problem))
+    assert (refused.code, refused.field) == ("LIMIT_EXCEEDED", "receiver")
+    alone.attach(4, "second")
+    assert any(isinstance(each, Attached) for each in alone.heard(4))
+
+
+def test_a_round_has_everything_once() -> None:
+    there = list(range(10))
+    rounds: Rounds[int] = Rounds(lambda: there, least=2, parts=3)
+    taken = [rounds.take() for _ in range(3)]
+    assert [len(each) for each in taken] == [4, 4, 2]
+    assert flattened(taken) == there
+    there.append(10)
+    assert flattened(rounds.take() for _ in range(3)) == there
+
+
+def flattened(parts: Iterable[list[int]]) -> list[int]:
+    return [each for part in parts for each in part]

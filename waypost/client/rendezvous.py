@@ -1,0 +1,291 @@
+"""Rendezvous: resources of a client that may be away, for one that may be away when it answers.
+
+    async with waypost.offer("bob", provide) as offering:       # provide(request) returns bytes
+        await offering.serve()
+
+    async with waypost.meet("alice") as meeting:
+        await meeting.arrange("bob", "photos/1.jpg")
+        async for resource in meeting:
+            ...
+
+Why nothing is lost of it: waypost/rendezvous.py. Both sides say what they wait for before anybody speaks to them: an
+owner's subscription to requests stays while he is away, and an answer is not published before it is known, at the
+owner's proxy, that it is wanted: else it could be ahead of the subscription that it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from inspect import isawaitable
+from typing import Any
+from uuid import uuid4
+
+from waypost.client.attaching import attach
+from waypost.client.session import Received, Session, checked
+from waypost.errors import BadNotification, WaypostError
+from waypost.identity import SubscriptionId
+from waypost.keys import CONSUMER, NO_KEYS, Key, Keys
+from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, MEETING_WINDOW
+from waypost.messages import Attached
+from waypost.notification import Notification
+from waypost.rendezvous import (
+    Assembly,
+    Request,
+    Resource,
+    answers_to,
+    requests_to,
+    session_of_asker,
+    session_of_owner,
+)
+
+log = logging.getLogger("waypost")
+Provide = Callable[[Request], bytes | Awaitable[bytes]]
+WAITING = SubscriptionId("rendezvous")
+"""The id of the one subscription in a session of a rendezvous."""
+KEPT_S = 30 * 86_400
+"""So long what was asked waits for its owner, and what was answered for who asked, if nothing else is said."""
+KNOWN_S = 2.0
+"""How long who asks waits to hear of an owner of that name."""
+WANTED_S = 30.0
+"""How long an owner waits until his proxy knows where his answer is to go; longer than a proxy is missed, not away."""
+STALLED_MS = 10 * 60_000
+"""A resource of which nothing more came for so long was broken off; its owner begins anew when he is back."""
+
+
+class _Party:
+    """One side of rendezvous: a session with one subscription, by which what is meant for it waits while it is away."""
+
+    def __init__(self, session: Session, expression: str, key: bytes | None, kept_s: int) -> None:
+        self.session = session
+        """To move it, to ask where it is, and so on."""
+        self._expression = expression
+        self._key = key
+        self._kept_s = kept_s
+
+    async def _enter(self) -> None:
+        await self.session.__aenter__()
+        try:
+            keys = NO_KEYS if self._key is None else Keys.consumer(self._key)
+            await self.session.subscribe(
+                self._expression, id=WAITING, ttl_s=self._kept_s, keys=keys, insecure=self._key is None
+            )
+        except BaseException:
+            await self.session.close()
+            raise
+
+    async def __aexit__(self, *problem: Any) -> None:
+        await self.session.__aexit__(*problem)
+
+    async def _until_wanted(self, notification: Notification, keys: Keys, timeout_s: float) -> bool:
+        """Wait until our proxy knows of somebody who waits for it; tell whether it does."""
+        await self.session.quench(*notification, keys=keys, insecure=not keys.keys)
+        return await self.session.until_wanted(notification, timeout_s)
+
+
+class Offering(_Party):
+    """The owner of resources, back and ready to answer. Made by :func:`offer`."""
+
+    def __init__(self, session: Session, name: str, provide: Provide, key: bytes | None, kept_s: int) -> None:
+        super().__init__(session, requests_to(name), key, kept_s)
+        self._provide = provide
+
+    async def __aenter__(self) -> Offering:
+        await self._enter()
+        return self
+
+    async def serve(self) -> None:
+        """Answer what was asked, and what will be, one after the other, until cancelled. Raises what ends the session.
+
+        A request counts as had when its answer is safe: if we do not live to see that, it comes again.
+        """
+        async for received in self.session:
+            await self._answer(received)
+
+    async def withdraw(self) -> None:
+        """Offer nothing any more: requests do not wait here from now on, and those that do are gone."""
+        await self.session.delete()
+
+    async def _answer(self, received: Received) -> None:
+        try:
+            request = Request.of(received)
+        except BadNotification as error:
+            log.info("a request for a resource was not understood: %s", error)
+            return
+        keys = NO_KEYS if request.key is None else Keys(frozenset({request.key}))
+        parts = await self._parts(request)
+        if not await self._until_wanted(parts[0], keys, WANTED_S):
+            log.info("nobody is known to wait for what %s asked; it is sent all the same", request.asker)
+        safe = [await self.session.publish_soon(each, keys=keys, insecure=not keys.keys) for each in parts]
+        await asyncio.gather(*safe)
+
+    async def _parts(self, request: Request) -> list[Notification]:
+        attempt = uuid4().hex
+        try:
+            provided = self._provide(request)
+            data = await provided if isawaitable(provided) else provided
+            return list(request.answer(attempt, data))
+        except WaypostError as error:
+            return [request.refusal(attempt, str(error))]
+        except Exception:
+            log.exception("a resource could not be provided")
+            return [request.refusal(attempt, "its owner could not provide it")]
+
+
+class Meeting(_Party):
+    """Who asks for resources, and is given what came; also of what was asked before, by an earlier life.
+
+    A resource counts as had when the next one is asked for, or when the block is left in peace, if no other one is on
+    its way just then; else it may come again to a later life of ours, under the same id.
+    """
+
+    def __init__(self, session: Session, name: str, key: bytes | None, kept_s: int) -> None:
+        super().__init__(session, answers_to(name), key, kept_s)
+        self._name = name
+        self._public = None if key is None else Key("sha256-consumer", CONSUMER, key).public
+        self._assembly = Assembly()
+        self._came: deque[Resource] = deque()
+        self._unsettled = 0
+        """Notifications given to us and not acknowledged."""
+
+    async def __aenter__(self) -> Meeting:
+        await self._enter()
+        return self
+
+    async def __aexit__(self, *problem: Any) -> None:
+        if problem[0] is None and not self._settled():
+            # What we have in part, or were not asked for, comes again.
+            self.session.give_back()
+        await super().__aexit__(*problem)
+
+    async def arrange(
+        self,
+        owner: str,
+        path: str,
+        *,
+        id: str | None = None,
+        most_bytes: int = MAX_RESOURCE_BYTES,
+        key: bytes | None = None,
+    ) -> str:
+        """Ask that a resource of `owner`, known by its path, be sent to us when he is back; return the rendezvous' id
+        once the request is safe. :attr:`known` says whether an owner of that name was heard of.
+
+        Args:
+            id: of the rendezvous; asked again under the same id, it is answered once.
+            most_bytes: what is larger is refused by its owner.
+            key: the owner's public one, by which nobody else can read what is asked.
+
+        Raises:
+            Refused: the path or a name is too long.
+        """
+        request = Request(id or uuid4().hex, owner, self._name, path, most_bytes, self._public)
+        keys = NO_KEYS if key is None else Keys.consumer(key)
+        notification = request.notification()
+        self.known = await self._until_wanted(notification, keys, KNOWN_S)
+        await self.session.publish(notification, keys=keys, insecure=key is None)
+        return request.id
+
+    known = False
+    """An owner was heard of to whom the last request went. If not: it waits for him only if he offers already, at a
+    proxy that cannot be asked at the moment."""
+
+    # ------------------------------------------------------------ what came
+
+    def __aiter__(self) -> AsyncIterator[Resource]:
+        return self
+
+    async def __anext__(self) -> Resource:
+        while not self._came:
+            self._assembly.give_up(_now_ms() - STALLED_MS)
+            self._settled()
+            batch: list[Received] = []
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STALLED_MS / 1_000):
+                    batch = await self.session.next_batch(by_hand=True)
+            for received in batch:
+                self._take(received)
+            self._unsettled += len(batch)
+            if self._unsettled >= MEETING_WINDOW:
+                self._make_room()
+        return self._came.popleft()
+
+    def _take(self, received: Received) -> None:
+        try:
+            resource = self._assembly.take(received, _now_ms())
+        except BadNotification as error:
+            log.info("a part of a resource was not understood: %s", error)
+            return
+        if resource is not None:
+            self._came.append(resource)
+
+    def _settled(self) -> bool:
+        """Say that we have all that was given to us, if we do; tell whether we do."""
+        if self._came or self._assembly.holding:
+            return False
+        self.session.acknowledge()
+        self._unsettled = 0
+        return True
+
+    def _make_room(self) -> None:
+        """Nothing more comes before something is acknowledged: give up one that holds it up."""
+        given_up = self._assembly.give_up_oldest()
+        if given_up is not None:
+            self._came.append(given_up)
+
+    def hear(self, event: object) -> None:
+        """What is not acknowledged comes again after each attach."""
+        if isinstance(event, Attached):
+            self._unsettled = 0
+
+
+def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Offering:
+    """Answer what is asked of the owner `name`: enter it, then :meth:`Offering.serve`.
+
+    From the first time on, what is asked of that owner waits for him while he is away.
+
+    Args:
+        provide: given a :class:`Request`, returns the resource at its path, or raises Refused with what the asker is
+            told; a function, or a coroutine function. Whether the asker may have it, is its to decide: who knows the
+            `key` of a request gets the answer, whoever calls himself so.
+        key: a raw one; requests are read then only if they are protected by its public form.
+        kept_s: so long a request waits.
+        options: of :func:`waypost.attach`.
+
+    Raises:
+        Refused: the name is too long.
+    """
+    checked(kept_s, MAX_TTL_S, "kept_s")
+    return Offering(attach(session_of_owner(name), **options), name, provide, key, kept_s)
+
+
+def meet(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Meeting:
+    """Ask for resources as `name`, and be given what came since we were here.
+
+    Args:
+        key: a raw one: only who knows it, and so nobody but us, can read what is answered.
+        kept_s: so long an answer waits.
+        options: of :func:`waypost.attach`.
+
+    Raises:
+        Refused: the name is too long.
+    """
+    checked(kept_s, MAX_TTL_S, "kept_s")
+    heard = options.pop("on_event", None)
+    meeting: Meeting
+
+    def hear(event: object) -> None:
+        meeting.hear(event)
+        if heard is not None:
+            heard(event)
+
+    session = attach(session_of_asker(name), window=MEETING_WINDOW, on_event=hear, **options)
+    meeting = Meeting(session, name, key, kept_s)
+    return meeting
+
+
+def _now_ms() -> int:
+    return round(time.monotonic() * 1_000)

@@ -1,0 +1,175 @@
+"""Security keys, as Elvin has them: a notification reaches only those who hold the key that goes with it.
+
+A raw key is a secret; its public form is its hash. Who holds which of the two depends on the scheme:
+
+producer    the producer says the raw key, the receiver the public one: what comes with it is from who knows the secret
+consumer    the receiver says the raw key, the producer the public one: only who knows the secret gets it
+dual        both at once, and both must meet
+
+So the side whose key it is proves that it knows the secret, and the proxy that it says it to hashes it at its door
+(:func:`primed`): nothing else of a raw key is ever kept, written or passed on, and what is kept on both sides is public
+and can be compared. A subscription's keys meet those of a notification if one scheme has all its sides in common
+(Elvin client protocol 4.0, key schemes 1 to 3 with SHA-1, 7 to 9 with SHA-256).
+
+Where no keys meet, a notification is delivered only if both its producer and the subscription allow that: `insecure`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from waypost.errors import Refused
+from waypost.limits import MAX_KEY_BYTES, MAX_KEYS
+
+Algorithm = Literal["sha256", "sha1"]
+Scheme = Literal["sha256-producer", "sha256-consumer", "sha256-dual", "sha1-producer", "sha1-consumer", "sha1-dual"]
+Side = Literal["producer", "consumer"]
+PRODUCER: Side = "producer"
+CONSUMER: Side = "consumer"
+SIDES: dict[Scheme, frozenset[Side]] = {
+    "sha256-producer": frozenset({PRODUCER}),
+    "sha256-consumer": frozenset({CONSUMER}),
+    "sha256-dual": frozenset({PRODUCER, CONSUMER}),
+    "sha1-producer": frozenset({PRODUCER}),
+    "sha1-consumer": frozenset({CONSUMER}),
+    "sha1-dual": frozenset({PRODUCER, CONSUMER}),
+}
+"""Whose keys must meet, by scheme."""
+
+
+class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One key: raw at the side whose key it is, and until its proxy has it; public everywhere else."""
+
+    scheme: Scheme
+    side: Side
+    value: Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
+
+    def __post_init__(self) -> None:
+        if self.side not in SIDES[self.scheme]:
+            raise ValueError(f"scheme {self.scheme} has no keys of the {self.side}")
+
+    def __repr__(self) -> str:
+        return f"Key({self.scheme!r}, {self.side!r})"
+
+    @property
+    def public(self) -> Key:
+        return Key(self.scheme, self.side, public_key(self.value, algorithm_of(self.scheme)))
+
+
+KeyList = Annotated[list[Key], Meta(max_length=MAX_KEYS)]
+
+
+def algorithm_of(scheme: Scheme) -> Algorithm:
+    return "sha1" if scheme.startswith("sha1-") else "sha256"
+
+
+def public_key(raw: bytes, algorithm: Algorithm = "sha256") -> bytes:
+    """Return the public form of a raw key: what is handed to those on the other side."""
+    return hashlib.new(algorithm, raw).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys that are said together. Those of several schemes are joined by ``|``, and any one scheme will do.
+
+    secret = os.urandom(32)
+    await weather.publish(report, keys=Keys.producer(secret))
+    await session.subscribe("require(station)", keys=Keys.producer(public_key(secret)), insecure=False)
+    """
+
+    keys: frozenset[Key] = frozenset()
+
+    @classmethod
+    def producer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
+        """Return keys of the producer scheme: raw for who publishes, public for who subscribes."""
+        return cls.dual(producer=values, scheme="producer", algorithm=algorithm)
+
+    @classmethod
+    def consumer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
+        """Return keys of the consumer scheme: raw for who subscribes, public for who publishes."""
+        return cls.dual(consumer=values, scheme="consumer", algorithm=algorithm)
+
+    @classmethod
+    def dual(
+        cls,
+        producer: Iterable[bytes] = (),
+        consumer: Iterable[bytes] = (),
+        *,
+        algorithm: Algorithm = "sha256",
+        scheme: Literal["dual", "producer", "consumer"] = "dual",
+    ) -> Keys:
+        """Return keys of the dual scheme: each side says its own raw, and the other's public.
+
+        Raises:
+            Refused: a key is empty or too long, or there are too many.
+        """
+        whole: Scheme = f"{algorithm}-{scheme}"  # type: ignore[assignment]
+        if whole not in SIDES:
+            raise Refused(f"{whole} is no scheme; there are {', '.join(SIDES)}", field="keys")
+        made = [Key(whole, PRODUCER, _checked(each)) for each in producer]
+        made += [Key(whole, CONSUMER, _checked(each)) for each in consumer]
+        return cls(frozenset(made))
+
+    def __or__(self, other: Keys) -> Keys:
+        return Keys(self.keys | other.keys)
+
+    def listed(self) -> list[Key]:
+        """Return them as they go over the wire. Raises Refused: they are too many."""
+        if len(self.keys) > MAX_KEYS:
+            raise Refused(f"{len(self.keys)} keys; the limit is {MAX_KEYS}", field="keys")
+        return sorted(self.keys)
+
+
+NO_KEYS = Keys()
+
+
+def _checked(value: bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise Refused(f"a key is bytes, and this is {type(value).__name__}", field="keys")
+    if not 0 < len(value) <= MAX_KEY_BYTES:
+        raise Refused(f"{len(value)} bytes; a key has 1 to {MAX_KEY_BYTES}", field="keys")
+    return value
+
+
+class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """How a notification, or what a subscription gets, is protected. All keys are public.
+
+    Without any, as :data:`OPEN` is, everybody may publish, and everybody gets it.
+    """
+
+    keys: tuple[Key, ...] = ()
+    insecure: bool = True
+    """It may also go, or come, where no keys meet."""
+
+    @classmethod
+    def of(cls, *keys: Iterable[Key], insecure: bool = True) -> Protection:
+        """Join public keys that were said in several places."""
+        return cls(tuple(sorted({key for several in keys for key in several})), insecure)
+
+    def meets(self, other: Protection) -> bool:
+        """Tell whether the keys on the two sides meet: what is delivered so is secure."""
+        common = {(key.scheme, key.side) for key in {*self.keys}.intersection(other.keys)}
+        return any(all((scheme, side) in common for side in SIDES[scheme]) for scheme, _ in common)
+
+    def lets(self, other: Protection) -> bool:
+        """Tell whether what one side publishes under this is delivered to the other, or the other way round."""
+        return (self.insecure and other.insecure) or self.meets(other)
+
+
+OPEN = Protection()
+
+
+def primed(side: Side, said: Iterable[Key]) -> tuple[Key, ...]:
+    """Return the public forms of what one side said: its own keys are raw, the other's public already."""
+    return tuple(sorted({key.public if key.side == side else key for key in said}))
+
+
+def texts(keys: Sequence[Key]) -> list[str]:
+    """Return public keys as words, for the journal."""
+    return [f"{key.scheme} {key.side} {key.value.hex()}" for key in keys]

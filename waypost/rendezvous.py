@@ -1,0 +1,249 @@
+"""A rendezvous as notifications: what one client asks of another that may be away, and its answer. Pure.
+
+Theory
+------
+A rendezvous is a conversation between two sessions. The owner of resources has one that subscribes to requests for
+them, who asks has one that subscribes to what is answered. Both are sessions like any other: what is asked waits for
+the owner at its proxy, the answer waits for who asked at his, and both follow their clients from proxy to proxy,
+without a loss, through whatever dies. The three messages of P2P-DIET are three steps of that:
+
+arrange-rendezvous    who asks publishes a request
+rendezvous-request    the owner's proxy delivers it: when he is back, if he is away
+rendezvous-resource   the owner publishes the resource in parts, which are delivered to who asked: when he is back
+
+Each time that a request is answered is an *attempt* of its own, so that the parts of two of them are never taken for
+one resource. Who holds what about the frontier and repeats: waypost/client/receiving.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from waypost.errors import BadNotification, LimitExceeded
+from waypost.identity import SessionId
+from waypost.keys import CONSUMER, Key
+from waypost.limits import MAX_ID_LENGTH, MAX_KEY_BYTES, MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
+from waypost.notification import Notification, Value
+from waypost.subscription.lexis import write_name, write_string
+
+KIND = "Rendezvous"
+"""The attribute that every notification of a rendezvous has, and what it is: a request, or a part of a resource."""
+REQUEST, RESOURCE = "request", "resource"
+ID, OWNER, ASKER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Asker", "Rendezvous-Path"
+MOST, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
+ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
+BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
+MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_PART_BYTES)
+
+
+def session_of_owner(name: str) -> SessionId:
+    """Return the session in which requests wait for the owner of this name."""
+    return SessionId(f"rendezvous/owner/{name}")
+
+
+def session_of_asker(name: str) -> SessionId:
+    """Return the session in which answers wait for who asked under this name."""
+    return SessionId(f"rendezvous/asker/{name}")
+
+
+def requests_to(owner: str) -> str:
+    """Return the subscription to what is asked of this owner."""
+    return _both(REQUEST, OWNER, owner)
+
+
+def answers_to(asker: str) -> str:
+    """Return the subscription to what is answered to this asker."""
+    return _both(RESOURCE, ASKER, asker)
+
+
+def _both(kind: str, attribute: str, name: str) -> str:
+    return f"{write_name(KIND)} == {write_string(kind)} && {write_name(attribute)} == {write_string(name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `asker` asks of `owner`: the resource at `path`, of `most_bytes` at most.
+
+    `key`: only who knows the raw one gets the answer; it is the public form of a consumer's key.
+    """
+
+    id: str
+    owner: str
+    asker: str
+    path: str
+    most_bytes: int = MAX_RESOURCE_BYTES
+    key: Key | None = None
+
+    def notification(self) -> Notification:
+        """Return it as it is published. Raises LimitExceeded, BadNotification."""
+        if not 0 < len(self.path) <= MAX_PATH_LENGTH:
+            raise LimitExceeded(f"{len(self.path)} characters; a path has 1 to {MAX_PATH_LENGTH}", field="path")
+        if not 1 <= self.most_bytes <= MAX_RESOURCE_BYTES:
+            raise LimitExceeded(f"{self.most_bytes}; it is from 1 to {MAX_RESOURCE_BYTES}", field="most_bytes")
+        attributes: dict[str, Value] = {
+            KIND: REQUEST,
+            ID: self.id,
+            OWNER: self.owner,
+            ASKER: self.asker,
+            PATH: self.path,
+            MOST: self.most_bytes,
+        }
+        if self.key is not None:
+            attributes |= {SCHEME: self.key.scheme, KEY: self.key.value}
+        return Notification(attributes)
+
+    @classmethod
+    def of(cls, notification: Mapping[str, Value]) -> Request:
+        """Read one; anybody may have published it. Raises BadNotification."""
+        key = None
+        if KEY in notification:
+            scheme, value = _text(notification, SCHEME, MAX_ID_LENGTH), _data(notification, KEY, MAX_KEY_BYTES)
+            try:
+                key = Key(scheme, CONSUMER, value)  # type: ignore[arg-type]
+            except (KeyError, ValueError):
+                raise BadNotification(f"scheme {scheme} has no keys of the consumer", field=SCHEME) from None
+        return cls(
+            _text(notification, ID, MAX_ID_LENGTH),
+            _text(notification, OWNER, MAX_ID_LENGTH),
+            _text(notification, ASKER, MAX_ID_LENGTH),
+            _text(notification, PATH, MAX_PATH_LENGTH),
+            _number(notification, MOST, 1, MAX_RESOURCE_BYTES),
+            key,
+        )
+
+    def answer(self, attempt: str, data: bytes) -> Iterator[Notification]:
+        """Yield the resource in parts, as they are published."""
+        if len(data) > self.most_bytes:
+            yield self.refusal(attempt, f"{len(data)} bytes; {self.asker} takes {self.most_bytes}")
+            return
+        begins = range(0, len(data), RESOURCE_PART_BYTES) or range(1)
+        whole: dict[str, Value] = {BYTES: len(data), DIGEST: hashlib.sha256(data).digest(), PARTS: len(begins)}
+        for number, begin in enumerate(begins):
+            part = data[begin : begin + RESOURCE_PART_BYTES]
+            yield Notification({**self._answer(attempt), **whole, PART: number, DATA: part})
+
+    def refusal(self, attempt: str, why: str) -> Notification:
+        """Return what says that it cannot be had."""
+        return Notification({**self._answer(attempt), ERROR: why[:MAX_PATH_LENGTH]})
+
+    def _answer(self, attempt: str) -> dict[str, Value]:
+        return {
+            KIND: RESOURCE,
+            ID: self.id,
+            OWNER: self.owner,
+            ASKER: self.asker,
+            PATH: self.path,
+            ATTEMPT: attempt,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What came of a rendezvous: the data, whose checksum was right; or why there is none."""
+
+    id: str
+    owner: str
+    path: str
+    data: bytes = b""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The parts so far of one resource."""
+
+    owner: str
+    path: str
+    parts: int
+    size: int
+    digest: bytes
+    touched_ms: int
+    came: dict[int, bytes] = field(default_factory=dict)
+
+
+class Assembly:
+    """Puts resources together from their parts, in whatever order they come, one of each rendezvous."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[tuple[str, str], _Attempt] = {}
+        self._whole: dict[str, None] = {}
+        """Rendezvous that are over: another attempt may be on its way."""
+
+    @property
+    def holding(self) -> int:
+        """How many resources are there in part."""
+        return len(self._attempts)
+
+    def take(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
+        """Take a part; return the resource if that made it whole. Raises BadNotification: it is none."""
+        identity, attempt = _text(notification, ID, MAX_ID_LENGTH), _text(notification, ATTEMPT, MAX_ID_LENGTH)
+        owner, path = _text(notification, OWNER, MAX_ID_LENGTH), _text(notification, PATH, MAX_PATH_LENGTH)
+        if identity in self._whole:
+            return None
+        if ERROR in notification:
+            return self._over(Resource(identity, owner, path, error=_text(notification, ERROR, MAX_PATH_LENGTH)))
+        parts = _number(notification, PARTS, 1, MOST_PARTS)
+        part = _number(notification, PART, 0, parts - 1)
+        size = _number(notification, BYTES, 0, parts * RESOURCE_PART_BYTES)
+        data, digest = _data(notification, DATA, RESOURCE_PART_BYTES), _data(notification, DIGEST, 32)
+        mine = self._attempts.setdefault((identity, attempt), _Attempt(owner, path, parts, size, digest, now_ms))
+        if (mine.parts, mine.size, mine.digest) != (parts, size, digest):
+            raise BadNotification("it is another resource than the part before it", field=PART)
+        mine.touched_ms = now_ms
+        mine.came[part] = data
+        if len(mine.came) < parts:
+            return None
+        del self._attempts[identity, attempt]
+        whole = b"".join(mine.came[each] for each in range(parts))
+        if len(whole) != size or hashlib.sha256(whole).digest() != digest:
+            return self._over(Resource(identity, owner, path, error="its checksum is wrong"))
+        return self._over(Resource(identity, owner, path, whole))
+
+    def _over(self, resource: Resource) -> Resource:
+        self._whole[resource.id] = None
+        if len(self._whole) > REMEMBERED:
+            del self._whole[next(iter(self._whole))]
+        for key in [key for key in self._attempts if key[0] == resource.id]:
+            del self._attempts[key]
+        return resource
+
+    def give_up(self, before_ms: int) -> None:
+        """Forget what nothing came of since then: its owner begins anew, if he can."""
+        for key in [key for key, each in self._attempts.items() if each.touched_ms < before_ms]:
+            del self._attempts[key]
+
+    def give_up_oldest(self) -> Resource | None:
+        """Have the one that waits the longest end in vain; None: there is none."""
+        oldest = min(self._attempts, key=lambda key: self._attempts[key].touched_ms, default=None)
+        if oldest is None:
+            return None
+        given_up = self._attempts[oldest]
+        why = "too many resources come at one time; ask again"
+        return self._over(Resource(oldest[0], given_up.owner, given_up.path, error=why))
+
+
+REMEMBERED = 10_000
+"""Rendezvous of which it is remembered that they are over; the oldest go first."""
+
+
+def _text(notification: Mapping[str, Value], name: str, most: int) -> str:
+    value = notification.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise BadNotification(f"a text of 1 to {most} characters, please", field=name)
+    return value
+
+
+def _number(notification: Mapping[str, Value], name: str, least: int, most: int) -> int:
+    value = notification.get(name)
+    if not isinstance(value, int) or not least <= value <= most:
+        raise BadNotification(f"a number from {least} to {most}, please", field=name)
+    return int(value)
+
+
+def _data(notification: Mapping[str, Value], name: str, most: int) -> bytes:
+    value = notification.get(name)
+    if not isinstance(value, bytes) or len(value) > most:
+        raise BadNotification(f"{most} bytes at most, please", field=name)
+    return value
