@@ -147,6 +147,14 @@ def test_the_readme_of_a_room_names_every_file_of_the_room(room: str) -> None:
 # ---------------------------------------------------------------- commands
 
 
+GROUPS = {"sessions", "key", "rendezvous"}
+"""Commands with others below them."""
+
+
+def command_of(call: list[str]) -> tuple[str, ...]:
+    return tuple(call[: 2 if call[0] in GROUPS else 1])
+
+
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {each for page in PAGES for code in code_of(page) for each in re.findall(r"\bmake ([a-z]+)", code)}
@@ -161,15 +169,15 @@ def test_every_command_of_waypost_that_a_page_names_exists() -> None:
 
 
 def test_every_command_below_another_that_a_page_names_exists() -> None:
-    named = {call[1] for call in calls() if call[0] == "sessions"}
-    assert "ls" in named
-    assert [command for command in sorted(named) if not help_of("sessions", command)] == []
+    named = {tuple(call[:2]) for call in calls() if call[0] in GROUPS and len(call) > 1}
+    assert {("sessions", "ls"), ("key", "new"), ("rendezvous", "ask")} <= named
+    assert [command for command in sorted(named) if not help_of(*command)] == []
 
 
 def test_every_flag_of_waypost_that_a_page_names_exists() -> None:
-    named = {(call[0], word) for call in calls() for word in call if re.fullmatch(r"--[a-z-]+", word)}
-    assert ("serve", "--neighbours") in named
-    assert [(command, flag) for command, flag in sorted(named) if f"{flag} " not in help_of(command)] == []
+    named = {(command_of(call), word) for call in calls() for word in call if re.fullmatch(r"--[a-z-]+", word)}
+    assert (("serve",), "--neighbours") in named
+    assert [(command, flag) for command, flag in sorted(named) if f"{flag} " not in help_of(*command)] == []
 
 
 def test_every_module_that_a_page_runs_exists() -> None:

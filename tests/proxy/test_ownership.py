@@ -469,3 +469,30 @@ def test_what_is_held_for_a_session_that_is_not_here_is_taken_back() -> None:
     alone.read_log()
     alone.pass_time(3_000)
     assert isinstance(alone.log[-1], Held) and len(alone.log) == 2
+
+
+def test_a_client_names_the_proxy_that_served_it_where_the_watch_knows_none() -> None:
+    alone = Alone()
+    alone.reload({}, "you")
+    alone.says(1, Attach(SESSION, "r", "i1", {}, previous="you", epoch=7))
+    asked = alone.next(effects.SendPeer)
+    assert asked.proxy == YOU
+    assert isinstance(asked.message, Prepare)
+    assert asked.message.epoch == 7
+    assert not [each for each in alone.waiting if isinstance(each, effects.ReadRow)]
+
+
+@pytest.mark.parametrize("previous", ["me", "nobody", "you"])
+def test_a_name_that_helps_nothing_costs_a_look_at_the_registry_and_nothing_else(previous: str) -> None:
+    alone = Alone()
+    alone.reload({}, "you")
+    alone.says(1, Attach(SESSION, "r", "i1", {}, previous=previous, epoch=7))
+    if previous == "you":
+        asked = alone.next(effects.SendPeer).message
+        assert isinstance(asked, Prepare)
+        alone.engine.peer_message(YOU, Refused(SESSION, asked.transfer, Epoch(7), "it is not mine"))
+        alone.settle()
+    alone.answer(effects.ReadRow, None)
+    alone.answer(effects.CreateRow, Claimed(True, owner("me", 1)))
+    alone.keep()
+    assert any(isinstance(each, Attached) for each in alone.heard())

@@ -7,11 +7,13 @@ from proxy import effects
 from proxy.ports import Outdated, Swept
 from proxy.receivers import Receiver
 from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
+from proxy.session import Role, Session
 from tests.helpers.alone import ME, SESSION, Alone, owner
 from tests.proxy.test_door import delivered
 from waypost.errors import StoreFailed
-from waypost.identity import GENERATION, NO_PROXY, Origin, ReceiverId, SubscriptionId
-from waypost.messages import Acknowledge, Attach, Attached, Delete, Deleted, Detach, Publish, Subscribe
+from waypost.identity import GENERATION, NO_PROXY, Epoch, Origin, ReceiverId, SubscriptionId
+from waypost.limits import DEPARTED_REMEMBERED
+from waypost.messages import Acknowledge, Attach, Attached, Delete, Deleted, DeliverEncoded, Detach, Publish, Subscribe
 from waypost.notification import Notification
 
 A = Origin("A/0")
@@ -290,3 +292,32 @@ def test_who_was_given_a_place_is_told_so_also_when_the_first_answer_was_to_wait
     alone.attach(2, "second")
     (attached,) = (each for each in alone.heard(2) if isinstance(each, Attached))
     assert attached.joined
+
+
+def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
+    alone = away(place_s=2)
+    alone.attach(2, "other")
+    take(alone, 1)
+    given = [each for each in alone.heard(2) if isinstance(each, DeliverEncoded)]
+    alone.says(2, Acknowledge(given[-1].through))
+    alone.says(2, Attach(SESSION, "other", "i2", {}, place_s=2))
+    alone.engine.client_disconnected(2)
+    take(alone, 2)
+    passes_s(alone, 4)
+    assert places(alone) == {"r"}
+    # Nothing was acknowledged by the one that stayed: all is there still.
+    assert alone.engine.context.sessions[SESSION].stored_count == 2
+    told = alone.engine.context.sessions[SESSION].descriptor()
+    assert {*told.departed} == {ReceiverId("other")}
+    alone.attach(3, "other")
+    assert delivered(alone.heard(3)) == [2]
+    assert not alone.engine.context.sessions[SESSION].departed
+
+
+def test_what_the_departed_had_is_forgotten_of_the_oldest_first() -> None:
+    session = Session(SESSION, Epoch(1), Role.SERVING)
+    session.join(ReceiverId("stays"))
+    for number in range(DEPARTED_REMEMBERED + 1):
+        session.give_up(session.join(ReceiverId(f"r{number}")), {})
+    assert len(session.departed) == DEPARTED_REMEMBERED
+    assert ReceiverId("r0") not in session.departed and ReceiverId("r1") in session.departed
