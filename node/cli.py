@@ -164,6 +164,12 @@ def sub(
     token_file: Annotated[
         Path | None, typer.Option(help="Its first line is a token, read at every attach; else WAYPOST_TOKEN is.")
     ] = None,
+    events: Annotated[
+        str | None, typer.Option(help="persistent, or best-effort: what waits for us goes with its proxy.")
+    ] = None,
+    connection: Annotated[
+        str | None, typer.Option(help="persistent, or best-effort: our place goes soon after us.")
+    ] = None,
     keys_file: KeysFile = None,
     secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet.")] = False,
     proxy: Proxy = None,
@@ -179,7 +185,7 @@ def sub(
 
     from node.commands.asking import TOKEN
     from node.commands.keys import read_keys
-    from node.commands.reading import first_line
+    from node.commands.reading import first_line, reliability_of
     from node.commands.receive import PASSWORD, receive
 
     first_line(token_file, "token-file", TOKEN)
@@ -201,6 +207,7 @@ def sub(
             token=lambda: first_line(token_file, "token-file", TOKEN),
             keys=read_keys(keys_file, "consumer"),
             insecure=not secure,
+            reliability=reliability_of(events, connection),
         )
     )
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from waypost.errors import BadConfiguration
 from waypost.limits import MAX_ID_LENGTH
+from waypost.reliability import DEGREES, Reliability
 
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
@@ -46,6 +47,12 @@ def _names(principals: str) -> tuple[str, ...]:
     if not named:
         raise ValueError("nobody is named; leave it out, and everybody may")
     return named
+
+
+def _degree(name: str) -> str:
+    if name not in DEGREES:
+        raise ValueError(f"{name!r} is neither {' nor '.join(DEGREES)}")
+    return name
 
 
 def reachable(url: str) -> str:
@@ -84,6 +91,12 @@ class NodeConfig:
     operators: tuple[str, ...] = _setting(
         (), "Principals that may use the pages for operators, by token; without it everybody may.", _names
     )
+    events: str = _setting(
+        "persistent",
+        "persistent or best-effort: the reliability of events that none here may exceed; the same at all proxies.",
+        _degree,
+    )
+    connection: str = _setting("persistent", "The same of receivers' connections.", _degree)
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
     publish_rate: int = _setting(0, "Notifications a second that one client may publish; 0: no bound.", ge=0)
@@ -123,6 +136,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if _is_everywhere(urlsplit(config.advertise).hostname):
         raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
+    reliability_of(config.events, config.connection)
     if config.tls_cert and config.advertise.startswith("ws:"):
         raise BadConfiguration(
             f"{config.advertise}: a proxy with a certificate is reached at wss://", field="advertise"
@@ -130,6 +144,14 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     return config
+
+
+def reliability_of(events: str, connection: str) -> Reliability:
+    """Raises BadConfiguration: together they mean nothing."""
+    try:
+        return Reliability(events, connection)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise BadConfiguration(str(error), field="connection") from None
 
 
 def _is_everywhere(host: str | None) -> bool:

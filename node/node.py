@@ -30,7 +30,7 @@ from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, Transfe
 from node.asking import Asking
 from node.beginning import where_to_begin
 from node.collector import growing
-from node.config import NodeConfig
+from node.config import NodeConfig, reliability_of
 from node.facts import Facts
 from node.history import Requests
 from node.links import Links
@@ -186,6 +186,7 @@ class Node:
             expiry_ms=self.config.sweep_s * 1_000,
             max_sessions=self.config.max_sessions,
             publishers=frozenset(self.config.publishers),
+            reliability=reliability_of(self.config.events, self.config.connection),
         )
         first, known = await where_to_begin(self.site, parts, restored, self.troubles)
         with growing():

@@ -19,12 +19,14 @@ from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
+from waypost.access import ADMINISTER
 from waypost.clock import NEVER
-from waypost.errors import Forbidden, LimitExceeded, NotFound, WaypostError
+from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
 from waypost.identity import Epoch, Ownership, ProxyId, ReceiverId, SessionId
-from waypost.limits import MAX_RECEIVERS_PER_SESSION
+from waypost.limits import BEST_EFFORT_PLACE_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
 from waypost.records import JOINED, FactKind
+from waypost.reliability import Reliability, check_level
 
 
 class Attaching:
@@ -125,6 +127,11 @@ class Attaching:
         message = connection.attach
         if message is None or (admitted := self._admit(connection, session, message)) is None:
             return
+        try:
+            reliability = self._settle(session, admitted.principal, message)
+        except Refused as error:
+            self._turn_away(connection, message, error)
+            return
         if ReceiverId(message.receiver) not in session.receivers:
             self._join(connection, session, message)
             return
@@ -148,13 +155,19 @@ class Attaching:
         connection.incarnation = message.incarnation
         if message.lasts_s is not None:
             session.lasts_s = message.lasts_s
-            self._sweeps.watch(session)
-        receiver.lasts_s = message.place_s
+        if message.session_reliability is not None:
+            session.reliability = message.session_reliability
+        receiver.reliability, receiver.lasts_s = reliability, _place_s(reliability, message.place_s)
         fresh, receiver.fresh = receiver.fresh, False
-        if message.place_s is not None:
-            self._sweeps.watch(session)
+        self._sweeps.watch(session)
         session.idle_ms = 0
-        self._context.attest(FactKind.ATTACHED, session, receiver=receiver.id, frontier=dict(message.frontier))
+        self._context.attest(
+            FactKind.ATTACHED,
+            session,
+            receiver=receiver.id,
+            frontier=dict(message.frontier),
+            best_effort=receiver.lapses,
+        )
         subscriptions = {sub.id: sub.settings() for sub in session.active()}
         settings = self._context.settings
         self._say(
@@ -201,9 +214,29 @@ class Attaching:
             return None
         return answer
 
-    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Forbidden) -> None:
+    def _settle(self, session: Session, principal: str, message: Attach) -> Reliability:
+        """Return what reliability the receiver is to have.
+
+        Raises:
+            Refused: one is higher than the level above it allows, or it may not change the session's ways.
+        """
+        changes = [
+            message.lasts_s is not None and message.lasts_s != session.lasts_s,
+            message.session_reliability is not None and message.session_reliability != session.reliability,
+        ]
+        if any(changes):
+            self._guard.require(session, principal, ADMINISTER)
+        above = self._context.settings.reliability
+        if message.session_reliability is not None:
+            check_level(message.session_reliability, above, "session_reliability")
+        above = above.below(message.session_reliability or session.reliability)
+        if message.reliability is not None:
+            check_level(message.reliability, above, "reliability")
+        return above.below(message.reliability or above)
+
+    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
         connection.attach = connection.proof = None
-        self._say(connection, problem(why, message) if isinstance(why, Forbidden) else why)
+        self._say(connection, problem(why, message) if isinstance(why, Refused) else why)
 
     def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
         """Something was waited for: the session may be somewhere else by now."""
@@ -222,8 +255,7 @@ class Attaching:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
         if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
             most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
-            connection.attach = connection.proof = None
-            self._say(connection, problem(LimitExceeded(most, field="receiver"), message))
+            self._turn_away(connection, message, LimitExceeded(most, field="receiver"))
             return
         owed_above = session.acknowledged_frontier(self._context.state.frontier)
         joined = session.join(ReceiverId(message.receiver), owed_above)
@@ -291,3 +323,10 @@ class Attaching:
 
     def next_deadline(self) -> int:
         return min([each.until_ms for each in self._ending.values()], default=NEVER)
+
+
+def _place_s(reliability: Reliability, asked_s: int | None) -> int | None:
+    """Return for how many seconds a receiver's place outlives its connection."""
+    if reliability.connection == "persistent":
+        return asked_s
+    return min(asked_s or BEST_EFFORT_PLACE_S, BEST_EFFORT_PLACE_S)

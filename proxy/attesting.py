@@ -16,7 +16,7 @@ from proxy.subscription import Subscription
 from waypost.identity import Origin, ReceiverId, SessionId
 from waypost.keys import texts
 from waypost.messages import Attestation
-from waypost.records import Fact, FactKind
+from waypost.records import LAPSED, Fact, FactKind
 
 
 def subscribed(context: Context, session: Session, made: Subscription) -> None:
@@ -49,6 +49,21 @@ def restated(context: Context, session: Session) -> None:
         _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=kept, **said)
     for each in session.ended:
         unsubscribed(context, session, each)
+
+
+def lapsed(context: Context, session: Session) -> None:
+    """Say what went with the process that kept it; and again, until those whom it concerns were told."""
+    for gap in session.gaps:
+        if gap.reason == LAPSED:
+            for receiver in gap.untold:
+                context.attest(
+                    FactKind.GAP,
+                    session,
+                    receiver=receiver,
+                    origin=gap.origin,
+                    offsets=[gap.first, gap.last],
+                    reason=LAPSED,
+                )
 
 
 def received(

@@ -32,6 +32,7 @@ from waypost.limits import (
     WAKES_AT_ONCE,
 )
 from waypost.records import Fact, FactKind, Held, Record
+from waypost.reliability import PERSISTENT, Reliability
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class Settings:
     bounds: Bounds = field(default_factory=Bounds)
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
+    reliability: Reliability = PERSISTENT
+    """What sessions and receivers here may not exceed."""
     publishers: frozenset[str] = frozenset()
     """Principals that may publish; none: everybody may."""
 

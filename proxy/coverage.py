@@ -229,9 +229,8 @@ class Coverage:
         """Tell a receiver that is attached what it cannot have any more."""
         if receiver.connection is None:
             return
-        for gap in session.take_gaps(receiver.id):
+        for gap in session.tell_gaps(receiver):
             self._context.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.reason)))
-            self._context.dirty.add(session.id)
 
     # ------------------------------------------------------------ holes
 

@@ -361,6 +361,11 @@ class Door:
             raise BadMessage(f"{message.through} was not delivered yet", field="through")
         if message.frontier and not receiver.was_sent(message.frontier):
             raise BadMessage("that was not delivered yet", field="frontier")
+        if message.gaps > receiver.heard + len(receiver.told):
+            raise BadMessage(f"{message.gaps} gaps were not told yet", field="gaps")
+        if message.gaps > receiver.heard and session.role is Role.SERVING:
+            session.gaps_heard(receiver, message.gaps)
+            self._context.dirty.add(session.id)
         self._context.tally.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.

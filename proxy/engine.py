@@ -153,6 +153,7 @@ class Engine:
             session.gates[origin] = Gate(passed, here.get(origin, NOTHING))
         for origin in seen.keys() - session.gates.keys():
             session.gates[origin] = Gate(seen[origin], here.get(origin, NOTHING))
+        session.lapse_here(session.frontier(here))
         self.context.sessions[saved.id] = session
         self.context.matcher.put(session)
         self.coverage.watch(session)

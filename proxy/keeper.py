@@ -17,6 +17,7 @@ from proxy.ports import SavedSession, SessionChange, StoreBatch
 from proxy.retention import Mark
 from proxy.rounds import Rounds
 from proxy.session import Role, Session
+from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
@@ -85,8 +86,9 @@ class Keeper:
             return
         waiting, self._waiting = self._waiting, []
         changed = [context.sessions[each] for each in context.dirty if each in context.sessions]
-        numbers = {session.id: session.last_number for session in changed}
-        batch = self._batch(changed)
+        unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
+        numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
+        batch = self._batch(changed, [entries for entries, _ in unsaved])
         self._touched |= context.dirty
         context.dirty.clear()
         self._dropped, self._fresh, self.pending = set(), set(), 0
@@ -103,11 +105,11 @@ class Keeper:
 
         context.emit(Save(batch, then))
 
-    def _batch(self, changed: list[Session]) -> StoreBatch:
+    def _batch(self, changed: list[Session], unsaved: list[list[Entry]]) -> StoreBatch:
         state = self._context.state
         whole = self._site_state()
         behind = state.version != self._kept_version
-        changes = [self._change(session) for session in changed]
+        changes = [self._change(session, entries) for session, entries in zip(changed, unsaved, strict=True)]
         return StoreBatch(state.position, state.acceptance.snapshot(), whole, changes, tuple(self._dropped), behind)
 
     def _site_state(self) -> bytes | None:
@@ -124,12 +126,12 @@ class Keeper:
         """The process is about to end in good order: the next write has all of it."""
         self._state_at = 0
 
-    def _change(self, session: Session) -> SessionChange:
+    def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
         clock, fresh = self._context.clock, session.id in self._fresh
         since = clock.unix_ms() - clock.now_ms()
         return SessionChange(
             self._row(session),
-            session.unsaved(),
+            unsaved,
             fresh,
             [Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
             list(session.retention.leaving),
@@ -180,6 +182,7 @@ class Keeper:
         """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
         self._serial += 1
         self._under_way[session.id] += 1
+        session.level(self._context.state.frontier)
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
 

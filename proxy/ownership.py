@@ -246,6 +246,7 @@ class Claims:
             session.base = dict(frontier)
         else:
             session.describe(checkpoint.descriptor)
+            session.lapse(checkpoint.acknowledged)
             session.renumber()
             session.rebuilding = True
             session.close_gates(frontier, seen=checkpoint.acknowledged)
@@ -282,6 +283,7 @@ class Claims:
         context.tally.served[reason] += 1
         context.attest(FactKind.OWNED, session, reason=reason, frontier=context.frontier(session))
         attesting.restated(context, session)
+        attesting.lapsed(context, session)
         self._keeper.checkpoint(session, nobody_waits)
         self._coverage.watch(session)
         self._coverage.advance(session)

@@ -28,12 +28,13 @@ import msgspec
 
 from proxy.retention import Matched, Retention
 from proxy.stored import Entry
-from waypost.checkpoint import ReceiverRow
+from waypost.checkpoint import GapRow, ReceiverRow
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
 from waypost.keys import Key
 from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
 from waypost.messages import DeliverEncoded
+from waypost.reliability import PERSISTENT, Reliability
 
 
 @dataclass(slots=True)
@@ -65,6 +66,10 @@ class Receiver:
     flights: list[Flight] = field(default_factory=list)
     under_way: int = 0
     """Notifications that were delivered and are not acknowledged."""
+    told: list[GapRow] = field(default_factory=list)
+    """Gaps that it was told of since it attached, in order, and that it did not say yet to have heard of."""
+    heard: int = 0
+    """So many it has."""
     fetching: bool = False
     """Something is waited for before it gets more: the store, or the journal."""
     recorded: frozenset[int] = frozenset()
@@ -79,6 +84,8 @@ class Receiver:
     """It was not when we last looked."""
     fresh: bool = False
     """It was given its place, and was not told so yet."""
+    reliability: Reliability = PERSISTENT
+    """What was in force when it attached last."""
 
     # ------------------------------------------------------------ attachments
 
@@ -97,6 +104,8 @@ class Receiver:
     def _begin_anew(self) -> None:
         self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
         self.flights.clear()
+        self.told.clear()
+        self.heard = 0
         self.recorded = frozenset()
 
     # ------------------------------------------------------------ what goes out
@@ -212,15 +221,42 @@ class Receiver:
         self.acknowledged = self.sent = 0
         self.known = dict(self.frontier)
 
+    @property
+    def lapses(self) -> bool:
+        """What waits for it goes with the process that keeps it."""
+        return self.reliability.events != "persistent"
+
+    def lapse(self, upto: Mapping[Origin, int], start: Mapping[Origin, int]) -> dict[Origin, tuple[int, int]]:
+        """The process is gone: it gets past all up to here. Return what it may not have had, first to last by origin.
+
+        Args:
+            start: above what each origin was promised first.
+        """
+        above = {origin: self.frontier.get(origin, start.get(origin, offset)) for origin, offset in upto.items()}
+        gaps = {origin: (above[origin] + 1, offset) for origin, offset in upto.items() if above[origin] < offset}
+        self.had(upto)
+        if self.reliability.connection != "persistent":
+            self.idle_ms, self.idle = (self.lasts_s or 0) * 1_000, True
+        return gaps
+
     # ------------------------------------------------------------ what travels
 
     def row(self) -> ReceiverRow:
-        return ReceiverRow(self.acknowledged, dict(self.frontier), self.keys, self.lasts_s, self.idle_ms, self.fresh)
+        return ReceiverRow(
+            self.acknowledged,
+            dict(self.frontier),
+            self.keys,
+            self.lasts_s,
+            self.idle_ms,
+            self.fresh,
+            self.reliability,
+        )
 
     @classmethod
     def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
         made = cls(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged, keys=row.keys)
         made.lasts_s, made.idle_ms, made.fresh = row.lasts_s, row.idle_ms, row.fresh
+        made.reliability = row.reliability
         return made
 
 
@@ -236,7 +272,7 @@ class Receivers(dict[ReceiverId, Receiver]):
         return min((receiver.acknowledged for receiver in self.values()), default=None)
 
     def have_frontier(self, seen: Mapping[Origin, int], last: int, start: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return what every one of them has; there is at least one.
+        """Return what a failover must begin at: what every one of them has of which the events are persistent.
 
         Args:
             seen: what the session has seen: who has the entry numbered `last` has all that.
@@ -245,7 +281,10 @@ class Receivers(dict[ReceiverId, Receiver]):
         cursors = [
             join(dict(receiver.frontier), seen) if receiver.acknowledged >= last else receiver.frontier
             for receiver in self.values()
+            if not receiver.lapses
         ]
+        if not cursors:
+            return dict(seen)
         everywhere = set.intersection(*({*cursor, *start} for cursor in cursors))
         return {
             origin: min(cursor.get(origin, start.get(origin, NOTHING)) for cursor in cursors) for origin in everywhere

@@ -45,6 +45,8 @@ from waypost.keys import OPEN, Protection
 from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
+from waypost.records import LAPSED
+from waypost.reliability import PERSISTENT
 
 
 class Role(Enum):
@@ -133,6 +135,8 @@ class Session:
         """For how long nobody has been, while it was served and no transfer ran."""
         self.idle = False
         """Nobody was when we last looked."""
+        self.reliability = PERSISTENT
+        """What its receivers' may not exceed."""
         self.access: dict[str, Grant] = {}
         """Who may do what; without any grant, everybody everything."""
         self.tries: dict[str, Tries] = {}
@@ -353,8 +357,21 @@ class Session:
         """Entries up to this one are to be read from the store, those above it are in memory."""
         return self._evicted_number
 
-    def unsaved(self) -> list[Entry]:
-        return self._entries[self._place(self.saved_number) :]
+    def unsaved(self, keep: int) -> tuple[list[Entry], int]:
+        """Return what the store is to be given, and up to which number it has all then that it must have.
+
+        What only receivers of best-effort events are still to have is stored where memory is to keep no more of it.
+        """
+        entries = self._entries[self._place(self.saved_number) :]
+        if self._must_be_stored():
+            return entries, self.last_number
+        surplus = entries[: max(0, len(self._entries) - keep)]
+        return surplus, surplus[-1][0] if surplus else self.saved_number
+
+    def _must_be_stored(self) -> bool:
+        if self.role in (Role.SHADOW, Role.STAGED) or not self.receivers:
+            return True
+        return any(not each.lapses and each.acknowledged < self.last_number for each in self.receivers.values())
 
     def saved(self, number: int, keep: int) -> None:
         """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
@@ -408,13 +425,20 @@ class Session:
 
     # ------------------------------------------------------------ receivers
 
-    def take_gaps(self, receiver: ReceiverId) -> list[GapRow]:
-        """Return the gaps of which this receiver is to be told now, once."""
-        mine = [gap for gap in self.gaps if receiver in gap.untold]
-        for gap in mine:
-            gap.untold.remove(receiver)
-        self.gaps = [gap for gap in self.gaps if gap.untold]
+    def tell_gaps(self, receiver: Receiver) -> list[GapRow]:
+        """Return the gaps of which this receiver is to be told now."""
+        known = {id(gap) for gap in receiver.told}
+        mine = [gap for gap in self.gaps if receiver.id in gap.untold and id(gap) not in known]
+        receiver.told += mine
         return mine
+
+    def gaps_heard(self, receiver: Receiver, count: int) -> None:
+        """So many gaps the receiver has heard of since it attached: they are not told again."""
+        fresh = count - receiver.heard
+        heard, receiver.told, receiver.heard = receiver.told[:fresh], receiver.told[fresh:], count
+        for gap in heard:
+            gap.untold.remove(receiver.id)
+        self.gaps = [gap for gap in self.gaps if gap.untold]
 
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
@@ -430,6 +454,9 @@ class Session:
         if [*self.receivers] == [receiver.id]:
             self.base = self.frontier(site)
         self.receivers.pop(receiver.id, None)
+        for gap in self.gaps:
+            gap.untold[:] = [each for each in gap.untold if each != receiver.id]
+        self.gaps = [gap for gap in self.gaps if gap.untold]
         self.remove_acknowledged()
         if not self.receivers:
             self._begin_with(self.next_number)
@@ -455,6 +482,44 @@ class Session:
                 start[origin] = min(above, start.get(origin, above))
         return start
 
+    # ------------------------------------------------------------ best effort
+
+    def level(self, site: Mapping[Origin, int]) -> None:
+        """Receivers of best-effort events that have all: nothing of what was up to here can be a gap for them."""
+        for receiver in self.receivers.values():
+            if receiver.lapses and receiver.acknowledged >= self.last_number:
+                receiver.had(self.frontier(site))
+
+    def lapse(self, upto: Mapping[Origin, int]) -> None:
+        """The process that kept it is gone: what waited there for receivers of best-effort events is a gap.
+
+        Args:
+            upto: the frontier from which on it goes on.
+        """
+        start = self._promised_from()
+        for receiver in self.receivers.values():
+            if receiver.lapses:
+                for origin, (first, last) in receiver.lapse(upto, start).items():
+                    self._add_gap(GapRow(origin, first, last, LAPSED, [receiver.id]))
+
+    def lapse_here(self, upto: Mapping[Origin, int]) -> None:
+        """The same, where the numbers of this copy hold: some may have all that was stored."""
+        self.level(upto)
+        self.lapse(upto)
+        for receiver in self.receivers.values():
+            if receiver.lapses:
+                receiver.come(max(receiver.acknowledged, self.last_number))
+        self.remove_acknowledged()
+
+    def _add_gap(self, gap: GapRow) -> None:
+        """Add a gap; where one of the same receiver ends just before it, they are one."""
+        for each in self.gaps:
+            if each.last == gap.first - 1 and msgspec.structs.replace(gap, first=each.first, last=each.last) == each:
+                self.gaps.remove(each)
+                gap = msgspec.structs.replace(gap, first=each.first)
+                break
+        self.gaps.append(gap)
+
     # ------------------------------------------------------------ what travels
 
     def descriptor(self) -> Descriptor:
@@ -468,6 +533,7 @@ class Session:
             gaps=[msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
             access=dict(self.access),
             departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
+            reliability=self.reliability,
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -476,6 +542,7 @@ class Session:
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
         self.gaps = [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in descriptor.gaps]
         self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
+        self.reliability = descriptor.reliability
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

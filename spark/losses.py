@@ -6,7 +6,9 @@ is if the receiver's own journal has a hole.
 
 A loss is excused (L4) if policy removed it: if every subscription by which it is owed had stated, before that, a policy
 of a kind that the removal names. Whoever removed it is not asked. And if the session was deleted, which takes along all
-that its receivers do not have; a name that was created again has epochs of a later generation, which says so too.
+that its receivers do not have; a name that was created again has epochs of a later generation, which says so too. And
+if it waited for a receiver when the process that kept it ended, and that receiver had said before that best effort is
+enough for its events.
 
 A loss is one in a handover (L2) if the session changed its owner, by a handover, a failover or a thaw, between the
 deliveries on either side of it: the nearest of the same origin below and above. Where there is none, the first
@@ -16,6 +18,7 @@ and the last epoch of the session stand in.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -26,7 +29,7 @@ from spark.judged import LOST
 from spark.owed import KEY
 from spark.owed import RECEIVER as _RECEIVER
 from waypost.identity import NOTHING
-from waypost.records import FORGOTTEN, FactKind
+from waypost.records import FORGOTTEN, LAPSED, FactKind
 
 HANDOVERS = ("handover", "failover", "thaw")
 """Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
@@ -82,8 +85,9 @@ def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> Da
     """Add `excuse`, and `is_gap`, if a gap was told of there (G1 says so itself)."""
     removed = missed.join(_removals(missed, journal, owing), on=KEY, how="left")
     deleted = removed.join(_deletions(journal), on=SESSION_LIFE, how="left")
+    lapsed = deleted.join(_lapses(missed, journal), on=KEY, how="left")
     left = F.when(F.col("has_left"), F.lit("the receiver left for good"))
-    excused = deleted.withColumn("excuse", F.coalesce("removal", "deletion", left))
+    excused = lapsed.withColumn("excuse", F.coalesce("removal", "deletion", "lapse", left))
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))
     told = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
@@ -113,6 +117,20 @@ def _allows(terms: Column) -> Column:
     return F.coalesce(named[0], F.lit(False)) | F.coalesce(named[1], F.lit(False))
 
 
+def _lapses(missed: DataFrame, journal: DataFrame) -> DataFrame:
+    """Return `lapse`, the reason, of each KEY that went with the process that kept it, as its receiver allows."""
+    place = F.struct("epoch", "number")
+    allowed = (
+        of_kind(journal, FactKind.ATTACHED).where("best_effort").groupBy(*_RECEIVER).agg(F.min(place).alias("since"))
+    )
+    told = _gap_facts(journal).where(F.col("reason") == LAPSED).withColumn("said", place)
+    allowing = told.join(allowed, on=_RECEIVER).where(F.col("since") < F.col("said"))
+    within = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
+    same = [F.col(f"m.{name}") == F.col(f"x.{name}") for name in (*_RECEIVER, "origin")]
+    met = missed.alias("m").join(allowing.alias("x"), on=reduce(Column.__and__, same, within))
+    return met.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.reason").alias("lapse"))
+
+
 def _deletions(journal: DataFrame) -> DataFrame:
     """Return `deletion` of each session that was deleted: who did it says so, or the next one of its name does."""
     said = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
@@ -135,7 +153,11 @@ def _concerns(place: Column) -> Column:
 
 
 def gap_facts(journal: DataFrame) -> DataFrame:
-    """Return each gap that somebody was told of: `first` to `last` of `origin`."""
+    """Return each gap in what the logs hold that somebody was told of: `first` to `last` of `origin`."""
+    return _gap_facts(journal).where(F.col("reason") != LAPSED)
+
+
+def _gap_facts(journal: DataFrame) -> DataFrame:
     bounds = {"first": F.col("offsets").getItem(0), "last": F.element_at(F.col("offsets"), -1)}
     told = of_kind(journal, FactKind.GAP).where(F.size("offsets") > 0).withColumns(bounds)
     return told.select(*_RECEIVER, "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason")

@@ -80,7 +80,7 @@ def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Colum
     field = F.col(f"fact.{name}")
     if name == "keys":
         return F.coalesce(field, F.array().cast("array<string>")).alias(name)
-    if name == "secure_only":
+    if name in ("secure_only", "best_effort"):
         return F.coalesce(field, F.lit(False)).alias(name)
     if name in ("offsets", "digests"):
         return F.coalesce(field, F.array().cast("array<bigint>")).alias(name)

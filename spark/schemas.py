@@ -79,6 +79,7 @@ FACT: Final = T.StructType(
         life=_STRING,
         keys=T.ArrayType(_STRING),
         secure_only=T.BooleanType(),
+        best_effort=T.BooleanType(),
     )
 )
 

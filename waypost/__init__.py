@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from waypost.frontier import Frontier
     from waypost.keys import Keys, public_key
     from waypost.notification import Int64, Notification
+    from waypost.reliability import Reliability
     from waypost.rendezvous import Request, Resource
     from waypost.subscription import parse
 
@@ -33,6 +34,7 @@ __all__ = [
     "Notification",
     "Received",
     "ReceiverState",
+    "Reliability",
     "Request",
     "Resource",
     "Session",
@@ -54,6 +56,7 @@ _HOMES = {
     "Notification": "waypost.notification",
     "Received": "waypost.client.session",
     "ReceiverState": "waypost.client.receiving",
+    "Reliability": "waypost.reliability",
     "Request": "waypost.rendezvous",
     "Resource": "waypost.rendezvous",
     "Session": "waypost.client.session",

@@ -11,6 +11,7 @@ from waypost.access import Grant
 from waypost.errors import BadRecord
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.keys import Key
+from waypost.reliability import PERSISTENT, Reliability
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class ReceiverRow(msgspec.Struct, frozen=True):
 
     `keys`: those that go with every subscription that it makes, public. It gives up its place when it was not attached
     for `lasts_s` seconds (None: never); `idle_ms`: so long it has not been, as far as counted. `fresh`: it was given
-    its place, and was not told so yet.
+    its place, and was not told so yet. `reliability`: what was in force when it attached last.
     """
 
     acknowledged: int
@@ -58,6 +59,7 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     lasts_s: int | None = None
     idle_ms: int = 0
     fresh: bool = False
+    reliability: Reliability = PERSISTENT
 
 
 class GapRow(msgspec.Struct, frozen=True):
@@ -76,7 +78,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
     when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
     `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what receivers
-    had that have no place any more.
+    had that have no place any more. `reliability`: that of the session, which its receivers' may not exceed.
     """
 
     base: dict[Origin, int] = {}
@@ -87,6 +89,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
     departed: dict[ReceiverId, dict[Origin, int]] = {}
+    reliability: Reliability = PERSISTENT
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

@@ -13,6 +13,8 @@ MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
+BEST_EFFORT_PLACE_S = 10
+"""A receiver's place on a connection of best effort lasts no longer than so many seconds after its client has gone."""
 DEPARTED_REMEMBERED = 100
 """Receivers without a place any more of which a session knows what they had; the oldest go first."""
 MAX_TTL_S = 10 * 365 * 86_400

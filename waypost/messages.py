@@ -33,6 +33,7 @@ from waypost.limits import (
     MAX_TTL_S,
     RECEIVER_WINDOW,
 )
+from waypost.reliability import Reliability
 
 VERSION = 1
 _T = TypeVar("_T")
@@ -75,7 +76,8 @@ class Attach(_Message, tag="attach", frozen=True):
     `lasts_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was before,
     which is for ever, if nobody ever said. `place_s`: this receiver's place is given up once it was not attached for so
     long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that served it last, as far as
-    the client knows, and at which epoch: a hint whom to ask for it, and nothing else.
+    the client knows, and at which epoch: a hint whom to ask for it, and nothing else. `reliability`: of this receiver,
+    and from now on `session_reliability`, of the session; None: as the level above has it, and as it was.
     """
 
     session: Name
@@ -89,6 +91,8 @@ class Attach(_Message, tag="attach", frozen=True):
     place_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     previous: Annotated[str, Meta(max_length=MAX_ID_LENGTH)] = ""
     epoch: Serial = 0
+    reliability: Reliability | None = None
+    session_reliability: Reliability | None = None
 
 
 class SubscriptionSettings(_Message, frozen=True):
@@ -182,12 +186,14 @@ class Quench(_Message, tag="quench", frozen=True):
 class Acknowledge(_Message, tag="acknowledge", frozen=True):
     """All deliveries up to number `through` are the application's; 0 acknowledges none as a whole.
 
-    `frontier`: what the application was given, where it has a part of the next one.
+    `frontier`: what the application was given, where it has a part of the next one. `gaps`: so many gaps were heard of
+    since the attach; those of which it is not said so are told again to the next one.
     """
 
     through: Serial
     attestations: list[Attestation] = []
     frontier: dict[Origin, int] = {}
+    gaps: Serial = 0
 
 
 class Detach(_Message, tag="detach", frozen=True):

@@ -187,7 +187,8 @@ class FactKind(StrEnum):
     """`offsets` of `origin` were removed from the session by a stated policy; `reason` names "time to live", "maximum
     count", or both."""
     GAP = "gap"
-    """`offsets` = [first, last] of `origin` could not be had any more, `reason`."""
+    """`offsets` = [first, last] of `origin` could not be had any more, `reason`; with the reason :data:`LAPSED`, by
+    `receiver`."""
     HANDOVER = "handover"
     """A transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names after the
     role, or ended so; `entries` notifications of `bytes` were copied until then."""
@@ -195,6 +196,9 @@ class FactKind(StrEnum):
 
 FORGOTTEN, JOINED = "forgotten", "joined"
 """Reasons of :attr:`FactKind.ATTACHED` that mean another thing than that a receiver attached."""
+LAPSED = "best effort"
+"""Reason of :attr:`FactKind.GAP`: what waited for a receiver of best-effort events went with the process that kept it.
+"""
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -229,6 +233,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Public keys, as :func:`waypost.keys.texts` writes them."""
     secure_only: bool = False
     """Nothing is wanted where no keys meet."""
+    best_effort: bool = False
+    """The receiver that attached has best-effort events."""
 
 
 _fact_encoder = msgspec.json.Encoder()

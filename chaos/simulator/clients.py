@@ -29,6 +29,7 @@ from waypost.messages import (
 )
 from waypost.notification import Notification, read_body
 from waypost.records import FactKind
+from waypost.reliability import Reliability
 
 if TYPE_CHECKING:
     from chaos.simulator.node import Node
@@ -101,6 +102,7 @@ class Client:
         receiver: str = "",
         version: int = VERSION,
         place_s: int | None = None,
+        reliability: Reliability | None = None,
     ) -> None:
         self.world = world
         self.name = name
@@ -124,7 +126,10 @@ class Client:
             lasts_s=lasts_s,
             place_s=place_s,
             credential=credential,
+            reliability=reliability,
         )
+        is_held = reliability is None or reliability.connection == "persistent"
+        self.loses_its_place = place_s is not None or not is_held
         self.wire: Wire | None = None
         self.given: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}
@@ -227,7 +232,7 @@ class Client:
             match told:
                 case Attached():
                     self.refused = False
-                    if told.joined and self.joined is not None and self.machine.place_s is not None:
+                    if told.joined and self.joined is not None and self.loses_its_place:
                         self.world.note(f"{self.name} has lost its place, and has another", tell=True)
                         self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
                     if self.joined is None:

@@ -10,9 +10,10 @@ sites A: a1 a2 / B: b1            make the world; a line of its own before every
                                   as ``sites small ...``, with small bounds of copies and of what is in memory
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
                                   nobody was attached for three seconds; ``place=3``: so the receiver's place is
-                                  given up; ``as=eve password=x``: as that principal, and
-                                  with that password; ``receiver=c``: another life of that receiver; ``version=2``: its
-                                  library speaks another version
+                                  given up; ``reliability=events``: best effort of events, ``=none``: of its connection
+                                  too; ``as=eve password=x``: as that principal, and with that password;
+                                  ``receiver=c``: another life of that receiver; ``version=2``: its library speaks
+                                  another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
                                   whoever names none; nothing behind the ``/``: without a password; no WHO: all is open
 subscribe NAME ID EXPRESSION      ask for a subscription; ``ttl=2`` and ``max=3`` before the expression: store what
@@ -69,8 +70,11 @@ from handover.messages import Give
 from waypost.access import LEVELS
 from waypost.identity import ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential, Granted
+from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
 POLICY = ("ttl", "max")
+RELIABILITY = {"events": BEST_EFFORT_EVENTS, "none": BEST_EFFORT}
+"""Of what it is less than persistent: of events, or of the connection too."""
 OPTIONS = (*POLICY, "key", "secure")
 IN_A_LINE = "in a line "
 SMALL = "small "
@@ -163,7 +167,8 @@ class Scenario:
         credential = Credential(options.get("as", ""), options.get("password", ""))
         receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
         lasts_s, place_s = int(lasts) if lasts else None, int(options.get("place", 0)) or None
-        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version, place_s)
+        level = RELIABILITY.get(options.get("reliability", ""))
+        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version, place_s, level)
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:

@@ -19,6 +19,7 @@ from handover.messages import Give
 from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId
 from waypost.messages import Credential, Granted
+from waypost.reliability import BEST_EFFORT_EVENTS
 
 Step = tuple[int, str, int]
 LENGTHS = (6, 36)
@@ -147,9 +148,12 @@ class Schedule:
         """Return the world at its end, and what is wrong with it."""
         world = World(self.sites, self.seed, small=self.small)
         world.run(300)
-        client = world.client("c", "s", "a1", self.window)
+        chance = random.Random(f"reliability {self.seed}")
+        levels = [BEST_EFFORT_EVENTS if chance.random() < 0.2 else None for _ in range(2)]
+        client = world.client("c", "s", "a1", self.window, reliability=levels[0])
         if self.receivers > 1:
-            world.client("d", "s", list(world.nodes)[-1], self.window, credential=Credential("eve"))
+            last, eve = list(world.nodes)[-1], Credential("eve")
+            world.client("d", "s", last, self.window, credential=eve, reliability=levels[1])
         for name in world.nodes:
             world.client(f"p-{name}", None, name)
         if self.keyed:

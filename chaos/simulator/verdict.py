@@ -234,11 +234,11 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
 
 
 def _told_gaps(world: World, client: Client) -> set[Coordinate]:
-    """Return what no log has any more, by the journal, and of which the client was told so."""
+    """Return what could not be had any more, by the journal, and of which the client was told so."""
     gaps = {
         (fact.origin, fact.offsets[0], fact.offsets[1])
         for fact in world.journal
-        if fact.kind == FactKind.GAP and fact.session == client.session
+        if fact.kind == FactKind.GAP and fact.session == client.session and fact.receiver in ("", client.place[1])
     }
     return {
         Coordinate(Origin(origin), offset)

@@ -34,6 +34,7 @@ from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.messages import VERSION, Credential
 from waypost.records import Fact, Published
+from waypost.reliability import Reliability
 
 SMALL = Bounds(
     queue_in_memory=3,
@@ -303,9 +304,19 @@ class World:
         receiver: str = "",
         version: int = VERSION,
         place_s: int | None = None,
+        reliability: Reliability | None = None,
     ) -> Client:
         client = Client(
-            self, name, session, window, lasts_s, credential, receiver=receiver, version=version, place_s=place_s
+            self,
+            name,
+            session,
+            window,
+            lasts_s,
+            credential,
+            receiver=receiver,
+            version=version,
+            place_s=place_s,
+            reliability=reliability,
         )
         self.clients[name] = client
         client.go(at)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from waypost.errors import BadNotification, Refused
 from waypost.notification import Notification
+from waypost.reliability import DEGREES, Reliability
 from waypost.subscription.batch import NotJson, notification_from_json, read_json
 
 
@@ -40,3 +41,16 @@ def first_line(file: Path | None, option: str, variable: str) -> str:
     if not line:
         raise Refused(f"{file} has nothing in its first line", field=option)
     return line
+
+
+def reliability_of(events: str | None, connection: str | None) -> Reliability | None:
+    """Return what a receiver asks for; None: nothing. Raises Refused."""
+    if events is None and connection is None:
+        return None
+    for field, said in (("events", events), ("connection", connection)):
+        if said not in (None, *DEGREES):
+            raise Refused(f"{said!r} is neither {' nor '.join(DEGREES)}", field=field)
+    try:
+        return Reliability(events or connection, connection or "persistent")  # type: ignore[arg-type]
+    except ValueError as error:
+        raise Refused(str(error), field="connection") from None

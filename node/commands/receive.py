@@ -20,6 +20,7 @@ from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, or
 from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
+from waypost.reliability import Reliability
 from waypost.subscription import parse
 
 EXIT_IN_VAIN = 27
@@ -54,6 +55,7 @@ async def receive(
     token: str | Callable[[], str] = "",
     keys: Keys = NO_KEYS,
     insecure: bool = True,
+    reliability: Reliability | None = None,
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
@@ -69,6 +71,7 @@ async def receive(
         principal=principal,
         password=password,
         token=token,
+        reliability=reliability,
         timeout_s=patience_s,
         on_event=news.tell,
     )

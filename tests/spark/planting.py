@@ -123,6 +123,16 @@ class Planting:
         run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], reason="retention")
         self.expect("G1", "gap")
         self.expect("L1", "gap")
+        # What waited for a receiver went with its proxy; and for one that had never said that it may.
+        for name, best_effort in (("lapsed", True), ("lapsed and promised", False)):
+            self.session(name)
+            run.attest("attached", name, receiver="r", frontier={}, best_effort=best_effort)
+            self.got(name, 1, 2, 5)
+            offsets = [mine[1].offset, mine[3].offset]
+            run.attest("gap", name, receiver="r", origin=A, offsets=offsets, reason="best effort")
+        self.expect("L4", "lapsed", 2)
+        self.expect("L1", "lapsed")
+        self.expect("L1", "lapsed and promised", 3)
         # One receiver left for good, before it had everything.
         self.session("left")
         self.got("left")

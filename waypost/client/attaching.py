@@ -14,6 +14,7 @@ from waypost.errors import Refused
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import Credential
+from waypost.reliability import Reliability
 
 
 def attach(
@@ -26,6 +27,8 @@ def attach(
     create: bool = True,
     lasts_s: int | None = None,
     place_s: int | None = None,
+    reliability: Reliability | None = None,
+    session_reliability: Reliability | None = None,
     principal: str = "",
     password: str = "",
     token: str | Callable[[], str] = "",
@@ -46,6 +49,9 @@ def attach(
         lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
         place_s: this receiver's place is given up when it was not attached for so many seconds: nothing is stored for
             it any more. When it comes back, `Session.joined` says that it was.
+        reliability: of this receiver (:mod:`waypost.reliability`); None: as the session has it. What cannot be had any
+            more is told to `on_event`, as Gap.
+        session_reliability: of the session from now on: no receiver that attaches may exceed it.
         principal: as whom, if the session's access names principals.
         password: the one that proves it; a session that is open asks for none.
         token: proves the principal that it names, without a password, until it ends; to the session, and to a proxy
@@ -81,6 +87,8 @@ def attach(
         place_s=place_s,
         credential=Credential(principal, password),
         token=token if callable(token) else lambda: token,
+        reliability=reliability,
+        session_reliability=session_reliability,
     )
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 

@@ -42,6 +42,7 @@ from waypost.messages import (
     AboutSession,
     AboutSubscription,
     AccessChanged,
+    Acknowledge,
     Acknowledged,
     Attach,
     Attached,
@@ -74,6 +75,7 @@ from waypost.messages import (
     Welcome,
     check_client_message,
 )
+from waypost.reliability import Reliability
 
 # ---------------------------------------------------------------- what the shell is told
 
@@ -162,6 +164,7 @@ class ClientMachine:
         state: the receiver's place so far.
         credential: as whom it attaches, and the password that proves it.
         token: asked at every attach for what proves it in the password's place.
+        reliability: of this receiver, and of the session; None: as the level above has it, and as it was.
     """
 
     def __init__(
@@ -177,6 +180,8 @@ class ClientMachine:
         place_s: int | None = None,
         credential: Credential | None = None,
         token: Callable[[], str] = lambda: "",
+        reliability: Reliability | None = None,
+        session_reliability: Reliability | None = None,
     ) -> None:
         self.name = name
         self.session = session
@@ -187,6 +192,8 @@ class ClientMachine:
         self.proxy = ProxyId("")
         self.attached = False
         self._create = create
+        self._gaps = 0
+        """Gaps that we were told of since the last attach."""
         self._resting = False
         """A log did not take what we published: it is sent again after a pause, before anything else is."""
         self._times = 0
@@ -195,6 +202,8 @@ class ClientMachine:
         self._window = window
         self._lasts_s = lasts_s
         self.place_s = place_s
+        self._reliability = reliability
+        self._session_reliability = session_reliability
         self._token = token
         self._credentials = [credential or Credential()]
         """The one with which we attach; then those that may be right in its place, because a change of ours may be in
@@ -249,6 +258,7 @@ class ClientMachine:
         if self.session is not None:
             self.settle()
             self._receiving.begin_anew()
+            self._gaps = 0
             state = self.state
             self._out.append(
                 Attach(
@@ -263,6 +273,8 @@ class ClientMachine:
                     self.place_s,
                     state.proxy,
                     state.epoch,
+                    self._reliability,
+                    self._session_reliability,
                 )
             )
 
@@ -301,7 +313,11 @@ class ClientMachine:
             case Interest():
                 if self.quenching.hear(message):
                     self._told.append(message)
-            case BecameEffective() | SubscriptionChanged() | Gap():
+            case BecameEffective() | SubscriptionChanged():
+                self._told.append(message)
+            case Gap():
+                self._gaps += 1
+                self._out.append(Acknowledge(0, gaps=self._gaps))
                 self._told.append(message)
             case Welcome():
                 self.proxy = message.proxy

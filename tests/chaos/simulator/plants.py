@@ -15,10 +15,19 @@ from tests.chaos.simulator import (
     planted_handovers,
     planted_keys,
     planted_newest,
+    planted_reliability,
 )
 from tests.chaos.simulator.planting import Plant, kinds, play
 
-_MODULES = (planted_handovers, planted_coverage, planted_bounds, planted_access, planted_newest, planted_keys)
+_MODULES = (
+    planted_handovers,
+    planted_coverage,
+    planted_bounds,
+    planted_access,
+    planted_newest,
+    planted_keys,
+    planted_reliability,
+)
 PLANTS = {plant.name: plant for module in _MODULES for plant in module.PLANTS}
 MASKED = {plant.name: plant for plant in planted_coverage.MASKED}
 """What nothing catches, because something else stands before it; to be hunted again when that goes."""

@@ -1,0 +1,274 @@
+"""Reliability at a proxy: what is stored for whom, who may ask for what, and what is a gap after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from federation.ports import Claimed
+from federation.site_state import SiteState
+from proxy import effects
+from proxy.context import Bounds
+from proxy.ports import Restored, SavedSession, SitePlace
+from tests.helpers.alone import SESSION, Alone
+from tests.proxy.test_door import delivered
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant
+from waypost.errors import BadMessage
+from waypost.identity import Origin, ReceiverId, SiteId
+from waypost.limits import BEST_EFFORT_PLACE_S
+from waypost.messages import (
+    Acknowledge,
+    Attach,
+    Attached,
+    Gap,
+    Problem,
+    Publish,
+    Subscribe,
+    decode_client_message,
+    encode_message,
+)
+from waypost.notification import Notification
+from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, DEGREES, PERSISTENT, Degree, Reliability
+
+A = Origin("A/0")
+
+
+def serving(*levels: Reliability | None) -> Alone:
+    """Return a proxy with a session of one subscription, and receivers of these levels on connections 11, 12, ..."""
+    alone = Alone()
+    alone.serve()
+    alone.says(1, Subscribe("x", "n > 0"))
+    for number, level in enumerate(levels, 11):
+        alone.says(number, Attach(SESSION, f"r{number}", f"i{number}", {}, reliability=level))
+        alone.keep()
+    alone.engine.context.sessions[SESSION].give_up(alone.engine.context.sessions[SESSION].receivers[r("r")], {})
+    alone.read_log()
+    alone.keep()
+    alone.heard(11)
+    return alone
+
+
+def r(name: str) -> ReceiverId:
+    return ReceiverId(name)
+
+
+def publish(alone: Alone, *numbers: int) -> None:
+    for number in numbers:
+        alone.says(9, Publish("p", "life", number, [Notification({"n": number}).body]))
+    alone.read_log()
+
+
+def stored(alone: Alone) -> list[int]:
+    """Let time pass, and return the numbers of the entries that go to the store."""
+    found: list[int] = []
+    alone.pass_time(1_000)
+    while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in alone.waiting):
+        saves = [each for each in alone.waiting if isinstance(each, effects.Save)]
+        found += [number for each in saves for change in each.batch.changes for number, *_ in change.entries]
+        alone.keep()
+    return found
+
+
+# ---------------------------------------------------------------- levels
+
+
+@pytest.mark.parametrize("events", DEGREES)
+@pytest.mark.parametrize("connection", DEGREES)
+def test_three_cells_of_the_matrix_mean_something_and_one_is_refused(events: Degree, connection: Degree) -> None:
+    frame = msgspec.msgpack.encode(["attach", "s", "r", "i", {}, 1, True, None, [], None, "", 0, [events, connection]])
+    if (events, connection) == ("persistent", "best-effort"):
+        with pytest.raises(BadMessage, match="mean nothing") as refused:
+            decode_client_message(frame)
+        assert refused.value.field == "reliability"
+    else:
+        decoded = decode_client_message(frame)
+        assert isinstance(decoded, Attach) and decoded.reliability == Reliability(events, connection)
+        assert decode_client_message(encode_message(decoded)) == decoded
+
+
+LEVELS = (PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT)
+
+
+@pytest.mark.parametrize("above", range(3))
+@pytest.mark.parametrize("below", range(3))
+@pytest.mark.parametrize("level", ["session_reliability", "reliability"])
+def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> None:
+    alone = Alone()
+    alone.engine.context.settings = replace(alone.engine.context.settings, reliability=LEVELS[above])
+    alone.serve()
+    alone.says(2, msgspec.structs.replace(Attach(SESSION, "other", "i2", {}), **{level: LEVELS[below]}))
+    alone.keep()
+    (heard,) = (each for each in alone.heard(2) if isinstance(each, Attached | Problem))
+    receivers = alone.engine.context.sessions[SESSION].receivers
+    if below < above:
+        assert isinstance(heard, Problem)
+        assert (heard.code, heard.field) == ("REFUSED", level)
+        assert str(LEVELS[above]) in heard.message
+        assert r("other") not in receivers
+    else:
+        assert isinstance(heard, Attached)
+        assert receivers[r("other")].reliability == LEVELS[below]
+
+
+def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
+    alone = serving(None)
+    alone.says(12, Attach(SESSION, "r12", "i12", {}, session_reliability=BEST_EFFORT_EVENTS))
+    alone.keep()
+    alone.attach(13, "r13")
+    session = alone.engine.context.sessions[SESSION]
+    found = [session.receivers[r(name)].reliability for name in ("r11", "r12", "r13")]
+    assert found == [PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT_EVENTS]
+    assert session.descriptor().reliability == BEST_EFFORT_EVENTS
+    alone.says(14, Attach(SESSION, "r14", "i14", {}, reliability=PERSISTENT))
+    assert [each.field for each in alone.heard(14) if isinstance(each, Problem)] == ["reliability"]
+
+
+@pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"lasts_s": 1}])
+def test_who_may_not_administer_does_not_change_the_ways_of_the_session(change: dict[str, object]) -> None:
+    alone = serving(None)
+    session = alone.engine.context.sessions[SESSION]
+    session.let({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
+    alone.says(12, msgspec.structs.replace(Attach(SESSION, "r12", "i12", {}), **change))
+    assert [each.code for each in alone.heard(12) if isinstance(each, Problem)] == ["FORBIDDEN"]
+    assert (session.lasts_s, session.reliability) == (None, PERSISTENT)
+
+
+def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
+    alone = serving(None, BEST_EFFORT)
+    alone.engine.client_disconnected(11)
+    alone.engine.client_disconnected(12)
+    for _ in range(BEST_EFFORT_PLACE_S - 2):
+        alone.pass_time(1_000)
+    assert {*alone.engine.context.sessions[SESSION].receivers} == {"r11", "r12"}
+    for _ in range(4):
+        alone.pass_time(1_000)
+    assert {*alone.engine.context.sessions[SESSION].receivers} == {"r11"}
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+def test_nothing_is_stored_for_receivers_of_best_effort_events_alone() -> None:
+    alone = serving(BEST_EFFORT_EVENTS, BEST_EFFORT)
+    publish(alone, 1, 2)
+    assert stored(alone) == []
+    assert alone.engine.context.sessions[SESSION].stored_count == 2
+
+
+def test_what_one_receiver_of_persistent_events_is_still_to_have_is_stored() -> None:
+    alone = serving(BEST_EFFORT_EVENTS, None)
+    publish(alone, 1, 2)
+    alone.says(12, Acknowledge(2))
+    assert stored(alone) == []
+    publish(alone, 3)
+    assert stored(alone) == [1, 2, 3]
+
+
+def test_what_memory_is_to_keep_no_more_of_is_stored_all_the_same() -> None:
+    alone = serving(BEST_EFFORT_EVENTS)
+    alone.engine.context.settings = replace(alone.engine.context.settings, bounds=Bounds(queue_in_memory=3))
+    publish(alone, 1, 2, 3, 4, 5)
+    assert stored(alone) == [1, 2]
+    publish(alone, 6)
+    assert stored(alone) == [3]
+    assert alone.engine.context.sessions[SESSION].evicted_number == 3
+    assert delivered(alone.heard(11)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_joins_with_persistent_events_has_them_stored_from_then_on() -> None:
+    alone = serving(BEST_EFFORT_EVENTS)
+    publish(alone, 1, 2)
+    assert stored(alone) == []
+    alone.attach(12, "late")
+    publish(alone, 3)
+    assert 3 in stored(alone)
+
+
+# ---------------------------------------------------------------- after a restart
+
+
+def restarted(alone: Alone, entries: int) -> Alone:
+    """Return the proxy's next life, which finds on its disk what the store had at its end."""
+    session, state = alone.engine.context.sessions[SESSION], SiteState(SiteId("A"))
+    for offset, record in enumerate(alone.log):
+        state.fold(offset, record)
+    saved = SavedSession(
+        SESSION, session.epoch, "serving", session.descriptor(), session.first_number, session.next_number, {}
+    )
+    assert session.stored_count == entries
+    acceptance, position = state.acceptance.snapshot(), len(alone.log)
+    place = SitePlace(position, acceptance, state.snapshot())
+    later = Alone(Restored(position, acceptance, place, [saved]))
+    later.log = alone.log
+    claim = later.next(effects.ClaimRow)
+    claim.then(Claimed(True, claim.new))
+    later.settle()
+    later.keep()
+    return later
+
+
+def gaps(alone: Alone, connection: int) -> list[tuple[int, int]]:
+    return [(each.first, each.last) for each in alone.heard(connection) if isinstance(each, Gap)]
+
+
+def offsets(alone: Alone, numbers: Iterable[int]) -> list[int]:
+    wanted = {Notification({"n": number}).body for number in numbers}
+    return [offset for offset, record in enumerate(alone.log) if getattr(record, "body", b"") in wanted]
+
+
+def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of() -> None:
+    alone = serving(BEST_EFFORT_EVENTS)
+    publish(alone, 1)
+    alone.says(11, Acknowledge(1))
+    alone.engine.client_disconnected(11)
+    publish(alone, 2, 3)
+    first, last = offsets(alone, (2, 3))
+    later = restarted(alone, 2)
+    (said,) = (fact for fact in later.facts if fact.kind == "gap")
+    assert (said.receiver, said.reason) == ("r11", "best effort")
+    assert said.offsets[0] <= first and said.offsets[1] >= last
+    later.attach(11, "r11")
+    told = gaps(later, 11)
+    assert told == [(said.offsets[0], said.offsets[1])]
+    later.attach(12, "r11")
+    assert gaps(later, 12) == told
+    later.says(12, Acknowledge(0, gaps=1))
+    later.attach(13, "r11")
+    assert gaps(later, 13) == []
+    assert later.engine.context.sessions[SESSION].gaps == []
+
+
+def test_who_had_all_has_no_gap() -> None:
+    alone = serving(BEST_EFFORT_EVENTS)
+    publish(alone, 1, 2)
+    alone.says(11, Acknowledge(2))
+    later = restarted(alone, 0)
+    assert [fact for fact in later.facts if fact.kind == "gap"] == []
+
+
+def test_gaps_that_were_not_told_of_cannot_be_heard_of() -> None:
+    alone = serving(None)
+    alone.says(11, Acknowledge(0, gaps=1))
+    assert [each.field for each in alone.heard(11) if isinstance(each, Problem)] == ["gaps"]
+
+
+def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
+    alone = serving(BEST_EFFORT_EVENTS, None)
+    alone.engine.client_disconnected(11)
+    alone.engine.client_disconnected(12)
+    publish(alone, 1, 2)
+    later = restarted(alone, 2)
+    assert {fact.receiver for fact in later.facts if fact.kind == "gap"} == {"r11"}
+    assert later.engine.context.sessions[SESSION].stored_count == 2
+
+
+def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unless_its_client_comes_at_once() -> None:
+    alone = serving(BEST_EFFORT, BEST_EFFORT)
+    later = restarted(alone, 0)
+    later.attach(11, "r11")
+    for _ in range(3):
+        later.pass_time(1_000)
+    assert {*later.engine.context.sessions[SESSION].receivers} == {"r11"}

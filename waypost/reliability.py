@@ -1,0 +1,62 @@
+"""How much of what is kept for a receiver outlives the process that keeps it: the two reliabilities of CosNotification.
+
+==============  ==========================================================  ===========================================
+                best effort                                                 persistent
+==============  ==========================================================  ===========================================
+events          what waits for the receiver is in memory, and goes with     it is stored, and delivered after whatever
+                the process: the receiver is told of the gap
+connection      the receiver's place goes with the process, or soon after   it stays, with all that the receiver asked
+                its client has gone                                         for, until it gives it up
+==============  ==========================================================  ===========================================
+
+Persistent events on a connection of best effort mean nothing: nobody would be left to have them.
+
+They are set for a proxy (``waypost serve``; the same for all of a federation), for a session and for a receiver. A
+lower level may only lower what the one above it says; what is in force is settled when a receiver attaches. A handover
+loses nothing whatever the reliability.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from waypost.errors import Refused
+
+Degree = Literal["best-effort", "persistent"]
+DEGREES: tuple[Degree, ...] = ("best-effort", "persistent")
+"""From the lower to the higher."""
+
+
+class Reliability(msgspec.Struct, frozen=True, array_like=True):
+    """One cell of the matrix. Raises ValueError: it is the one that means nothing."""
+
+    events: Degree = "persistent"
+    connection: Degree = "persistent"
+
+    def __post_init__(self) -> None:
+        if (self.events, self.connection) == ("persistent", "best-effort"):
+            raise ValueError("persistent events on a connection of best effort mean nothing")
+
+    def below(self, other: Reliability) -> Reliability:
+        """Return what is in force where both are said, one at each level: the lower of each."""
+        return Reliability(_lower(self.events, other.events), _lower(self.connection, other.connection))
+
+    def __str__(self) -> str:
+        return f"{self.events} events, {self.connection} connection"
+
+
+PERSISTENT = Reliability()
+BEST_EFFORT_EVENTS = Reliability("best-effort", "persistent")
+BEST_EFFORT = Reliability("best-effort", "best-effort")
+
+
+def _lower(one: Degree, other: Degree) -> Degree:
+    return min(one, other, key=DEGREES.index)
+
+
+def check_level(asked: Reliability, above: Reliability, level: str) -> None:
+    """Raise Refused if a level asks for more than the one above it allows."""
+    if asked.below(above) != asked:
+        raise Refused(f"{asked}; here it is {above} at most", field=level)
