@@ -50,6 +50,8 @@ class LinkEnds:
         """Where sending ends can begin, and do not yet."""
         self._asking: dict[SiteId, Asked] = {}
         """The last word of each neighbour that is, or will be, on its way to the log."""
+        self._words: dict[SiteId, Asked] = {}
+        """The last that each neighbour told us."""
         self._written: dict[SiteId, Asked] = {}
         """What was last appended, or is under way, of each neighbour; our state may not have read it yet."""
 
@@ -88,6 +90,8 @@ class LinkEnds:
 
     def folded(self, batch: Batch, now_ms: int) -> None:
         """Our state was folded further, by these records."""
+        for site in {record.link for _, record in batch if isinstance(record, Asked)}:
+            self._ask_over(site)
         for sending in list(self._out.values()):
             self._begin_if_asked(sending, now_ms)
             sending.feed(batch, now_ms)
@@ -177,9 +181,11 @@ class LinkEnds:
         if asked.link not in self._in:
             return
         self._check(asked.link, asked.installations)
+        if _rank(asked) >= _rank(self._words.get(asked.link, asked)):
+            self._words[asked.link] = asked
         last = self._asking.get(asked.link)
         if last is not None:
-            if (asked.link_epoch, asked.serial) > (last.link_epoch, last.serial):
+            if _rank(asked) > _rank(last):
                 self._asking[asked.link] = asked
         elif self._standing(asked.link) != (asked.installations, asked.protections):
             before = self._written.get(asked.link)
@@ -187,6 +193,13 @@ class LinkEnds:
             self._emit(Append([asked], partial(self._told, asked, before)))
         else:
             self._heeded(asked)
+
+    def _ask_over(self, site: SiteId) -> None:
+        """A word of the neighbour stands now. It may have been long under way to the log, at another proxy: then what
+        it told us since did not need to be written, and does so now."""
+        word, asks = self._words.get(site), self._state.asks.get(site, Asks())
+        if word is not None and _rank(word) > (asks.epoch, asks.serial):
+            self._ask(word)
 
     def _told(self, asked: Asked, before: Asked | None, answer: list[int] | WaypostError, now_ms: int) -> None:
         """What the log did not take is said again by who wants it."""
@@ -215,7 +228,7 @@ class LinkEnds:
     def _standing(self, site: SiteId) -> tuple[Mapping[str, int], Mapping[str, tuple[Protection, ...]]]:
         """Return what a neighbour wants, and by which keys, as it stands in the log, read or not."""
         asks, written = self._state.asks.get(site, Asks()), self._written.get(site)
-        if written is not None and (written.link_epoch, written.serial) > (asks.epoch, asks.serial):
+        if written is not None and _rank(written) > (asks.epoch, asks.serial):
             return written.installations, written.protections
         by = {expression: each.protections for expression, each in asks.filters.items() if each.protections != (OPEN,)}
         return self._installed(site), by
@@ -231,3 +244,7 @@ def _name(opening: LinkOpen) -> tuple[int, int]:
 
 def _asked(message: LinkOpen | LinkWants) -> Asked:
     return Asked(message.site, message.epoch, message.serial, message.installations, message.protections)
+
+
+def _rank(asked: Asked) -> tuple[int, int]:
+    return asked.link_epoch, asked.serial
