@@ -45,7 +45,7 @@ KEPT = {
     910119: "a late change of access of a deleted session took effect on the next one of its name",
     2066: "a watch that was late with a proxy's new life ended a relay that this life had begun",
     5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
-    3128: "what a site had asked for through another proxy came to the log after its next word, which had not been written",
+    3128: "what a site had asked for through another proxy came late to the log, and undid what it had asked for since",
     1231: "who left for good when it was already gone was answered nothing",
 }
 """Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
