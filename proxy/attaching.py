@@ -183,8 +183,7 @@ class Attaching:
             ),
         )
         for subscription in session.active():
-            if subscription.promised:
-                self.tell_effective(connection, subscription)
+            self.tell_effective(connection, subscription)
         self._coverage.tell_gaps(session, receiver)
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
@@ -280,7 +279,10 @@ class Attaching:
         self._context.once_attested(write)
 
     def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
-        self._say(connection, BecameEffective(subscription.id, dict(subscription.promised)))
+        """Tell what is promised; of what is being written who asks hears when it is."""
+        kept = {origin: above for origin, above in subscription.promised.items() if origin not in subscription.untold}
+        if kept:
+            self._say(connection, BecameEffective(subscription.id, kept))
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it."""

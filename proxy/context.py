@@ -176,8 +176,8 @@ class Context:
         self._say([self._need(session)])
 
     def hold_all(self, sessions: Iterable[Session]) -> None:
-        """The same for all of these that need something, in few appends."""
-        held = [self._need(each) for each in sessions if each.held_expressions()]
+        """The same for all of these, in few appends."""
+        held = [self._need(each) for each in sessions]
         for batch in batches(held, _size, most=LOG_BATCH, most_bytes=LOG_BATCH_BYTES):
             self._say(batch)
 

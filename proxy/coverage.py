@@ -316,7 +316,8 @@ class Coverage:
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
-            if session.subscriptions.get(subscription.id) is not subscription:
+            now = session.subscriptions.get(subscription.id)
+            if now is not subscription and not (now and subscription.replaced):
                 # It has ended meanwhile, and its name may mean another one.
                 return
             for receiver in session.receivers.values():

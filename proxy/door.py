@@ -334,7 +334,7 @@ class Door:
     def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
         subscription = session.subscriptions.get(identity)
         self._say(connection, Unsubscribed(identity) if subscription is None else Subscribed(identity))
-        if subscription is not None and subscription.promised:
+        if subscription is not None:
             self.attaching.tell_effective(connection, subscription)
         self._tell_others(connection, session, identity)
 

@@ -235,7 +235,7 @@ class Engine:
             self.coverage.broken(session)
 
     def _hold_again(self) -> None:
-        self.context.hold_all(self.context.sessions.values())
+        self.context.hold_all(each for each in self.context.sessions.values() if each.held_expressions())
 
     def _closed(self) -> None:
         """A closing marker: say of each session here when it has all that is owed up to this place."""

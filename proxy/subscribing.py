@@ -13,7 +13,7 @@ from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join
-from waypost.identity import Origin, ReceiverId, SubscriptionId
+from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
 from waypost.keys import CONSUMER, Key, primed
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import Subscribe
@@ -100,16 +100,23 @@ class Subscriptions:
         *,
         insecure: bool,
     ) -> Subscription:
-        """Change the keys exactly between two notifications of every origin.
+        """Change the keys exactly between two notifications of every origin: above all that we know of.
 
-        It is another life of the subscription that has them: up to where it begins, the one before is owed.
+        It is another life of the subscription that has them: up to where it begins, the one before is owed, and from
+        there on what was promised holds for it.
         """
-        at = join(dict(self._context.state.frontier), self._context.frontier(session))
+        at = self._start(session)
+        promised = {
+            origin: max(above, at.get(origin, NOTHING))
+            for origin, above in known.promised.items()
+            if origin not in known.untold
+        }
         made = Subscription(
             known.id,
             known.expression,
             dict(at),
-            self._start(session),
+            dict(at),
+            promised,
             owner=known.owner,
             ttl_s=known.ttl_s,
             max_count=known.max_count,
@@ -121,6 +128,8 @@ class Subscriptions:
         )
         attesting.unsubscribed(self._context, session, session.replace_subscription(made, at))
         self._made(session, made)
+        if promised:
+            attesting.effective(self._context, session, made, dict(promised))
         return made
 
     def _made(self, session: Session, made: Subscription) -> None:

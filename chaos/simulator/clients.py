@@ -14,7 +14,16 @@ from waypost.client.machine import Answered, Asked, ClientMachine, NotTaken, Out
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
-from waypost.identity import NOTHING, Coordinate, Incarnation, NotificationId, Origin, SessionId, SubscriptionId
+from waypost.identity import (
+    GENERATION,
+    NOTHING,
+    Coordinate,
+    Incarnation,
+    NotificationId,
+    Origin,
+    SessionId,
+    SubscriptionId,
+)
 from waypost.messages import (
     VERSION,
     Attached,
@@ -235,7 +244,7 @@ class Client:
                     if told.joined and self.joined is not None and self.loses_its_place:
                         self.world.note(f"{self.name} has lost its place, and has another", tell=True)
                         self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
-                    if self.joined is None:
+                    if self.joined is None and not self._is_of_the_past(told):
                         earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
                         here = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
                         self.joined = next(filter(None, earlier), here)
@@ -294,6 +303,11 @@ class Client:
                     pass
                 case Refusal():
                     self.problems.append(str(told.error))
+
+    def _is_of_the_past(self, told: Attached) -> bool:
+        """Tell whether the session that it was let into has been deleted since."""
+        row = self.world.registry.owners.get(told.session)
+        return row is None or told.epoch // GENERATION < row.epoch // GENERATION
 
     def _publish_again(self, wire: Wire) -> None:
         if self.wire is wire:
@@ -360,8 +374,8 @@ class Client:
         self.asked[subscription] = expression
         self.open.add(subscription)
         history = self.world.secrets[self.place[0], subscription]
-        mates = [each for each in self.world.clients.values() if each.place[0] == self.place[0]]
-        had = frozenset(coordinate for mate in mates for _, coordinate, _ in mate.given)
+        # What another receiver has, nobody may know who raised the session after a crash.
+        had = frozenset(coordinate for _, coordinate, _ in self.given)
         history.ask(history.last if said is None else said, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
         self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)

@@ -45,7 +45,7 @@ SAID = (OPEN, Said(("k",)), Said(("k",), False), Said(("l",), False), Said(("k",
 class _Change:
     said: Said
     before: frozenset[Coordinate]
-    """What receivers had when it was asked for."""
+    """What its receiver had when it was asked for."""
     settled: dict[Origin, int] | None = None
     """How long each log was when the client was told that it is done."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone
-from waypost.identity import Origin, ReceiverId, SubscriptionId
+from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
 from waypost.keys import Key, Keys, public_key
 from waypost.messages import (
     AboutKeys,
@@ -275,3 +275,26 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     texts = [encode_record(record), *map(encode_fact, alone.facts), msgspec.json.encode(session.descriptor())]
     texts += [repr(written).encode()]
     assert not any(form in text for text in texts for form in (secret, secret.hex().encode()))
+
+
+def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
+    """A crash may come before anything else is written."""
+    alone = Keyed()
+    alone.subscribe(b"k")
+    alone.publish(b"k")
+    session = alone.engine.context.sessions[SESSION]
+    assert session.subscriptions[x_id()].promised == {A: NOTHING}
+    alone.says(1, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False))
+    here = alone.engine.state.frontier[A]
+    assert session.subscriptions[x_id()].promised == {A: here}
+    said = [fact for fact in alone.facts if fact.kind == FactKind.EFFECTIVE][-1]
+    assert (said.life, said.frontier) == (session.subscriptions[x_id()].life, {A: here})
+
+
+def test_keys_change_above_what_a_receiver_has_reported() -> None:
+    alone = Keyed()
+    alone.subscribe(b"k")
+    alone.attach(2, "other", {A: 100})
+    alone.says(1, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False))
+    before, after = alone.engine.context.sessions[SESSION].lives(x_id())
+    assert before.end == after.start == {A: 100}

@@ -46,6 +46,11 @@ KEPT = {
     2066: "a watch that was late with a proxy's new life ended a relay that this life had begun",
     5171: "a session came back to a proxy whose full disk had still to delete it: one batch deleted it and wrote it",
     3128: "what a site had asked for through another proxy came late to the log, and undid what it had asked for since",
+    9395: "who asked for a subscription was told what was promised of it before that was written",
+    9435: "keys changed below what a receiver had reported",
+    9829: "a promise was not kept on when keys changed, and a crash came before the next one was written",
+    153: "what was about to be told of a subscription was told to nobody when its keys changed",
+    2965: "a hold of a deleted session was never let go of, because there was another one of its name",
     1231: "who left for good when it was already gone was answered nothing",
 }
 """Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
