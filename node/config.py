@@ -97,6 +97,8 @@ class NodeConfig:
         _degree,
     )
     connection: str = _setting("persistent", "The same of receivers' connections.", _degree)
+    max_stored: int = _setting(0, "Notifications that one session may store; the oldest go; 0: no bound.", ge=0)
+    max_stored_bytes: int = _setting(0, "Bytes of the same; 0: no bound.", ge=0)
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
     publish_rate: int = _setting(0, "Notifications a second that one client may publish; 0: no bound.", ge=0)

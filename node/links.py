@@ -18,7 +18,7 @@ from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.peers import Peers
-from proxy.queues import Queue
+from proxy.queues import Waiting
 from waypost.clock import NEVER, Clock
 from waypost.errors import Internal, WaypostError
 from waypost.identity import ProxyId, SiteId
@@ -52,7 +52,7 @@ class Links:
         """Return all ends as they are now, for operators."""
         return self._ends.shown(self._clock.now_ms())
 
-    def queues(self) -> Iterable[Queue]:
+    def queues(self) -> Iterable[Waiting]:
         return self._ends.queues()
 
     # ------------------------------------------------------------ inputs

@@ -42,7 +42,7 @@ from node.troubles import Part, Troubles
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
-from proxy.queues import Queue
+from proxy.queues import Waiting
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
     Internal,
@@ -54,6 +54,7 @@ from waypost.errors import (
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, CONNECTION_QUEUE_BYTES, FACTS_WAITING, PEER_QUEUE, STORE_BATCH
 from waypost.messages import ClientMessage
+from waypost.queue import Queue
 
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
@@ -186,6 +187,7 @@ class Node:
             expiry_ms=self.config.sweep_s * 1_000,
             max_sessions=self.config.max_sessions,
             publishers=frozenset(self.config.publishers),
+            queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
         )
         first, known = await where_to_begin(self.site, parts, restored, self.troubles)
@@ -417,7 +419,7 @@ class Node:
         rows = self._engine.context.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
-    def queues(self) -> Iterator[Queue]:
+    def queues(self) -> Iterator[Waiting]:
         """Yield what waits outside of the engine."""
         # Appends on their way, and lots of facts.
         yield "log", self._appends, APPENDS_UNDER_WAY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from proxy import attesting
 from proxy.connection import Connection, problem
 from proxy.context import Context
 from proxy.coverage import Coverage
@@ -157,6 +158,10 @@ class Attaching:
             session.lasts_s = message.lasts_s
         if message.session_reliability is not None:
             session.reliability = message.session_reliability
+        if message.queue is not None and message.queue != session.queue:
+            session.queue = message.queue
+            session.bound(session.queue.within(self._context.settings.queue))
+            attesting.bounded(self._context, session)
         receiver.reliability, receiver.lasts_s = reliability, _place_s(reliability, message.place_s)
         fresh, receiver.fresh = receiver.fresh, False
         self._sweeps.watch(session)
@@ -222,6 +227,7 @@ class Attaching:
         changes = [
             message.lasts_s is not None and message.lasts_s != session.lasts_s,
             message.session_reliability is not None and message.session_reliability != session.reliability,
+            message.queue is not None and message.queue != session.queue,
         ]
         if any(changes):
             self._guard.require(session, principal, ADMINISTER)

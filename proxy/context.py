@@ -31,6 +31,7 @@ from waypost.limits import (
     SWEEP_BATCH,
     WAKES_AT_ONCE,
 )
+from waypost.queue import UNBOUNDED, Queue
 from waypost.records import Fact, FactKind, Held, Record
 from waypost.reliability import PERSISTENT, Reliability
 
@@ -72,6 +73,8 @@ class Settings:
     bounds: Bounds = field(default_factory=Bounds)
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
+    queue: Queue = UNBOUNDED
+    """How much each session here stores at most, whatever it says itself."""
     reliability: Reliability = PERSISTENT
     """What sessions and receivers here may not exceed."""
     publishers: frozenset[str] = frozenset()

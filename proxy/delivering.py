@@ -50,6 +50,7 @@ class Delivering:
             if receiver.connection is not None:
                 self._pump(session, receiver)
         session.retention.displace()
+        self._sweeps.bound(session)
 
     def to(self, session: Session, receiver: Receiver) -> None:
         """Send one receiver what is there for it, if the session is served here, now."""

@@ -135,6 +135,7 @@ class Keeper:
             fresh,
             [Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
             list(session.retention.leaving),
+            list(session.retention.leaving_one_by_one),
         )
 
     def _row(self, session: Session) -> SavedSession:
@@ -158,7 +159,7 @@ class Keeper:
         if error is None:
             for session, change in zip(changed, batch.changes, strict=True):
                 session.saved(numbers[session.id], self._kept_in_memory(session))
-                session.retention.saved(change.marks, change.removed)
+                session.retention.saved(change.marks, change.removed, change.discarded)
             return
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0

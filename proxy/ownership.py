@@ -282,6 +282,7 @@ class Claims:
             context.hold(session)
         context.tally.served[reason] += 1
         context.attest(FactKind.OWNED, session, reason=reason, frontier=context.frontier(session))
+        session.bound(session.queue.within(context.settings.queue))
         attesting.restated(context, session)
         attesting.lapsed(context, session)
         self._keeper.checkpoint(session, nobody_waits)

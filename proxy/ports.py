@@ -33,8 +33,9 @@ class SavedSession:
 class SessionChange:
     """What is new of a session. `fresh`: all that there is of an earlier copy of it is to go first.
 
-    `marks`: new ones, in Unix time; `removed`: what is to go by policy. Afterwards there is no entry that lies in
-    `removed`, new ones included, none below `saved.first_number`, and no mark that speaks of those alone.
+    `marks`: new ones, in Unix time; `removed` and `discarded`: what is to go by policy, and by number. Afterwards there
+    is no entry that lies in them, new ones included, none below `saved.first_number`, and no mark that speaks of those
+    alone.
     """
 
     saved: SavedSession
@@ -42,6 +43,7 @@ class SessionChange:
     fresh: bool = False
     marks: Sequence[Mark] = ()
     removed: Sequence[Window] = ()
+    discarded: Sequence[int] = ()
 
 
 class Outdated(NamedTuple):

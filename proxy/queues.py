@@ -23,17 +23,17 @@ from waypost.limits import (
 if TYPE_CHECKING:
     from proxy.engine import Engine
 
-Queue = tuple[str, int, int]
+Waiting = tuple[str, int, int]
 """A name, how many wait, and how many may. Of one name there are as many as there are who wait."""
 
 
-def of_windows(session: Session) -> Iterator[Queue]:
+def of_windows(session: Session) -> Iterator[Waiting]:
     """Notifications sent to a receiver and not acknowledged."""
     for receiver in session.receivers.values():
         yield "receiver", receiver.under_way, receiver.window
 
 
-def of_engine(engine: Engine) -> Iterator[Queue]:
+def of_engine(engine: Engine) -> Iterator[Waiting]:
     for session in engine.context.sessions.values():
         yield from of_windows(session)
         for gate in session.gates.values():
@@ -52,7 +52,7 @@ def of_engine(engine: Engine) -> Iterator[Queue]:
         yield "relay", messages, RELAY_OUT_OF_ORDER
 
 
-def _of_copies(engine: Engine) -> Iterator[Queue]:
+def _of_copies(engine: Engine) -> Iterator[Waiting]:
     """Chunks of a copy that are not acknowledged, and entries of one acknowledged that wait for the disk."""
     bounds = engine.context.settings.bounds
     for out in engine.transfers.sources.running.values():

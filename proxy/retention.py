@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from proxy.subscription import Subscription
@@ -68,6 +68,10 @@ class Retention:
         self._marks_saved = 0
         self.leaving: list[Window] = []
         """What goes from the store at its next write."""
+        self._discarded: dict[int, str] = {}
+        """Single entries that nobody holds any more, and why; until the store has them no more."""
+        self.leaving_one_by_one: list[int] = []
+        """Those of them that go from the store at its next write."""
         self._shortest_ms = self._longest_ms = 0
         """The shortest and the longest time to live; 0: there is none."""
         self.active = False
@@ -150,6 +154,8 @@ class Retention:
 
     def gone(self, first: int) -> None:
         """All entries below this number went to all receivers: they are not stored any more, and count no more."""
+        if self._discarded:
+            self._discarded = {number: why for number, why in self._discarded.items() if number >= first}
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
                 numbers.popleft()
@@ -196,6 +202,8 @@ class Retention:
 
     def held(self, number: int, matched: Matched) -> Matched:
         """Return which of the subscriptions that an entry matched hold it still."""
+        if self._discarded and number in self._discarded:
+            return ()
         if number >= self._highest:
             return matched
         kept = tuple(each for each in matched if self._holds(each, number))
@@ -207,6 +215,8 @@ class Retention:
 
     def why(self, number: int, matched: Matched) -> str:
         """Return why nobody holds an entry any more."""
+        if number in self._discarded:
+            return self._discarded[number]
         known = [each for identity in matched for each in self._of.get(identity, [])]
         reasons = [TIME_TO_LIVE] if any(number < each.expired_below for each in known) else []
         reasons += [MAXIMUM_COUNT] if any(number < each.displaced_below for each in known) else []
@@ -234,7 +244,11 @@ class Retention:
     @property
     def highest(self) -> int:
         """At this number and above nothing was dropped yet."""
-        return self._highest
+        return max(self._highest, 1 + max(self._discarded)) if self._discarded else self._highest
+
+    def discard(self, why: Mapping[int, str]) -> None:
+        """These are held no more, whoever matched them."""
+        self._discarded.update(why)
 
     @property
     def overdue(self) -> int:
@@ -272,8 +286,13 @@ class Retention:
     def unsaved_marks(self) -> list[Mark]:
         return [mark for mark in self._marks if mark.below > self._marks_saved]
 
-    def saved(self, marks: Sequence[Mark], removed: Sequence[Window]) -> None:
-        """The store has these marks, and these windows no more."""
+    def saved(self, marks: Sequence[Mark], removed: Sequence[Window], discarded: Sequence[int] = ()) -> None:
+        """The store has these marks, and these windows and single entries no more."""
+        for number in discarded:
+            self._discarded.pop(number, None)
+        if discarded:
+            gone = set(discarded)
+            self.leaving_one_by_one = [number for number in self.leaving_one_by_one if number not in gone]
         if marks:
             self._marks_saved = marks[-1].below
         if removed:
@@ -299,6 +318,8 @@ class Retention:
         self._newest.clear()
         self._swept.clear()
         self.leaving.clear()
+        self.leaving_one_by_one.clear()
+        self._discarded.clear()
         self._marks_saved = self._swept_highest = 0
         for held in self._of.values():
             for subscription in held:

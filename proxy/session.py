@@ -32,6 +32,7 @@ from enum import Enum
 import msgspec
 
 from handover.gate import Gate
+from proxy.quota import Quota
 from proxy.receivers import Receiver, Receivers
 from proxy.retention import Matched, Retention
 from proxy.stored import Entry, Stored
@@ -45,6 +46,7 @@ from waypost.keys import OPEN, Protection
 from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
+from waypost.queue import UNBOUNDED, Queue
 from waypost.records import LAPSED
 from waypost.reliability import PERSISTENT
 
@@ -137,6 +139,10 @@ class Session:
         """Nobody was when we last looked."""
         self.reliability = PERSISTENT
         """What its receivers' may not exceed."""
+        self.queue = UNBOUNDED
+        """How much it stores at most, by its own word."""
+        self.quota: Quota | None = None
+        """What it has stored, where that is bounded, while it is served."""
         self.access: dict[str, Grant] = {}
         """Who may do what; without any grant, everybody everything."""
         self.tries: dict[str, Tries] = {}
@@ -285,6 +291,8 @@ class Session:
     def accept(self, stored: Stored, matched: Matched) -> None:
         self._entries.append((self.next_number, stored, matched))
         self.retention.took(self.next_number, matched)
+        if self.quota is not None:
+            self.quota.took(self.next_number, stored)
         self.next_number += 1
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
@@ -411,6 +419,23 @@ class Session:
         self.first_number = number
         del self._entries[: self._place(number - 1)]
         self.retention.gone(number)
+        if self.quota is not None:
+            self.quota.gone(number)
+
+    def bound(self, queue: Queue) -> None:
+        """Store no more than this from now on."""
+        self.quota = None if queue == UNBOUNDED else Quota(queue)
+        if self.quota is not None and self._evicted_number < self.first_number:
+            self.quota.begin_with(self._entries, self.first_number)
+
+    def take_away(self, numbers: Iterable[int]) -> None:
+        """Take these out of what is stored: they were discarded, and that is on record."""
+        leaving = list(numbers)
+        for number in leaving:
+            place = self._place(number - 1)
+            if place < len(self._entries) and self._entries[place][0] == number:
+                del self._entries[place]
+        self.retention.leaving_one_by_one += leaving
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
         """Nobody holds an entry below `lowest` any more: who is away has got past them.
@@ -534,6 +559,7 @@ class Session:
             access=dict(self.access),
             departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
             reliability=self.reliability,
+            queue=self.queue,
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -542,7 +568,7 @@ class Session:
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
         self.gaps = [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in descriptor.gaps]
         self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
-        self.reliability = descriptor.reliability
+        self.reliability, self.queue = descriptor.reliability, descriptor.queue
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

@@ -172,6 +172,8 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
     _add_entries(connection, copy, change.entries)
     if change.removed:
         _remove_windows(connection, copy, change.removed)
+    if change.discarded:
+        _remove_numbers(connection, copy, change.discarded)
     connection.executemany(
         "INSERT OR REPLACE INTO mark VALUES (?, ?, ?)", [(copy, below, at_ms) for below, at_ms in change.marks]
     )
@@ -234,6 +236,14 @@ def _remove_windows(connection: sqlite3.Connection, copy: int, windows: Sequence
         rows = connection.execute(
             "SELECT notification, number FROM entry WHERE copy = ? AND number >= ? AND number < ? AND matched = ?",
             (copy, window.start, window.below, _text(window.matched)),
+        )
+        _remove_rows(connection, copy, rows.fetchall())
+
+
+def _remove_numbers(connection: sqlite3.Connection, copy: int, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        rows = connection.execute(
+            "SELECT notification, number FROM entry WHERE copy = ? AND number = ?", (copy, number)
         )
         _remove_rows(connection, copy, rows.fetchall())
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from proxy.retention import Matched
 from waypost.identity import Origin
 from waypost.keys import Key
 from waypost.messages import Delivery
+from waypost.notification import Value, read_body
 from waypost.records import Forwarded, Published
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class Stored:
@@ -28,6 +32,11 @@ class Stored:
         self.keys = keys
         self.raw = msgspec.Raw(delivery)
         self.size = len(delivery)
+
+    def read(self) -> tuple[Mapping[str, Value], int]:
+        """Return the notification's attributes, and when it was published, in Unix time."""
+        delivery = _decode(self.delivery)
+        return read_body(delivery.body), delivery.at_ms
 
     @classmethod
     def of(cls, origin: Origin, offset: int, record: Published | Forwarded) -> Stored:

@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from proxy.context import Context
-from proxy.effects import FindOutdated
+from proxy.effects import FindOutdated, LoadEntries
 from proxy.ports import Swept
+from proxy.quota import DEADLINE, MAXIMUM_QUEUE, Kept, Quota
 from proxy.receivers import Receiver
 from proxy.retention import GRAIN_MS, Window
 from proxy.session import Role, Session
+from proxy.stored import Entry
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
+from waypost.limits import READ_AHEAD
 from waypost.records import FORGOTTEN, FactKind
 
 
@@ -38,6 +41,8 @@ class Sweeps:
         self._expired = expired
         self._watched: dict[SessionId, Session] = {}
         self._sweeping: set[SessionId] = set()
+        self._counting: set[SessionId] = set()
+        """Sessions of which the store is asked what it has."""
         self._mark_at = self._sweep_at = 0
 
     def watch(self, session: Session) -> None:
@@ -48,6 +53,61 @@ class Sweeps:
     def expire(self, session: Session) -> None:
         """Let go of what has lived its time; before every delivery."""
         session.retention.expire(self._context.clock.now_ms())
+        if session.quota is not None and session.quota.queue.deadlines:
+            self._discard(session, session.quota.expired(self._context.clock.unix_ms()), DEADLINE)
+
+    def bound(self, session: Session) -> None:
+        """Let go of what is more than the session may store. Who is attached and has room was given it before."""
+        quota = session.quota
+        if quota is None:
+            return
+        if quota.known:
+            self._discard(session, quota.surplus(), MAXIMUM_QUEUE)
+        elif session.id not in self._counting:
+            self._counting.add(session.id)
+            self._count(session, quota, session.first_number - 1, [])
+
+    def _count(self, session: Session, quota: Quota, after: int, found: list[Entry]) -> None:
+        """Read what the store has and memory has not, to know what there is; what fails is tried again in a while."""
+
+        def then(answer: list[Entry] | WaypostError) -> None:
+            if session.quota is not quota or self._context.serving(session.id) is not session:
+                self._counting.discard(session.id)
+                return
+            if isinstance(answer, WaypostError):
+                self._counting.discard(session.id)
+                return
+            last = answer[-1][0] if answer else after
+            if last < session.evicted_number and (answer or session.evicted_number > upto):
+                self._count(session, quota, last, found + answer)
+                return
+            self._counting.discard(session.id)
+            in_memory = session.entries_after(session.evicted_number, session.last_number) or []
+            in_store = [each for each in found + answer if each[0] <= session.evicted_number]
+            quota.begin_with([*in_store, *in_memory], session.first_number)
+            self.bound(session)
+
+        upto = session.evicted_number
+        self._context.emit(LoadEntries(session.id, after, READ_AHEAD, then))
+
+    def _discard(self, session: Session, going: list[Kept], reason: str) -> None:
+        """Have these delivered no more, and removed when that is on record."""
+        if not going:
+            return
+        session.retention.discard({kept.number: reason for kept in going})
+        self.note(session, [(kept.origin, kept.offset, reason) for kept in sorted(going)])
+
+        def go() -> None:
+            if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
+                return
+            session.take_away([kept.number for kept in going])
+            quota = session.quota
+            if quota is not None and quota.known:
+                lowest = session.next_number if quota.lowest is None else quota.lowest
+                session.pass_over(lowest, [(kept.number, kept.origin, kept.offset) for kept in going])
+            self._context.dirty.add(session.id)
+
+        self._context.once_attested(go)
 
     def note(self, session: Session, removed: Iterable[tuple[Origin, int, str]]) -> None:
         """Put on record what policy removed from the session: origin, offset, reason."""
@@ -76,6 +136,8 @@ class Sweeps:
     def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
         self._look_at_receivers(session, persist=sweep)
         self._look_at_idleness(session, persist=sweep)
+        self.expire(session)
+        self.bound(session)
         retention = session.retention
         if retention.aging:
             retention.mark(now, session.next_number)
@@ -175,7 +237,7 @@ class Sweeps:
 
 
 def _has_policy(session: Session) -> bool:
-    if session.retention.active or session.lasts_s is not None:
+    if session.retention.active or session.lasts_s is not None or session.quota is not None:
         return True
     return any(receiver.lasts_s is not None for receiver in session.receivers.values())
 

@@ -5,10 +5,10 @@ that the receiver was there, and idle, when all up to it had been handed over. E
 is if the receiver's own journal has a hole.
 
 A loss is excused (L4) if policy removed it: if every subscription by which it is owed had stated, before that, a policy
-of a kind that the removal names. Whoever removed it is not asked. And if the session was deleted, which takes along all
-that its receivers do not have; a name that was created again has epochs of a later generation, which says so too. And
-if it waited for a receiver when the process that kept it ended, and that receiver had said before that best effort is
-enough for its events.
+of a kind that the removal names, or the session had a queue of that kind. Whoever removed it is not asked. And if the
+session was deleted, which takes along all that its receivers do not have; a name that was created again has epochs of a
+later generation, which says so too. And if it waited for a receiver when the process that kept it ended, and that
+receiver had said before that best effort is enough for its events.
 
 A loss is one in a handover (L2) if the session changed its owner, by a handover, a failover or a thaw, between the
 deliveries on either side of it: the nearest of the same origin below and above. Where there is none, the first
@@ -36,6 +36,8 @@ HANDOVERS = ("handover", "failover", "thaw")
 
 TIME_TO_LIVE, MAXIMUM_COUNT = "time to live", "maximum count"
 """The kinds of policy, as reasons of `removed` name them."""
+MAXIMUM_QUEUE, DEADLINE, HEEDED = "maximum queue", "its own deadline", "deadlines"
+"""The same of a session's queue, and the word by which it says that deadlines count."""
 
 _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]
 
@@ -106,7 +108,10 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
     )
     place = F.col("m.offset") == F.col("x.offset")
     met = missed.join(owing, on=KEY).alias("m").join(removed.alias("x"), on=_concerns(place))
-    allowed = met.where(F.forall("m.terms", _allows))
+    bounded = met.join(
+        _bounds(journal), on=[F.col(f"m.{name}") == F.col(f"b_{name}") for name in SESSION_LIFE], how="left"
+    )
+    allowed = bounded.where(F.forall("m.terms", _allows) | _allowed_by_the_queue())
     return allowed.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.reason").alias("removal"))
 
 
@@ -129,6 +134,24 @@ def _lapses(missed: DataFrame, journal: DataFrame) -> DataFrame:
     same = [F.col(f"m.{name}") == F.col(f"x.{name}") for name in (*_RECEIVER, "origin")]
     met = missed.alias("m").join(allowing.alias("x"), on=reduce(Column.__and__, same, within))
     return met.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.reason").alias("lapse"))
+
+
+def _bounds(journal: DataFrame) -> DataFrame:
+    """Return since when each session has had a queue that discards, and one in which deadlines count."""
+    stated = of_kind(journal, FactKind.POLICY).where(F.col("subscription") == "")
+    place = F.struct("epoch", "number")
+    bounded, deadlines = (F.col("max_count") > 0) | (F.col("bytes") > 0), F.col("reason").contains(HEEDED)
+    names = [F.col(name).alias(f"b_{name}") for name in SESSION_LIFE]
+    return stated.groupBy(*names).agg(
+        F.min(F.when(bounded, place)).alias("bounded_since"), F.min(F.when(deadlines, place)).alias("heeded_since")
+    )
+
+
+def _allowed_by_the_queue() -> Column:
+    """Tell whether the session had stated before a queue of a kind that the removal names."""
+    kinds = {MAXIMUM_QUEUE: "bounded_since", DEADLINE: "heeded_since"}
+    named = [F.col("x.reason").contains(kind) & (F.col(since) < F.col("x.said")) for kind, since in kinds.items()]
+    return F.coalesce(named[0], F.lit(False)) | F.coalesce(named[1], F.lit(False))
 
 
 def _deletions(journal: DataFrame) -> DataFrame:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from waypost.frontier import Frontier
     from waypost.keys import Keys, public_key
     from waypost.notification import Int64, Notification
+    from waypost.queue import Queue
     from waypost.reliability import Reliability
     from waypost.rendezvous import Request, Resource
     from waypost.subscription import parse
@@ -32,6 +33,7 @@ __all__ = [
     "Int64",
     "Keys",
     "Notification",
+    "Queue",
     "Received",
     "ReceiverState",
     "Reliability",
@@ -54,6 +56,7 @@ _HOMES = {
     "Int64": "waypost.notification",
     "Keys": "waypost.keys",
     "Notification": "waypost.notification",
+    "Queue": "waypost.queue",
     "Received": "waypost.client.session",
     "ReceiverState": "waypost.client.receiving",
     "Reliability": "waypost.reliability",

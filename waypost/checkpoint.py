@@ -11,6 +11,7 @@ from waypost.access import Grant
 from waypost.errors import BadRecord
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.keys import Key
+from waypost.queue import UNBOUNDED, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
 
@@ -78,7 +79,8 @@ class Descriptor(msgspec.Struct, frozen=True):
     `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
     when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
     `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what receivers
-    had that have no place any more. `reliability`: that of the session, which its receivers' may not exceed.
+    had that have no place any more. `reliability`: that of the session, which its receivers' may not exceed;
+    `queue`: how much it stores at most (waypost/queue.py).
     """
 
     base: dict[Origin, int] = {}
@@ -90,6 +92,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     access: dict[str, Grant] = {}
     departed: dict[ReceiverId, dict[Origin, int]] = {}
     reliability: Reliability = PERSISTENT
+    queue: Queue = UNBOUNDED
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

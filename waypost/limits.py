@@ -13,6 +13,9 @@ MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
+MAX_STORED = 100_000_000
+"""The largest bound that a queue of a session can have, in notifications."""
+MAX_STORED_BYTES = 1 << 40
 BEST_EFFORT_PLACE_S = 10
 """A receiver's place on a connection of best effort lasts no longer than so many seconds after its client has gone."""
 DEPARTED_REMEMBERED = 100

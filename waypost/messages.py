@@ -33,6 +33,7 @@ from waypost.limits import (
     MAX_TTL_S,
     RECEIVER_WINDOW,
 )
+from waypost.queue import Queue
 from waypost.reliability import Reliability
 
 VERSION = 1
@@ -77,7 +78,8 @@ class Attach(_Message, tag="attach", frozen=True):
     which is for ever, if nobody ever said. `place_s`: this receiver's place is given up once it was not attached for so
     long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that served it last, as far as
     the client knows, and at which epoch: a hint whom to ask for it, and nothing else. `reliability`: of this receiver,
-    and from now on `session_reliability`, of the session; None: as the level above has it, and as it was.
+    and from now on `session_reliability`, of the session; None: as the level above has it, and as it was. `queue`: how
+    much the session stores at most, from now on.
     """
 
     session: Name
@@ -93,6 +95,7 @@ class Attach(_Message, tag="attach", frozen=True):
     epoch: Serial = 0
     reliability: Reliability | None = None
     session_reliability: Reliability | None = None
+    queue: Queue | None = None
 
 
 class SubscriptionSettings(_Message, frozen=True):

@@ -163,7 +163,9 @@ class FactKind(StrEnum):
     """`subscription`, `expression`, `keys`, `secure_only`: asked for and accepted; nothing below `frontier` is wanted.
     """
     POLICY = "policy"
-    """`subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end."""
+    """`subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end. Without a
+    subscription: of the session as a whole, `max_count` and `bytes`, and in `reason` what is discarded then, and
+    whether deadlines count."""
     RESTATED = "restated"
     """`subscription`, with its `expression`, `keys`, `secure_only`, `ttl_s`, `max_count`, and as `frontier` what was
     promised so far: said of each at every start of serving, for a crash may have come before the fact that said so
@@ -185,7 +187,7 @@ class FactKind(StrEnum):
     nothing was wanted of that generation of its epochs; `reason`."""
     REMOVED = "removed"
     """`offsets` of `origin` were removed from the session by a stated policy; `reason` names "time to live", "maximum
-    count", or both."""
+    count", or both; or, of the session's queue, "maximum queue" or "its own deadline"."""
     GAP = "gap"
     """`offsets` = [first, last] of `origin` could not be had any more, `reason`; with the reason :data:`LAPSED`, by
     `receiver`."""

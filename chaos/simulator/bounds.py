@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from proxy.queues import Queue, of_engine
+from proxy.queues import Waiting, of_engine
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION, TRANSFERS_REMEMBERED, TRANSFERS_SHOWN
 
 if TYPE_CHECKING:
     from proxy.engine import Engine
 
 
-def of_proxy(engine: Engine) -> Iterator[Queue]:
+def of_proxy(engine: Engine) -> Iterator[Waiting]:
     yield from of_engine(engine)
     queue_in_memory = engine.context.settings.bounds.queue_in_memory
     for session in engine.context.sessions.values():

@@ -37,6 +37,7 @@ from waypost.messages import (
     encode_message,
 )
 from waypost.notification import Notification, read_body
+from waypost.queue import Queue
 from waypost.records import FactKind
 from waypost.reliability import Reliability
 
@@ -112,6 +113,7 @@ class Client:
         version: int = VERSION,
         place_s: int | None = None,
         reliability: Reliability | None = None,
+        queue: Queue | None = None,
     ) -> None:
         self.world = world
         self.name = name
@@ -136,9 +138,12 @@ class Client:
             place_s=place_s,
             credential=credential,
             reliability=reliability,
+            queue=queue,
         )
         is_held = reliability is None or reliability.connection == "persistent"
         self.loses_its_place = place_s is not None or not is_held
+        if session and queue is not None:
+            world.queues[session] = queue
         self.wire: Wire | None = None
         self.given: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}

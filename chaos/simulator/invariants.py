@@ -11,7 +11,7 @@ from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
 from proxy.effects import ClaimRow, Save
-from proxy.queues import Queue, of_windows
+from proxy.queues import Waiting, of_windows
 from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
 from waypost.records import Fact, FactKind
 
@@ -75,7 +75,7 @@ class Invariants:
             self._within(node.proxy, bounds.of_proxy(node.engine))
             self._within(node.proxy, node.ends.machine.queues())
 
-    def _within(self, proxy: ProxyId, queues: Iterable[Queue]) -> None:
+    def _within(self, proxy: ProxyId, queues: Iterable[Waiting]) -> None:
         for what, waiting, bound in queues:
             if waiting > bound:
                 self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")

@@ -166,7 +166,7 @@ class PlainStore:
         self.rows[saved.id] = {
             number: row
             for number, row in rows.items()
-            if number >= saved.first_number and not _lies_in(change.removed, row)
+            if number >= saved.first_number and number not in change.discarded and not _lies_in(change.removed, row)
         }
         marks = self.marks.get(saved.id, {}) | {mark.below: mark for mark in change.marks}
         self.marks[saved.id] = {below: mark for below, mark in marks.items() if below > saved.first_number}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from proxy.quota import MAXIMUM_QUEUE
 from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
@@ -28,6 +29,9 @@ def removed(world: World, fact: Fact) -> list[str]:
 
 
 def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
+    queue = world.queues.get(fact.session)
+    if fact.reason == MAXIMUM_QUEUE and queue is not None and len(world.published_at) > (queue.max_count or 0):
+        return []
     record = _published(world, place)
     policies = [each for each in world.policies.get(fact.session, []) if matches(each.expression, record)]
     if not policies:

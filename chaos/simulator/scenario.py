@@ -11,7 +11,8 @@ sites A: a1 a2 / B: b1            make the world; a line of its own before every
 client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
                                   nobody was attached for three seconds; ``place=3``: so the receiver's place is
                                   given up; ``reliability=events``: best effort of events, ``=none``: of its connection
-                                  too; ``as=eve password=x``: as that principal, and with that password;
+                                  too; ``queue=3 discard=lifo``: the session stores three at most, and loses the newest;
+                                  ``as=eve password=x``: as that principal, and with that password;
                                   ``receiver=c``: another life of that receiver; ``version=2``: its library speaks
                                   another version
 access NAME WHO=LEVEL/PASSWORD .. have it so that these principals may do that, and nobody else anything; ``anybody`` is
@@ -70,6 +71,7 @@ from handover.messages import Give
 from waypost.access import LEVELS
 from waypost.identity import ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential, Granted
+from waypost.queue import Queue
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
 POLICY = ("ttl", "max")
@@ -168,7 +170,9 @@ class Scenario:
         receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
         lasts_s, place_s = int(lasts) if lasts else None, int(options.get("place", 0)) or None
         level = RELIABILITY.get(options.get("reliability", ""))
-        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version, place_s, level)
+        most = int(options.get("queue", 0))
+        queue = Queue(most, discard=options.get("discard", "fifo")) if most else None  # type: ignore[arg-type]
+        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version, place_s, level, queue)
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:

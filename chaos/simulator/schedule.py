@@ -19,6 +19,7 @@ from handover.messages import Give
 from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId
 from waypost.messages import Credential, Granted
+from waypost.queue import DISCARDS, Queue
 from waypost.reliability import BEST_EFFORT_EVENTS
 
 Step = tuple[int, str, int]
@@ -150,7 +151,8 @@ class Schedule:
         world.run(300)
         chance = random.Random(f"reliability {self.seed}")
         levels = [BEST_EFFORT_EVENTS if chance.random() < 0.2 else None for _ in range(2)]
-        client = world.client("c", "s", "a1", self.window, reliability=levels[0])
+        queue = Queue(chance.randint(1, 4), discard=chance.choice(DISCARDS)) if chance.random() < 0.15 else None
+        client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=queue)
         if self.receivers > 1:
             last, eve = list(world.nodes)[-1], Credential("eve")
             world.client("d", "s", last, self.window, credential=eve, reliability=levels[1])

@@ -33,6 +33,7 @@ from proxy.context import Bounds
 from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.messages import VERSION, Credential
+from waypost.queue import Queue
 from waypost.records import Fact, Published
 from waypost.reliability import Reliability
 
@@ -97,6 +98,8 @@ class World:
         """(session, subscription) whose name was used before -> how many facts there were when it was used again."""
         self.policies: dict[str, list[Policy]] = {}
         """Of every session, what was ever said of how long something is stored."""
+        self.queues: dict[str, Queue] = {}
+        """Of sessions that store no more than so much."""
         self.deletions: dict[str, dict[Origin, int]] = {}
         """Up to where nobody is owed anything of sessions that were deleted."""
         self.secrets: dict[tuple[str, str], History] = defaultdict(History)
@@ -305,6 +308,7 @@ class World:
         version: int = VERSION,
         place_s: int | None = None,
         reliability: Reliability | None = None,
+        queue: Queue | None = None,
     ) -> Client:
         client = Client(
             self,
@@ -317,6 +321,7 @@ class World:
             version=version,
             place_s=place_s,
             reliability=reliability,
+            queue=queue,
         )
         self.clients[name] = client
         client.go(at)

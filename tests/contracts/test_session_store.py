@@ -242,3 +242,12 @@ async def test_what_no_policy_speaks_of_has_no_ages(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(SessionChange(row(T, following=2), [entry(1)]), change(entry(1))))
     assert list((await restored(stores)).policed) == [S]
+
+
+async def test_single_entries_go_by_their_numbers(stores: Stores) -> None:
+    store = await stores.open()
+    await store.apply(batch(change(entry(1), entry(2), entry(3))))
+    at = SessionChange(row(S, 1, 5), [entry(4)], discarded=[2, 4, 9])
+    await store.apply(batch(at, position=2))
+    assert await numbers(store) == [1, 3]
+    assert [each[0] for each in await (await stores.open()).entries(S, 0, 100)] == [1, 3]

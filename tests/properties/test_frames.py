@@ -59,7 +59,9 @@ from waypost.keys import Key, Protection
 from waypost.limits import MAX_FRAME_BYTES
 from waypost.messages import decode_client_message, decode_proxy_message
 from waypost.notification import Notification
+from waypost.queue import Queue
 from waypost.records import decode_fact, decode_record
+from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
 SESSION, LIFE, PROXY, SITE = SessionId("s"), Incarnation("i"), ProxyId("p"), SiteId("A")
 ORIGIN, X = Origin("A/0"), SubscriptionId("x")
@@ -79,6 +81,19 @@ FROM_CLIENT = [
     messages.Hello(1, "c"),
     messages.Attach("s", "r", "i", {ORIGIN: 3}),
     messages.Attach("s", "r", "i", {}, credential=messages.Credential("alice", "secret")),
+    messages.Attach(
+        "s",
+        "r",
+        "i",
+        {},
+        place_s=5,
+        previous="a1",
+        epoch=7,
+        reliability=BEST_EFFORT,
+        session_reliability=BEST_EFFORT_EVENTS,
+        queue=Queue(3, 1_000, "priority", deadlines=True),
+    ),
+    messages.Acknowledge(1, gaps=2),
     messages.SetAccess(1, {"": messages.Granted(["read"], "secret"), "alice": messages.Granted(["administer"])}),
     messages.Subscribe("x", "n > 0"),
     messages.Subscribe("x", "n > 0", 60, 5, [KEY], False),

@@ -123,6 +123,19 @@ class Planting:
         run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], reason="retention")
         self.expect("G1", "gap")
         self.expect("L1", "gap")
+        # A queue discards, if it was stated, and of a kind that does.
+        for name, reason, policy in (
+            ("bounded", "maximum queue", {"max_count": 2, "reason": "fifo"}),
+            ("expired by itself", "its own deadline", {"reason": "fifo, deadlines"}),
+            ("bounded, and expired", "its own deadline", {"max_count": 2, "reason": "fifo"}),
+        ):
+            self.session(name)
+            run.attest("policy", name, **policy)
+            self.got(name, 1)
+            run.attest("removed", name, origin=A, offsets=[mine[1].offset], reason=reason)
+        self.expect("L4", "bounded")
+        self.expect("L4", "expired by itself")
+        self.expect("L1", "bounded, and expired")
         # What waited for a receiver went with its proxy; and for one that had never said that it may.
         for name, best_effort in (("lapsed", True), ("lapsed and promised", False)):
             self.session(name)

@@ -14,6 +14,7 @@ from waypost.errors import Refused
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import Credential
+from waypost.queue import Queue
 from waypost.reliability import Reliability
 
 
@@ -29,6 +30,7 @@ def attach(
     place_s: int | None = None,
     reliability: Reliability | None = None,
     session_reliability: Reliability | None = None,
+    queue: Queue | None = None,
     principal: str = "",
     password: str = "",
     token: str | Callable[[], str] = "",
@@ -52,6 +54,8 @@ def attach(
         reliability: of this receiver (:mod:`waypost.reliability`); None: as the session has it. What cannot be had any
             more is told to `on_event`, as Gap.
         session_reliability: of the session from now on: no receiver that attaches may exceed it.
+        queue: how much the session stores at most from now on, whoever wants it (:mod:`waypost.queue`). What is
+            discarded is in the journal, with the reason.
         principal: as whom, if the session's access names principals.
         password: the one that proves it; a session that is open asks for none.
         token: proves the principal that it names, without a password, until it ends; to the session, and to a proxy
@@ -89,6 +93,7 @@ def attach(
         token=token if callable(token) else lambda: token,
         reliability=reliability,
         session_reliability=session_reliability,
+        queue=queue,
     )
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 

@@ -75,6 +75,7 @@ from waypost.messages import (
     Welcome,
     check_client_message,
 )
+from waypost.queue import Queue
 from waypost.reliability import Reliability
 
 # ---------------------------------------------------------------- what the shell is told
@@ -165,6 +166,7 @@ class ClientMachine:
         credential: as whom it attaches, and the password that proves it.
         token: asked at every attach for what proves it in the password's place.
         reliability: of this receiver, and of the session; None: as the level above has it, and as it was.
+        queue: how much the session stores at most from now on; None: as it was.
     """
 
     def __init__(
@@ -182,6 +184,7 @@ class ClientMachine:
         token: Callable[[], str] = lambda: "",
         reliability: Reliability | None = None,
         session_reliability: Reliability | None = None,
+        queue: Queue | None = None,
     ) -> None:
         self.name = name
         self.session = session
@@ -204,6 +207,7 @@ class ClientMachine:
         self.place_s = place_s
         self._reliability = reliability
         self._session_reliability = session_reliability
+        self._queue = queue
         self._token = token
         self._credentials = [credential or Credential()]
         """The one with which we attach; then those that may be right in its place, because a change of ours may be in
@@ -275,6 +279,7 @@ class ClientMachine:
                     state.epoch,
                     self._reliability,
                     self._session_reliability,
+                    self._queue,
                 )
             )
 

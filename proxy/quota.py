@@ -1,0 +1,144 @@
+"""What a session has stored, by number, and what goes when that is more than its queue allows. Pure.
+
+What goes is chosen by the proxy that serves, whenever there is too much; another one, after a handover or a crash,
+chooses by itself of what it has then. What was chosen is delivered no more (proxy/retention.py, `discard`), and gone
+when the journal has it (proxy/sweeping.py). That some receiver was given it before is no contradiction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from proxy.stored import Entry, Stored
+from waypost.clock import NEVER
+from waypost.identity import Origin
+from waypost.queue import Queue, deadline_of, priority_of
+
+MAXIMUM_QUEUE = "maximum queue"
+DEADLINE = "its own deadline"
+SLACK = 64
+"""Entries that are gone of which a heap may have as many more."""
+
+
+class Kept(NamedTuple):
+    """What is known of one stored entry."""
+
+    number: int
+    origin: Origin
+    offset: int
+    size: int
+    priority: int = 0
+    deadline_ms: int = NEVER
+    """Unix time."""
+
+
+class Quota:
+    """The stored entries of one session under one queue.
+
+    `known`: of all that is stored. As long as it is not, nothing is chosen.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.known = False
+        self.bytes = 0
+        self._kept: dict[int, Kept] = {}
+        """By number, in ascending order."""
+        self._first: list[tuple[int, int]] = []
+        """A heap of who goes first, by what `discard` says of it, and number; with some that are gone."""
+        self._soonest: list[tuple[int, int]] = []
+        """A heap of deadlines, and numbers; with some that are gone."""
+
+    @property
+    def count(self) -> int:
+        return len(self._kept)
+
+    @property
+    def lowest(self) -> int | None:
+        """The number of the oldest; None: there is none."""
+        return next(iter(self._kept), None)
+
+    def took(self, number: int, stored: Stored) -> None:
+        """The session has an entry more, the newest."""
+        self._add(self._look(number, stored))
+
+    def begin_with(self, entries: Iterable[Entry], first: int) -> None:
+        """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
+        later, self._kept, self.bytes = self._kept, {}, 0
+        self._first.clear()
+        self._soonest.clear()
+        for number, stored, _ in entries:
+            if number >= first and number not in later:
+                self._add(self._look(number, stored))
+        for kept in later.values():
+            self._add(kept)
+        self.known = True
+
+    def _look(self, number: int, stored: Stored) -> Kept:
+        if not self.queue.looks_inside:
+            return Kept(number, stored.origin, stored.offset, stored.size)
+        attributes, at_ms = stored.read()
+        deadline_ms = deadline_of(attributes, at_ms)
+        return Kept(number, stored.origin, stored.offset, stored.size, priority_of(attributes), deadline_ms)
+
+    def _add(self, kept: Kept) -> None:
+        self._kept[kept.number] = kept
+        self.bytes += kept.size
+        if self.queue.discard == "priority":
+            self._push(self._first, kept.priority, kept.number)
+        elif self.queue.discard == "deadline":
+            self._push(self._first, kept.deadline_ms, kept.number)
+        if self.queue.deadlines and kept.deadline_ms != NEVER:
+            self._push(self._soonest, kept.deadline_ms, kept.number)
+
+    def _push(self, heap: list[tuple[int, int]], rank: int, number: int) -> None:
+        heappush(heap, (rank, number))
+        if len(heap) > 2 * len(self._kept) + SLACK:
+            # Most of it is gone, and was never chosen.
+            heap[:] = [each for each in heap if each[1] in self._kept]
+            heapify(heap)
+
+    # ------------------------------------------------------------ what goes
+
+    def gone(self, first: int) -> None:
+        """All receivers have what is numbered below this."""
+        while self._kept and (number := next(iter(self._kept))) < first:
+            self._remove(number)
+
+    def _remove(self, number: int) -> Kept:
+        kept = self._kept.pop(number)
+        self.bytes -= kept.size
+        return kept
+
+    def surplus(self) -> list[Kept]:
+        """Choose what goes, until the rest is within the bounds."""
+        going: list[Kept] = []
+        while self.known and self._kept and self._is_too_much():
+            going.append(self._remove(self._next()))
+        return going
+
+    def _is_too_much(self) -> bool:
+        most, most_bytes = self.queue.max_count, self.queue.max_bytes
+        return (most is not None and self.count > most) or (most_bytes is not None and self.bytes > most_bytes)
+
+    def _next(self) -> int:
+        match self.queue.discard:
+            case "lifo":
+                return next(reversed(self._kept))
+            case "priority" | "deadline":
+                while (number := heappop(self._first)[1]) not in self._kept:
+                    pass
+                return number
+            case _:
+                return next(iter(self._kept))
+
+    def expired(self, unix_ms: int) -> list[Kept]:
+        """Choose what is past its deadline."""
+        going: list[Kept] = []
+        while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
+            _, number = heappop(self._soonest)
+            if number in self._kept:
+                going.append(self._remove(number))
+        return going

@@ -1,0 +1,74 @@
+"""How much a session stores at most, and what goes when it is more: the queue of CosNotification, and its discards.
+
+Two of its properties are attributes of notifications, and count only in a session whose queue says so:
+
+Priority            an int32, 0 if there is none; the lowest goes first
+StopTime, Timeout   when it is of no use any more: in milliseconds of Unix time; after so many since it was published
+
+What of them a notification has, it has by its producer's word; times are compared by the clocks of two proxies, the one
+where it was published and the one that serves the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from waypost.clock import NEVER
+from waypost.limits import MAX_STORED, MAX_STORED_BYTES
+from waypost.notification import Value
+
+PRIORITY, STOP_TIME, TIMEOUT = "Priority", "StopTime", "Timeout"
+Discard = Literal["any", "fifo", "lifo", "priority", "deadline"]
+"""What goes first: whatever is easiest; the oldest; the newest; that of the lowest priority, or of the soonest
+deadline, and of several such ones the oldest."""
+DISCARDS: tuple[Discard, ...] = ("any", "fifo", "lifo", "priority", "deadline")
+
+
+class Queue(msgspec.Struct, frozen=True, array_like=True):
+    """Bounds of what one session stores. None: without one.
+
+    `deadlines`: what is past its StopTime or Timeout goes, whatever the bounds.
+    """
+
+    max_count: Annotated[int, Meta(ge=1, le=MAX_STORED)] | None = None
+    max_bytes: Annotated[int, Meta(ge=1, le=MAX_STORED_BYTES)] | None = None
+    discard: Discard = "fifo"
+    deadlines: bool = False
+
+    def within(self, other: Queue) -> Queue:
+        """Return the tighter bounds of the two; what goes, and whether deadlines count, is as this one says."""
+        return msgspec.structs.replace(
+            self,
+            max_count=_least(self.max_count, other.max_count),
+            max_bytes=_least(self.max_bytes, other.max_bytes),
+        )
+
+    @property
+    def looks_inside(self) -> bool:
+        """What goes depends on attributes of notifications."""
+        return self.deadlines or self.discard in ("priority", "deadline")
+
+
+UNBOUNDED = Queue()
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def priority_of(attributes: Mapping[str, Value]) -> int:
+    found = attributes.get(PRIORITY)
+    return int(found) if isinstance(found, int) else 0
+
+
+def deadline_of(attributes: Mapping[str, Value], at_ms: int) -> int:
+    """Return when what was published at `at_ms` is of no use any more, in Unix time; NEVER: it always is."""
+    stop, timeout = attributes.get(STOP_TIME), attributes.get(TIMEOUT)
+    return min(
+        int(stop) if isinstance(stop, int) else NEVER,
+        at_ms + int(timeout) if isinstance(timeout, int) else NEVER,
+    )
