@@ -1,4 +1,4 @@
-"""A session that stores no more than so much, on real proxies: it moves, its proxy is killed, it stays within its queue."""
+"""A session that stores no more than so much, on real proxies: it moves, a proxy is killed, and its queue holds."""
 
 from __future__ import annotations
 
