@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from waypost.client import blocking
     from waypost.client.attaching import attach, produce
+    from waypost.client.joining import join
     from waypost.client.receiving import ReceiverState
     from waypost.client.rendezvous import meet, offer
     from waypost.client.session import Received, Session, allow
@@ -44,6 +45,7 @@ __all__ = [
     "allow",
     "attach",
     "blocking",
+    "join",
     "meet",
     "offer",
     "parse",
@@ -66,6 +68,7 @@ _HOMES = {
     "WaypostError": "waypost.errors",
     "allow": "waypost.client.session",
     "attach": "waypost.client.attaching",
+    "join": "waypost.client.joining",
     "meet": "waypost.client.rendezvous",
     "offer": "waypost.client.rendezvous",
     "parse": "waypost.subscription",
