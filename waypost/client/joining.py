@@ -12,6 +12,7 @@ notification, its *head*, and no further one before that was taken. Of one origi
 order, so the head of the lowest offset is given first, together with all heads of that coordinate: they are one copy. A
 head that is not there yet is waited for a moment, for copies of one notification are on their way together where the
 sessions have one home. Where they do not, and it comes later still, it is dropped as a repeat, and its tag is missing.
+Between what only one session has and what only another has, there is no order.
 
 What the application has, all sessions are told that gave it, each by itself. The ids of what it has are remembered for
 all of them together: what comes later by another session, after a move, a crash, or by another origin, is a repeat.
@@ -60,7 +61,7 @@ class Matched(Received):
 
 @dataclass(slots=True)
 class JoinedState:
-    """What an application has of several sessions by its own word; keep it, and nothing is given twice or passed over."""
+    """What an application has of several sessions by its word; keep it, and nothing is given twice or passed over."""
 
     states: dict[SessionId, ReceiverState] = field(default_factory=dict)
     recent: RecentIds = field(default_factory=RecentIds)
