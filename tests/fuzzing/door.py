@@ -1,0 +1,86 @@
+"""Whatever a client sends, led by coverage of the proxy's code: it is taken or refused by name, and costs nobody else.
+
+``python -m tests.fuzzing.door -runs=100000``, or with any other option of libFuzzer. An input is frames of one client,
+each behind its length; beside it another client publishes, and is answered.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["waypost", "proxy", "handover", "federation", "matching"]):
+    import msgspec
+
+    from proxy.queues import of_engine
+    from tests.helpers.alone import Alone
+    from tests.properties.test_frames import FROM_CLIENT
+    from waypost.errors import BadMessage, LimitExceeded
+    from waypost.messages import Acknowledged, Hello, Publish, decode_client_message
+    from waypost.notification import Notification
+
+STRANGER, OTHER = 7, 8
+"""Connections: of whoever sends anything, and of a producer who does nothing wrong."""
+LONGEST = 4_096
+"""Bytes of one input."""
+
+
+def frames_of(data: bytes) -> Iterator[bytes]:
+    """Cut an input into frames: two bytes of length, and so many bytes."""
+    place = 0
+    while place + 2 <= len(data):
+        length = int.from_bytes(data[place : place + 2], "big")
+        yield data[place + 2 : place + 2 + length]
+        place += 2 + length
+
+
+def input_of(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(2, "big") + frame for frame in frames)
+
+
+def look_at(data: bytes) -> None:
+    """Let a proxy have these frames. Raises what it must not raise, or AssertionError."""
+    alone = Alone()
+    alone.serve()
+    alone.engine.client_connected(STRANGER)
+    for frame in frames_of(data):
+        try:
+            message = decode_client_message(frame)
+        except (BadMessage, LimitExceeded):
+            continue
+        alone.engine.client_message(STRANGER, message)
+        alone.settle()
+        alone.keep()
+    alone.read_log()
+    alone.pass_time(1_100)
+    alone.says(OTHER, Publish("other", "life", 0, [Notification({"n": 1}).body]))
+    alone.read_log()
+    alone.keep()
+    assert any(isinstance(each, Acknowledged) for each in alone.heard(OTHER)), "the other one was not answered"
+    assert all(waiting <= most for _, waiting, most in of_engine(alone.engine)), "something grows"
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield inputs to begin with: every message of a client, behind a greeting, alone and all together."""
+    hello = msgspec.msgpack.encode(Hello(1, "stranger"))
+    whole = [msgspec.msgpack.encode(each) for each in FROM_CLIENT]
+    for frame in whole:
+        yield input_of(hello, frame)
+    attach = next(frame for frame, each in zip(whole, FROM_CLIENT, strict=True) if type(each).__name__ == "Attach")
+    yield input_of(hello, attach, *whole)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seed in enumerate(seeds()):
+            Path(folder, str(number)).write_bytes(seed)
+        atheris.Setup([*sys.argv, f"-max_len={LONGEST}", "-timeout=20", "-rss_limit_mb=2048", folder], look_at)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
