@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from proxy.stored import Entry, Stored
+from proxy.stored import Stored
 from waypost.clock import NEVER
 from waypost.identity import Origin
 from waypost.queue import Queue, deadline_of, priority_of
@@ -62,21 +62,22 @@ class Quota:
 
     def took(self, number: int, stored: Stored) -> None:
         """The session has an entry more, the newest."""
-        self._add(self._look(number, stored))
+        self._add(self.look(number, stored))
 
-    def begin_with(self, entries: Iterable[Entry], first: int) -> None:
+    def begin_with(self, entries: Iterable[Kept], first: int) -> None:
         """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
         later, self._kept, self.bytes = self._kept, {}, 0
         self._first.clear()
         self._soonest.clear()
-        for number, stored, _ in entries:
-            if number >= first and number not in later:
-                self._add(self._look(number, stored))
+        for kept in entries:
+            if kept.number >= first and kept.number not in later:
+                self._add(kept)
         for kept in later.values():
             self._add(kept)
         self.known = True
 
-    def _look(self, number: int, stored: Stored) -> Kept:
+    def look(self, number: int, stored: Stored) -> Kept:
+        """Return what counts of an entry."""
         if not self.queue.looks_inside:
             return Kept(number, stored.origin, stored.offset, stored.size)
         attributes, at_ms = stored.read()

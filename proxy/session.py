@@ -426,7 +426,8 @@ class Session:
         """Store no more than this from now on."""
         self.quota = None if queue == UNBOUNDED else Quota(queue)
         if self.quota is not None and self._evicted_number < self.first_number:
-            self.quota.begin_with(self._entries, self.first_number)
+            here = [self.quota.look(number, stored) for number, stored, _ in self._entries]
+            self.quota.begin_with(here, self.first_number)
 
     def take_away(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""

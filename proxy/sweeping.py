@@ -67,8 +67,9 @@ class Sweeps:
             self._counting.add(session.id)
             self._count(session, quota, session.first_number - 1, [])
 
-    def _count(self, session: Session, quota: Quota, after: int, found: list[Entry]) -> None:
-        """Read what the store has and memory has not, to know what there is; what fails is tried again in a while."""
+    def _count(self, session: Session, quota: Quota, after: int, found: list[Kept]) -> None:
+        """Read what the store has and memory has not, to know what there is; what fails is tried again with what comes
+        next."""
 
         def then(answer: list[Entry] | WaypostError) -> None:
             if session.quota is not quota or self._context.serving(session.id) is not session:
@@ -77,14 +78,15 @@ class Sweeps:
             if isinstance(answer, WaypostError):
                 self._counting.discard(session.id)
                 return
+            found.extend(quota.look(number, stored) for number, stored, _ in answer if number <= session.evicted_number)
             last = answer[-1][0] if answer else after
             if last < session.evicted_number and (answer or session.evicted_number > upto):
-                self._count(session, quota, last, found + answer)
+                self._count(session, quota, last, found)
                 return
             self._counting.discard(session.id)
             in_memory = session.entries_after(session.evicted_number, session.last_number) or []
-            in_store = [each for each in found + answer if each[0] <= session.evicted_number]
-            quota.begin_with([*in_store, *in_memory], session.first_number)
+            here = [quota.look(number, stored) for number, stored, _ in in_memory]
+            quota.begin_with([*found, *here], session.first_number)
             self.bound(session)
 
         upto = session.evicted_number
@@ -237,7 +239,9 @@ class Sweeps:
 
 
 def _has_policy(session: Session) -> bool:
-    if session.retention.active or session.lasts_s is not None or session.quota is not None:
+    if session.retention.active or session.lasts_s is not None:
+        return True
+    if session.quota is not None and session.quota.queue.deadlines:
         return True
     return any(receiver.lasts_s is not None for receiver in session.receivers.values())
 

@@ -111,7 +111,7 @@ def test_nothing_is_chosen_before_all_is_known() -> None:
     for number in (3, 4, 5):
         quota.took(*entry(number)[:2])
     assert quota.surplus() == []
-    quota.begin_with([entry(1), entry(2), entry(3)], 2)
+    quota.begin_with([quota.look(*entry(number)[:2]) for number in (1, 2, 3)], 2)
     assert [kept.number for kept in quota.surplus()] == [2, 3]
 
 
