@@ -15,6 +15,8 @@ from federation.ports import DrainRow
 from node.exposition import exposition, make_registry
 from node.node import Node
 from node.pages import DeleteWish, DrainWish, openapi
+from proxy.receivers import Receiver
+from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.tokens import read
 from waypost.errors import BadMessage, Forbidden, NotFound, NotServed, Unreachable, WaypostError
@@ -48,9 +50,30 @@ def _sessions(node: Node) -> list[dict[str, Any]]:
                 "receivers": len(here.receivers) if here else None,
                 "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
                 "lasts_s": here.lasts_s if here else None,
+                "queue": _queue(here) if here else None,
+                "reliability": str(here.reliability) if here else None,
+                "places": {each.id: _place(each, here) for each in here.receivers.values()} if here else None,
             }
         )
     return rows
+
+
+def _queue(session: Session) -> dict[str, Any] | None:
+    """Return what bounds what the session stores here, its own word and the proxy's together."""
+    if session.quota is None:
+        return None
+    queue = session.quota.queue
+    return {field: getattr(queue, field) for field in queue.__struct_fields__}
+
+
+def _place(receiver: Receiver, session: Session) -> dict[str, Any]:
+    """Return how it is with a receiver; `behind`: numbers between what it has and the newest."""
+    return {
+        "attached": receiver.connection is not None,
+        "behind": session.last_number - max(receiver.acknowledged, session.first_number - 1),
+        "lasts_s": receiver.lasts_s,
+        "reliability": str(receiver.reliability),
+    }
 
 
 def _settings(subscription: Subscription) -> dict[str, Any]:

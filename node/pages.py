@@ -88,6 +88,23 @@ class SubscriptionShown(_Shape):
     insecure: bool
 
 
+class QueueShown(_Shape):
+    max_count: int | None
+    max_bytes: int | None
+    discard: str
+    deadlines: bool
+
+
+class PlaceShown(_Shape):
+    """A receiver. `behind`: so many numbers are between what it has and the newest; its place lasts so long without it.
+    """
+
+    attached: bool
+    behind: int
+    lasts_s: int | None
+    reliability: str
+
+
 class SessionShown(_Shape):
     """`url`: where its owner is, which alone knows what is null here."""
 
@@ -100,6 +117,9 @@ class SessionShown(_Shape):
     receivers: int | None
     subscriptions: dict[str, SubscriptionShown] | None
     lasts_s: int | None
+    queue: QueueShown | None
+    reliability: str | None
+    places: dict[str, PlaceShown] | None
 
 
 class Sessions(_Answer):

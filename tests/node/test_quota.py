@@ -75,6 +75,11 @@ async def test_a_proxys_own_bound_holds_for_a_session_that_asks_for_none(cluster
         for number in range(1, 31):
             await producer.publish({"n": number, "m": 1})
         await until_stored(cluster, "a1", "quota/t", 5)
+        listed = cluster.proxies["a1"].ask("/v1/sessions")["sessions"]
+        (shown,) = (each for each in listed if each["session"] == "quota/t")
+        assert shown["queue"] == {"max_count": 5, "max_bytes": None, "discard": "fifo", "deadlines": False}
+        assert shown["places"]["main"]["attached"] is False and shown["places"]["main"]["behind"] == 5
+        assert shown["reliability"] == "persistent events, persistent connection"
         async with waypost.attach("quota/t", proxy=here) as session:
             assert await given(session, 30) == [26, 27, 28, 29, 30]
             await session.delete()
