@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
 from waypost.errors import BadConfiguration
-from waypost.limits import MAX_ID_LENGTH
+from waypost.limits import MAX_ID_LENGTH, MAX_STORED, MAX_STORED_BYTES
 from waypost.reliability import DEGREES, Reliability
 
 if TYPE_CHECKING:
@@ -97,8 +97,10 @@ class NodeConfig:
         _degree,
     )
     connection: str = _setting("persistent", "The same of receivers' connections.", _degree)
-    max_stored: int = _setting(0, "Notifications that one session may store; the oldest go; 0: no bound.", ge=0)
-    max_stored_bytes: int = _setting(0, "Bytes of the same; 0: no bound.", ge=0)
+    max_stored: int = _setting(
+        0, "What one session may store, in notifications; the oldest go; 0: no bound.", ge=0, le=MAX_STORED
+    )
+    max_stored_bytes: int = _setting(0, "Bytes of the same; 0: no bound.", ge=0, le=MAX_STORED_BYTES)
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
     publish_rate: int = _setting(0, "Notifications a second that one client may publish; 0: no bound.", ge=0)

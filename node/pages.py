@@ -96,8 +96,7 @@ class QueueShown(_Shape):
 
 
 class PlaceShown(_Shape):
-    """A receiver. `behind`: so many numbers are between what it has and the newest; its place lasts so long without it.
-    """
+    """A receiver. `behind`: so many numbers lie between what it has and the newest; `lasts_s`: its place stays."""
 
     attached: bool
     behind: int

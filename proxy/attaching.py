@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from proxy import attesting
 from proxy.connection import Connection, problem
@@ -133,8 +134,13 @@ class Attaching:
         except Refused as error:
             self._turn_away(connection, message, error)
             return
-        if ReceiverId(message.receiver) not in session.receivers:
-            self._join(connection, session, message)
+        place = session.receivers.get(ReceiverId(message.receiver))
+        if place is None:
+            self._join(connection, session, message, reliability)
+            return
+        if place.lapses and reliability.events == "persistent":
+            place.reliability = reliability
+            self._once_written(connection, session, message)
             return
         connection.attach = connection.proof = None
         connection.principal, connection.hash = admitted.principal, admitted.grant.hash
@@ -189,7 +195,9 @@ class Attaching:
         )
         for subscription in session.active():
             self.tell_effective(connection, subscription)
-        self._coverage.tell_gaps(session, receiver)
+        session.has_come_further(receiver, message.frontier)
+        # What is told is on record first.
+        self._context.once_attested(partial(self._tell_gaps, session, receiver, connection.number))
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
@@ -256,7 +264,7 @@ class Attaching:
         if at is not None and session.access and len(session.receivers.attached()) == 1:
             self._moving.want(session.id, at)
 
-    def _join(self, connection: Connection, session: Session, message: Attach) -> None:
+    def _join(self, connection: Connection, session: Session, message: Attach, reliability: Reliability) -> None:
         """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
         if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
             most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
@@ -264,9 +272,21 @@ class Attaching:
             return
         owed_above = session.acknowledged_frontier(self._context.state.frontier)
         joined = session.join(ReceiverId(message.receiver), owed_above)
+        joined.reliability, joined.lasts_s = reliability, _place_s(reliability, message.place_s)
         self._context.attest(
-            FactKind.ATTACHED, session, receiver=joined.id, frontier=dict(joined.frontier), reason=JOINED
+            FactKind.ATTACHED,
+            session,
+            receiver=joined.id,
+            frontier=dict(joined.frontier),
+            reason=JOINED,
+            best_effort=joined.lapses,
         )
+        self._sweeps.watch(session)
+        # What it is owed must be on record no later than its place.
+        self._context.once_attested(lambda: self._once_written(connection, session, message))
+
+    def _once_written(self, connection: Connection, session: Session, message: Attach) -> None:
+        """Let the receiver in when store and changelog have its place as it is now."""
 
         def then(failure: WaypostError | None) -> None:
             if connection.attach is not message or connection.number not in self._connections:
@@ -277,12 +297,12 @@ class Attaching:
             else:
                 self._enter_or_attach(connection, session, message)
 
-        def write() -> None:
-            self._context.dirty.add(session.id)
-            self._keeper.written(session, then)
+        self._context.dirty.add(session.id)
+        self._keeper.written(session, then)
 
-        # What it is owed must be on record no later than its place.
-        self._context.once_attested(write)
+    def _tell_gaps(self, session: Session, receiver: Receiver, connection: int) -> None:
+        if receiver.connection == connection:
+            self._coverage.tell_gaps(session, receiver)
 
     def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         """Tell what is promised; of what is being written who asks hears when it is."""

@@ -16,6 +16,7 @@ from proxy.subscription import Subscription
 from waypost.identity import Origin, ReceiverId, SessionId
 from waypost.keys import texts
 from waypost.messages import Attestation
+from waypost.queue import UNBOUNDED
 from waypost.records import LAPSED, Fact, FactKind
 
 
@@ -49,20 +50,20 @@ def restated(context: Context, session: Session) -> None:
         _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=kept, **said)
     for each in session.ended:
         unsubscribed(context, session, each)
-    bounded(context, session)
+    if session.quota is not None:
+        bounded(context, session)
 
 
 def bounded(context: Context, session: Session) -> None:
-    """Put on record what may be discarded of the session, whoever wants it."""
-    if session.quota is not None:
-        queue = session.quota.queue
-        context.attest(
-            FactKind.POLICY,
-            session,
-            max_count=queue.max_count or 0,
-            bytes=queue.max_bytes or 0,
-            reason=f"{queue.discard}, deadlines" if queue.deadlines else queue.discard,
-        )
+    """Put on record what may be discarded of the session, whoever wants it; also that nothing may be any more."""
+    queue = session.quota.queue if session.quota is not None else UNBOUNDED
+    context.attest(
+        FactKind.POLICY,
+        session,
+        max_count=queue.max_count or 0,
+        bytes=queue.max_bytes or 0,
+        reason=f"{queue.discard}, deadlines" if queue.deadlines else queue.discard,
+    )
 
 
 def lapsed(context: Context, session: Session) -> None:

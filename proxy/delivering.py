@@ -50,18 +50,13 @@ class Delivering:
             if receiver.connection is not None:
                 self._pump(session, receiver)
         session.retention.displace()
-        self._bound(session)
+        self._sweeps.bound(session)
 
     def to(self, session: Session, receiver: Receiver) -> None:
         """Send one receiver what is there for it, if the session is served here, now."""
         if self._context.serving(session.id) is session:
             self._sweeps.expire(session)
             self._pump(session, receiver)
-
-    def _bound(self, session: Session) -> None:
-        """Let go of what is too much, once whoever has room was given what there is for it."""
-        if session.quota is not None and not any(receiver.fetching for receiver in session.receivers.values()):
-            self._sweeps.bound(session)
 
     def _pump(self, session: Session, receiver: Receiver) -> None:
         while receiver.sent < session.last_number and not receiver.fetching:
@@ -117,7 +112,7 @@ class Delivering:
                 receiver.fetching = False
                 receiver.recorded |= {number for number, _, _ in gone}
                 self.to(session, receiver)
-                self._bound(session)
+                self._sweeps.bound(session)
 
         self._context.once_attested(then)
 
@@ -138,7 +133,7 @@ class Delivering:
             self._sweeps.expire(session)
             self._send_all(session, receiver, answer, upto)
             self._pump(session, receiver)
-            self._bound(session)
+            self._sweeps.bound(session)
 
         first = max(after, session.first_number - 1)
         self._context.emit(LoadEntries(session.id, first, limit, then, passing=receiver.known))

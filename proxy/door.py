@@ -317,6 +317,7 @@ class Door:
         self._context.dirty.add(session.id)
 
         def answer() -> None:
+            self._subscriptions.kept(session, changed)
             self._say(connection, KeysChanged(message.number))
             for identity in changed:
                 self._tell_others(connection, session, identity)
@@ -326,6 +327,7 @@ class Door:
 
     def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         def answer() -> None:
+            self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
             self._tell_subscription(connection, session, SubscriptionId(message.subscription))
             self._coverage.promise(session)
 

@@ -123,6 +123,7 @@ class Engine:
 
     def _served(self, session: Session) -> None:
         self.sweeps.watch(session)
+        self.sweeps.resume(session)
         self.door.served(session)
 
     def _unavailable(self, session: SessionId, reason: str) -> None:

@@ -7,11 +7,14 @@ when the journal has it (proxy/sweeping.py). That some receiver was given it bef
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from typing import NamedTuple
 
-from proxy.stored import Stored
+from proxy.retention import Matched
+from proxy.stored import Entry
 from waypost.clock import NEVER
 from waypost.identity import Origin
 from waypost.queue import Queue, deadline_of, priority_of
@@ -28,6 +31,7 @@ class Kept(NamedTuple):
     number: int
     origin: Origin
     offset: int
+    matched: Matched
     size: int
     priority: int = 0
     deadline_ms: int = NEVER
@@ -44,8 +48,13 @@ class Quota:
         self.queue = queue
         self.known = False
         self.bytes = 0
-        self._kept: dict[int, Kept] = {}
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
         """By number, in ascending order."""
+        self.going: dict[int, tuple[Kept, str]] = {}
+        """What was chosen, and why, and is stored until the journal has it."""
+        self._unheld: set[int] = set()
+        """What another policy let go of, and is stored until it is swept."""
+        self._purged_at = 0
         self._first: list[tuple[int, int]] = []
         """A heap of who goes first, by what `discard` says of it, and number; with some that are gone."""
         self._soonest: list[tuple[int, int]] = []
@@ -57,32 +66,33 @@ class Quota:
 
     @property
     def lowest(self) -> int | None:
-        """The number of the oldest; None: there is none."""
-        return next(iter(self._kept), None)
+        """The number of the oldest that is stored; None: nothing is."""
+        return min(chain(islice(self._kept, 1), self.going, self._unheld), default=None)
 
-    def took(self, number: int, stored: Stored) -> None:
+    def took(self, entry: Entry) -> None:
         """The session has an entry more, the newest."""
-        self._add(self.look(number, stored))
+        self._add(self.look(entry))
 
     def begin_with(self, entries: Iterable[Kept], first: int) -> None:
         """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
-        later, self._kept, self.bytes = self._kept, {}, 0
+        later, self._kept, self.bytes = self._kept, OrderedDict(), 0
         self._first.clear()
         self._soonest.clear()
         for kept in entries:
-            if kept.number >= first and kept.number not in later:
+            if kept.number >= first and kept.number not in later and kept.number not in self.going:
                 self._add(kept)
         for kept in later.values():
             self._add(kept)
         self.known = True
 
-    def look(self, number: int, stored: Stored) -> Kept:
+    def look(self, entry: Entry) -> Kept:
         """Return what counts of an entry."""
+        number, stored, matched = entry
+        kept = Kept(number, stored.origin, stored.offset, matched, stored.size)
         if not self.queue.looks_inside:
-            return Kept(number, stored.origin, stored.offset, stored.size)
+            return kept
         attributes, at_ms = stored.read()
-        deadline_ms = deadline_of(attributes, at_ms)
-        return Kept(number, stored.origin, stored.offset, stored.size, priority_of(attributes), deadline_ms)
+        return kept._replace(priority=priority_of(attributes), deadline_ms=deadline_of(attributes, at_ms))
 
     def _add(self, kept: Kept) -> None:
         self._kept[kept.number] = kept
@@ -107,6 +117,26 @@ class Quota:
         """All receivers have what is numbered below this."""
         while self._kept and (number := next(iter(self._kept))) < first:
             self._remove(number)
+        for number in [each for each in self.going if each < first]:
+            del self.going[number]
+        if self._unheld:
+            self._unheld = {each for each in self._unheld if each >= first}
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Another policy has removed these, or the journal has that they went."""
+        for number in numbers:
+            self.going.pop(number, None)
+            self._unheld.discard(number)
+            if number in self._kept:
+                self._remove(number)
+
+    def purge(self, decided: int, holds: Callable[[Kept], bool]) -> None:
+        """Count no more what another policy let go of; `decided`: how far that has come."""
+        if decided != self._purged_at:
+            self._purged_at = decided
+            for number in [kept.number for kept in self._kept.values() if not holds(kept)]:
+                self._remove(number)
+                self._unheld.add(number)
 
     def _remove(self, number: int) -> Kept:
         kept = self._kept.pop(number)
@@ -116,11 +146,17 @@ class Quota:
     def surplus(self) -> list[Kept]:
         """Choose what goes, until the rest is within the bounds."""
         going: list[Kept] = []
-        while self.known and self._kept and self._is_too_much():
-            going.append(self._remove(self._next()))
+        while self.known and self._kept and self.is_too_much:
+            going.append(self._choose(self._next(), MAXIMUM_QUEUE))
         return going
 
-    def _is_too_much(self) -> bool:
+    def _choose(self, number: int, why: str) -> Kept:
+        kept = self._remove(number)
+        self.going[number] = kept, why
+        return kept
+
+    @property
+    def is_too_much(self) -> bool:
         most, most_bytes = self.queue.max_count, self.queue.max_bytes
         return (most is not None and self.count > most) or (most_bytes is not None and self.bytes > most_bytes)
 
@@ -141,5 +177,5 @@ class Quota:
         while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
             _, number = heappop(self._soonest)
             if number in self._kept:
-                going.append(self._remove(number))
+                going.append(self._choose(number, DEADLINE))
         return going

@@ -32,7 +32,7 @@ from waypost.checkpoint import GapRow, ReceiverRow
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
 from waypost.keys import Key
-from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW
+from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW, RECEIVER_WINDOW_BYTES
 from waypost.messages import DeliverEncoded
 from waypost.reliability import PERSISTENT, Reliability
 
@@ -46,6 +46,8 @@ class Flight:
     coordinates: dict[Origin, int]
     count: int
     """Notifications in it."""
+    size: int
+    """Bytes of them."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Receiver:
     flights: list[Flight] = field(default_factory=list)
     under_way: int = 0
     """Notifications that were delivered and are not acknowledged."""
+    under_way_bytes: int = 0
     told: list[GapRow] = field(default_factory=list)
     """Gaps that it was told of since it attached, in order, and that it did not say yet to have heard of."""
     heard: int = 0
@@ -102,7 +105,8 @@ class Receiver:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self.sent, self.under_way, self.fetching = self.acknowledged, 0, False
+        self.sent, self.fetching = self.acknowledged, False
+        self.under_way = self.under_way_bytes = 0
         self.flights.clear()
         self.told.clear()
         self.heard = 0
@@ -112,6 +116,8 @@ class Receiver:
 
     def room(self) -> int:
         """Return how many notifications its next delivery may have."""
+        if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
+            return 0
         return min(DELIVERY_BATCH, self.window - self.under_way)
 
     def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
@@ -166,8 +172,10 @@ class Receiver:
         if not raws:
             self._skip(coordinates)
             return None
-        self.flights.append(Flight(sent, sent, coordinates, len(raws)))
+        size = sum(map(len, raws))
+        self.flights.append(Flight(sent, sent, coordinates, len(raws), size))
         self.under_way += len(raws)
+        self.under_way_bytes += size
         return DeliverEncoded(epoch, sent, matches, which, raws, met)
 
     def _skip(self, coordinates: Mapping[Origin, int]) -> None:
@@ -204,6 +212,7 @@ class Receiver:
             self.acknowledged = flight.number
             join(self.frontier, flight.coordinates)
             count += flight.count
+            self.under_way_bytes -= flight.size
         self.under_way -= count
         return count
 
@@ -271,8 +280,10 @@ class Receivers(dict[ReceiverId, Receiver]):
         """Return up to which number all of them have everything; None: there are none."""
         return min((receiver.acknowledged for receiver in self.values()), default=None)
 
-    def have_frontier(self, seen: Mapping[Origin, int], last: int, start: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return what a failover must begin at: what every one of them has of which the events are persistent.
+    def have_frontier(
+        self, seen: Mapping[Origin, int], last: int, start: Mapping[Origin, int], *, all_of_them: bool = False
+    ) -> dict[Origin, int]:
+        """Return what every one of them has; of those with best-effort events only if it is of `all_of_them`.
 
         Args:
             seen: what the session has seen: who has the entry numbered `last` has all that.
@@ -281,7 +292,7 @@ class Receivers(dict[ReceiverId, Receiver]):
         cursors = [
             join(dict(receiver.frontier), seen) if receiver.acknowledged >= last else receiver.frontier
             for receiver in self.values()
-            if not receiver.lapses
+            if all_of_them or not receiver.lapses
         ]
         if not cursors:
             return dict(seen)

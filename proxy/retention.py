@@ -70,6 +70,8 @@ class Retention:
         """What goes from the store at its next write."""
         self._discarded: dict[int, str] = {}
         """Single entries that nobody holds any more, and why; until the store has them no more."""
+        self._discarded_below = 0
+        """None of them has this number, or a higher one."""
         self.leaving_one_by_one: list[int] = []
         """Those of them that go from the store at its next write."""
         self._shortest_ms = self._longest_ms = 0
@@ -154,8 +156,6 @@ class Retention:
 
     def gone(self, first: int) -> None:
         """All entries below this number went to all receivers: they are not stored any more, and count no more."""
-        if self._discarded:
-            self._discarded = {number: why for number, why in self._discarded.items() if number >= first}
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
                 numbers.popleft()
@@ -244,11 +244,17 @@ class Retention:
     @property
     def highest(self) -> int:
         """At this number and above nothing was dropped yet."""
-        return max(self._highest, 1 + max(self._discarded)) if self._discarded else self._highest
+        return max(self._highest, self._discarded_below) if self._discarded else self._highest
+
+    @property
+    def decided(self) -> int:
+        """How far the policies of subscriptions have come: the same, as long as they let go of nothing more."""
+        return self._highest
 
     def discard(self, why: Mapping[int, str]) -> None:
         """These are held no more, whoever matched them."""
         self._discarded.update(why)
+        self._discarded_below = max(self._discarded_below, 1 + max(why))
 
     @property
     def overdue(self) -> int:

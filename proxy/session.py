@@ -289,10 +289,11 @@ class Session:
         return False
 
     def accept(self, stored: Stored, matched: Matched) -> None:
-        self._entries.append((self.next_number, stored, matched))
+        entry = (self.next_number, stored, matched)
+        self._entries.append(entry)
         self.retention.took(self.next_number, matched)
         if self.quota is not None:
-            self.quota.took(self.next_number, stored)
+            self.quota.took(entry)
         self.next_number += 1
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
@@ -395,7 +396,7 @@ class Session:
         return self._place(self.saved_number)
 
     def restore_numbers(self, first: int, following: int) -> None:
-        """All entries from `first` up to, not including, `following` are in the store."""
+        """All entries from `first` up to, not including, `following` are in the store, or are gone."""
         self.first_number, self.next_number = first, following
         self.saved_number = self._evicted_number = following - 1
 
@@ -424,10 +425,13 @@ class Session:
 
     def bound(self, queue: Queue) -> None:
         """Store no more than this from now on."""
-        self.quota = None if queue == UNBOUNDED else Quota(queue)
-        if self.quota is not None and self._evicted_number < self.first_number:
-            here = [self.quota.look(number, stored) for number, stored, _ in self._entries]
-            self.quota.begin_with(here, self.first_number)
+        going = self.quota.going if self.quota is not None else {}
+        self.quota = None if queue == UNBOUNDED and not going else Quota(queue)
+        if self.quota is None:
+            return
+        self.quota.going.update(going)
+        if self._evicted_number < self.first_number:
+            self.quota.begin_with(map(self.quota.look, self._entries), self.first_number)
 
     def take_away(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
@@ -437,6 +441,8 @@ class Session:
             if place < len(self._entries) and self._entries[place][0] == number:
                 del self._entries[place]
         self.retention.leaving_one_by_one += leaving
+        if self.quota is not None:
+            self.quota.forget(leaving)
 
     def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
         """Nobody holds an entry below `lowest` any more: who is away has got past them.
@@ -450,6 +456,13 @@ class Session:
         self.remove_acknowledged()
 
     # ------------------------------------------------------------ receivers
+
+    def has_come_further(self, receiver: Receiver, reported: Mapping[Origin, int]) -> None:
+        """The receiver's application has all up to here, whatever we know of it: no gap for it ends there."""
+        for gap in self.gaps:
+            if receiver.id in gap.untold and gap.last <= reported.get(gap.origin, NOTHING):
+                gap.untold.remove(receiver.id)
+        self.gaps = [gap for gap in self.gaps if gap.untold]
 
     def tell_gaps(self, receiver: Receiver) -> list[GapRow]:
         """Return the gaps of which this receiver is to be told now."""
@@ -495,10 +508,17 @@ class Session:
         return delivery
 
     def acknowledged_frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
-        """Return what every receiver has: where a failover would begin."""
+        """Return where a failover would begin: what every receiver of persistent events has."""
         if not self.receivers:
             return dict(self.base)
         return self.receivers.have_frontier(self.frontier(site), self.last_number, self._promised_from())
+
+    def had_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what every receiver has, whatever its reliability."""
+        if not self.receivers:
+            return dict(self.base)
+        seen = self.frontier(site)
+        return self.receivers.have_frontier(seen, self.last_number, self._promised_from(), all_of_them=True)
 
     def _promised_from(self) -> dict[Origin, int]:
         """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""

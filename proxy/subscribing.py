@@ -84,7 +84,7 @@ class Subscriptions:
         return [each.id for each in mine]
 
     def _make_room(self, session: Session, more: int) -> None:
-        session.forget_ended(session.acknowledged_frontier(self._context.state.frontier))
+        session.forget_ended(session.had_by_all(self._context.state.frontier))
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
@@ -128,9 +128,17 @@ class Subscriptions:
         )
         attesting.unsubscribed(self._context, session, session.replace_subscription(made, at))
         self._made(session, made)
-        if promised:
-            attesting.effective(self._context, session, made, dict(promised))
+        made.continued = bool(promised)
         return made
+
+    def kept(self, session: Session, identities: Iterable[SubscriptionId]) -> None:
+        """Store and changelog have these: what was promised for lives before them is on record for them from now on."""
+        for identity in identities:
+            made = session.subscriptions.get(identity)
+            if made is not None and made.continued:
+                made.continued = False
+                kept = {origin: above for origin, above in made.promised.items() if origin not in made.untold}
+                attesting.effective(self._context, session, made, kept)
 
     def _made(self, session: Session, made: Subscription) -> None:
         attesting.subscribed(self._context, session, made)

@@ -41,6 +41,8 @@ class Subscription:
     untold: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
     is_end_on_record: bool = True
+    continued: bool = False
+    """It keeps a promise of the life before it, of which the journal does not know yet that it is this one's now."""
 
     def __post_init__(self) -> None:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)

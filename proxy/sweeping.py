@@ -21,7 +21,7 @@ from proxy.stored import Entry
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
-from waypost.limits import READ_AHEAD
+from waypost.limits import COUNTS_AT_ONCE, READ_AHEAD
 from waypost.records import FORGOTTEN, FactKind
 
 
@@ -57,13 +57,16 @@ class Sweeps:
             self._discard(session, session.quota.expired(self._context.clock.unix_ms()), DEADLINE)
 
     def bound(self, session: Session) -> None:
-        """Let go of what is more than the session may store. Who is attached and has room was given it before."""
+        """Let go of what is more than the session may store; whoever is attached and has room is given it before."""
         quota = session.quota
-        if quota is None:
+        if quota is None or any(receiver.fetching for receiver in session.receivers.values()):
             return
         if quota.known:
+            if quota.is_too_much and session.retention.active:
+                held = session.retention.held
+                quota.purge(session.retention.decided, lambda kept: bool(held(kept.number, kept.matched)))
             self._discard(session, quota.surplus(), MAXIMUM_QUEUE)
-        elif session.id not in self._counting:
+        elif session.id not in self._counting and len(self._counting) < COUNTS_AT_ONCE:
             self._counting.add(session.id)
             self._count(session, quota, session.first_number - 1, [])
 
@@ -78,19 +81,29 @@ class Sweeps:
             if isinstance(answer, WaypostError):
                 self._counting.discard(session.id)
                 return
-            found.extend(quota.look(number, stored) for number, stored, _ in answer if number <= session.evicted_number)
+            leaving = {*session.retention.leaving_one_by_one}
+            stored = [each for each in answer if each[0] <= session.evicted_number and each[0] not in leaving]
+            found.extend(map(quota.look, stored))
             last = answer[-1][0] if answer else after
             if last < session.evicted_number and (answer or session.evicted_number > upto):
                 self._count(session, quota, last, found)
                 return
             self._counting.discard(session.id)
             in_memory = session.entries_after(session.evicted_number, session.last_number) or []
-            here = [quota.look(number, stored) for number, stored, _ in in_memory]
-            quota.begin_with([*found, *here], session.first_number)
+            quota.begin_with([*found, *map(quota.look, in_memory)], session.first_number)
             self.bound(session)
 
         upto = session.evicted_number
         self._context.emit(LoadEntries(session.id, after, READ_AHEAD, then))
+
+    def resume(self, session: Session) -> None:
+        """What was about to go when the session stopped being served, goes now."""
+        if session.quota is not None:
+            by_reason: dict[str, list[Kept]] = {}
+            for kept, reason in session.quota.going.values():
+                by_reason.setdefault(reason, []).append(kept)
+            for reason, going in by_reason.items():
+                self._discard(session, going, reason)
 
     def _discard(self, session: Session, going: list[Kept], reason: str) -> None:
         """Have these delivered no more, and removed when that is on record."""
@@ -102,7 +115,7 @@ class Sweeps:
         def go() -> None:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.take_away([kept.number for kept in going])
+            session.take_away([kept.number for kept in going if kept.number >= session.first_number])
             quota = session.quota
             if quota is not None and quota.known:
                 lowest = session.next_number if quota.lowest is None else quota.lowest
@@ -230,6 +243,8 @@ class Sweeps:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
             session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
+            if session.quota is not None:
+                session.quota.forget([each.number for each in found])
             session.pass_over(lowest, [(each.number, each.origin, each.offset) for each in found])
             self._context.dirty.add(session.id)
             if more:

@@ -13,6 +13,8 @@ MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
+COUNTS_AT_ONCE = 16
+"""Sessions with a queue of which a proxy reads what they have stored; the others when something comes for them."""
 MAX_STORED = 100_000_000
 """The largest bound that a queue of a session can have, in notifications."""
 MAX_STORED_BYTES = 1 << 40
@@ -36,8 +38,9 @@ RESOURCE_PART_BYTES = 128 * 1024
 """Bytes of it in one notification."""
 MAX_PATH_LENGTH = 1024
 """Characters of the path of a resource, and of why it cannot be had."""
-MEETING_WINDOW = 1024
-"""Parts of resources that who asked has unacknowledged; past it the one that waits the longest is given up."""
+MEETING_BYTES = 20 * 1024 * 1024
+"""Bytes of parts of resources that who asked has unacknowledged; past it the one that waits the longest is given up:
+not much more would come."""
 QUENCH_LOOKED_AT = 200
 """Expressions that a proxy takes apart in one go for producers who ask what is wanted; the others follow."""
 QUENCH_TERMS = 500
@@ -83,8 +86,11 @@ PONG_WITHIN_S = 3.0
 """So long it waits for the answer; then it goes to another proxy: one that stands still holds up nobody for long."""
 RECENT_IDS = 65_536
 """Ids that a client library keeps beside its frontier; the oldest go first."""
-CONNECTION_QUEUE_BYTES = 16 * 1024 * 1024
-"""Unsent bytes of one connection; there the proxy hangs up, and the client resumes from its frontier."""
+RECEIVER_WINDOW_BYTES = 24 * 1024 * 1024
+"""Bytes of the same; the proxy stops sending there too."""
+CONNECTION_QUEUE_BYTES = 32 * 1024 * 1024
+"""Unsent bytes of one connection; there the proxy hangs up, and the client resumes from its frontier. More than what a
+receiver may have under way, or a backlog would hang up on everybody who comes for it."""
 
 QUARREL_FIRST_MS = 200
 """So long a receiver's new connection keeps its place against another life of that receiver; it doubles each time."""

@@ -2,7 +2,7 @@
 
 Two of its properties are attributes of notifications, and count only in a session whose queue says so:
 
-Priority            an int32, 0 if there is none; the lowest goes first
+Priority            a whole number, 0 if there is none; the lowest goes first
 StopTime, Timeout   when it is of no use any more: in milliseconds of Unix time; after so many since it was published
 
 What of them a notification has, it has by its producer's word; times are compared by the clocks of two proxies, the one

@@ -35,7 +35,15 @@ ID, OWNER, ASKER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Asker"
 MOST, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
 ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
+MAX_NAME_LENGTH = MAX_ID_LENGTH - len("rendezvous/owner/")
+"""Characters of the name of an owner or an asker; the rest is that of the session."""
 MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_PART_BYTES)
+
+
+def check_name(name: str, field_: str) -> None:
+    """Raise LimitExceeded unless somebody can be called so, and have a session."""
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+        raise LimitExceeded(f"a name has 1 to {MAX_NAME_LENGTH} characters", field=field_)
 
 
 def session_of_owner(name: str) -> SessionId:
@@ -77,7 +85,9 @@ class Request:
     key: Key | None = None
 
     def notification(self) -> Notification:
-        """Return it as it is published. Raises LimitExceeded, BadNotification."""
+        """Return it as it is published. Raises LimitExceeded, which names the field."""
+        for field_, name in (("id", self.id), ("owner", self.owner), ("asker", self.asker)):
+            check_name(name, field_)
         if not 0 < len(self.path) <= MAX_PATH_LENGTH:
             raise LimitExceeded(f"{len(self.path)} characters; a path has 1 to {MAX_PATH_LENGTH}", field="path")
         if not 1 <= self.most_bytes <= MAX_RESOURCE_BYTES:

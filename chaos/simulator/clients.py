@@ -157,6 +157,8 @@ class Client:
         """Where the logs ended when it was first let in: a receiver is owed nothing of what was before."""
         self.open: set[str] = set()
         """Subscriptions whose change has not been answered."""
+        self.renewed: set[str] = set()
+        """Those of them whose name was used before."""
         self.promised: dict[str, dict[Origin, int]] = {}
         self.gaps: set[tuple[str, int, int]] = set()
         """Of which it was told: origin, first and last offset that nobody has any more."""
@@ -265,6 +267,9 @@ class Client:
                 case Published():
                     if told.coordinate is not None:
                         self.safe[told.coordinate] = self.numbers[told.sequence]
+                case BecameEffective() if told.subscription in self.renewed:
+                    # Said of the one before it, which whoever raised the session may not know to have ended.
+                    pass
                 case BecameEffective():
                     for origin, above in told.above.items():
                         promised = self.promised.setdefault(told.subscription, {})
@@ -281,6 +286,7 @@ class Client:
                     self.ended.add(told.subscription)
                 case Outcome():
                     self.open.discard(told.subscription)
+                    self.renewed.discard(told.subscription)
                     lengths = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
                     self.world.secrets[self.place[0], told.subscription].settle(lengths)
                     if told.error is not None:
@@ -398,6 +404,7 @@ class Client:
         self.world.ends[session, first] = self._ends(subscription)
         self.world.secrets[session, first] = self.world.secrets.pop((session, subscription))
         self.world.begun[session, subscription] = len(self.world.facts)
+        self.renewed.add(subscription)
         self.subscribe(subscription, expression)
 
     def set_access(self, grants: Grants) -> None:

@@ -49,9 +49,13 @@ def consumer_key(file: Path | None, form: Form) -> bytes | None:
     """Return the one key of scheme sha256-consumer in a file, raw or public; without a file none. Raises Refused."""
     if file is None:
         return None
-    keys = _read(file, {PRODUCER: "public", CONSUMER: form}).listed()
+    wanted = f"{file} is to have one {form} key of `waypost key new --scheme sha256-consumer`"
+    try:
+        keys = _read(file, {PRODUCER: "public", CONSUMER: form}).listed()
+    except Refused as error:
+        raise Refused(f"{wanted}: {error.message}", field="key-file") from None
     if len(keys) != 1 or keys[0].scheme != "sha256-consumer":
-        raise Refused(f"{file} is to have one key, of scheme sha256-consumer", field="key-file")
+        raise Refused(wanted, field="key-file")
     return keys[0].value
 
 

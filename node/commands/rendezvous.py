@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import waypost
-from node.commands.receive import WaitedInVain
+from node.commands.receive import ATTACH_S, WaitedInVain
+from waypost.client import rendezvous
 from waypost.errors import NotFound, OutputFailed, Refused
 from waypost.rendezvous import Request, Resource
 
@@ -20,7 +22,9 @@ async def offer(name: str, folder: Path, *, proxy: str | None, key: bytes | None
 
     async def provide(request: Request) -> bytes:
         data = await asyncio.to_thread(_read, root, request)
-        _tell({"id": request.id, "asker": request.asker, "path": request.path, "bytes": len(data)}, as_json)
+        # Whether anybody reads what we print is no reason to refuse.
+        with contextlib.suppress(OSError):
+            _tell({"id": request.id, "asker": request.asker, "path": request.path, "bytes": len(data)}, as_json)
         return data
 
     async with waypost.offer(name, provide, proxy=proxy, key=key, token=token) as offering:
@@ -36,16 +40,21 @@ def _checked(folder: Path) -> Path:
 
 def _read(root: Path, request: Request) -> bytes:
     """Return a file of the folder. Raises Refused; what lies elsewhere is not there."""
-    file = (root / request.path).resolve()
-    if not file.is_relative_to(root) or not file.is_file():
-        raise NotFound(f"{request.path} is not there")
-    size = file.stat().st_size
-    if size > request.most_bytes:
-        raise Refused(f"{request.path} has {size} bytes, and {request.most_bytes} are taken")
+    missing = NotFound(f"{_printable(request.path)} is not there")
+    path = PurePosixPath(request.path)
+    if path.is_absolute() or ".." in path.parts:
+        raise missing
     try:
+        file = (root / path).resolve()
+        if not file.is_relative_to(root) or not file.is_file():
+            raise missing
+        size = file.stat().st_size
+        if size > request.most_bytes:
+            raise Refused(f"{_printable(request.path)} has {size} bytes, and {request.most_bytes} are taken")
         return file.read_bytes()
-    except OSError as error:
-        raise Refused(f"{request.path} cannot be read: {error.strerror}") from None
+    except (OSError, RuntimeError, ValueError):
+        # Links that go round, names that no file can have, files that we may not read.
+        raise missing from None
 
 
 async def ask(
@@ -60,11 +69,10 @@ async def ask(
     as_json: bool,
 ) -> None:
     """Arrange a rendezvous, and print its id once the request is safe."""
-    async with waypost.meet(asker, proxy=proxy, key=key, token=token) as meeting:
-        identity = await meeting.arrange(owner, path, key=owner_key)
-        _tell({"id": identity, "known": meeting.known}, as_json, text=identity)
-        if not meeting.known:
-            print(f"nobody is known to offer as {owner} just now", file=sys.stderr)
+    identity, known = await rendezvous.ask(asker, owner, path, owner_key=owner_key, proxy=proxy, key=key, token=token)
+    _tell({"id": identity, "known": known}, as_json, text=identity)
+    if not known:
+        print(f"nobody is known to offer as {owner} just now", file=sys.stderr)
 
 
 async def take(
@@ -82,7 +90,8 @@ async def take(
     _checked(folder)
     until = asyncio.get_running_loop().time() + wait_s if wait_s else None
     taken = 0
-    async with waypost.meet(asker, proxy=proxy, key=key, token=token) as meeting:
+    meeting = waypost.meet(asker, proxy=proxy, key=key, token=token, timeout_s=min(ATTACH_S, wait_s or ATTACH_S))
+    async with meeting:
         try:
             async with asyncio.timeout_at(until):
                 async for resource in meeting:
@@ -105,6 +114,8 @@ def _take(resource: Resource, folder: Path, as_json: bool) -> None:
         unfinished.write_bytes(resource.data)
         unfinished.rename(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         # It was not acknowledged, and comes again.
         raise OutputFailed(f"{file} cannot be written: {error.strerror}") from None
     _tell({"id": resource.id, "path": resource.path, "file": str(file)}, as_json)
@@ -116,11 +127,26 @@ def _place(resource: Resource, folder: Path) -> Path:
     name = PurePosixPath(resource.path.replace("\0", "")).name[-50:].lstrip(".")
     file = folder / (name or "resource")
     own = "".join(each for each in resource.id if each.isalnum())[:32]
-    return file if not file.exists() else file.with_name(f"{file.name}.{own}")
+    if not file.exists() or _is(file, resource.data):
+        return file
+    return file.with_name(f"{file.name}.{own}")
+
+
+def _is(file: Path, data: bytes) -> bool:
+    """Tell whether the file has just that: it came before, and we did not live to say so."""
+    try:
+        return file.stat().st_size == len(data) and file.read_bytes() == data
+    except OSError:
+        return False
+
+
+def _printable(text: str) -> str:
+    """Return what others wrote as it may stand in a line on a terminal."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
 def _tell(said: dict[str, object], as_json: bool, text: str = "") -> None:
     if as_json:
         print(json.dumps({"v": 1} | said), flush=True)
     else:
-        print(text or " ".join(str(value) for value in said.values()), flush=True)
+        print(text or _printable(" ".join(str(value) for value in said.values())), flush=True)

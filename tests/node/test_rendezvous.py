@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,9 +16,11 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, Place
-from waypost.errors import Refused
+from waypost.client import rendezvous
+from waypost.client.rendezvous import Meeting, Offering
+from waypost.errors import LimitExceeded, Refused
 from waypost.keys import public_key
-from waypost.limits import RESOURCE_PART_BYTES
+from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
 from waypost.rendezvous import Request, Resource, answers_to
 
 PATIENCE_S = 60.0
@@ -49,23 +51,20 @@ async def once_offered(name: str, url: str) -> None:
         pass
 
 
-async def until_answered(offering: object, *asked: str, answered: list[str]) -> None:
-    serving = asyncio.ensure_future(offering.serve())  # type: ignore[attr-defined]
+async def until_answered(offering: Offering, count: int) -> None:
+    serving = asyncio.ensure_future(offering.serve())
     async with asyncio.timeout(PATIENCE_S):
-        while not set(asked) <= set(answered):
-            assert not serving.done() or serving.result()
+        while offering.answered < count:
+            assert not serving.done(), serving.exception()
             await asyncio.sleep(0.02)
-    # The answer is safe when the next request is asked for; there is none.
-    await asyncio.sleep(0.5)
     serving.cancel()
 
 
-async def resource_of(meeting: object, identity: str) -> Resource:
+async def resource_of(meeting: Meeting, identity: str) -> Resource:
     async with asyncio.timeout(PATIENCE_S):
-        async for resource in meeting:  # type: ignore[attr-defined]
+        async for resource in meeting:
             if resource.id == identity:
-                found: Resource = resource
-                return found
+                return resource
     raise AssertionError("nothing came")
 
 
@@ -76,22 +75,13 @@ async def test_an_owner_and_who_asked_are_never_there_at_the_same_time(cluster: 
         identity = await meeting.arrange("bob", "there")
         assert meeting.known
         refused = await meeting.arrange("bob", "elsewhere")
-    answered: list[str] = []
-    async with waypost.offer("bob", noting(answered), proxy=b1) as offering:
-        await until_answered(offering, identity, refused, answered=answered)
+    async with waypost.offer("bob", provide, proxy=b1) as offering:
+        await until_answered(offering, 2)
     async with waypost.meet("alice", proxy=a1) as meeting:
         came = await resource_of(meeting, identity)
         assert (came.owner, came.path, came.data, came.error) == ("bob", "there", DATA, "")
         came = await resource_of(meeting, refused)
         assert (came.data, came.error) == (b"", "REFUSED: elsewhere is not there")
-
-
-def noting(answered: list[str], then: Callable[[Request], bytes] = provide) -> Callable[[Request], bytes]:
-    def note(request: Request) -> bytes:
-        answered.append(request.id)
-        return then(request)
-
-    return note
 
 
 async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> None:
@@ -122,9 +112,8 @@ async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cl
         identity = await meeting.arrange("erin", "there")
     for name in ("a1", "b1"):
         cluster.proxies[name].kill()
-    answered: list[str] = []
-    async with waypost.offer("erin", noting(answered), proxy=[b2], timeout_s=PATIENCE_S) as offering:
-        await until_answered(offering, identity, answered=answered)
+    async with waypost.offer("erin", provide, proxy=[b2], timeout_s=PATIENCE_S) as offering:
+        await until_answered(offering, 1)
     async with waypost.meet("frank", proxy=[a2], timeout_s=PATIENCE_S) as meeting:
         assert (await resource_of(meeting, identity)).data == DATA
     for name in ("a1", "b1"):
@@ -210,3 +199,65 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
     assert (in_vain.returncode, in_vain.stderr) == (27, "error: WAITED_IN_VAIN: nothing more came within 2 s\n")
     unknown = run("ask", "nobody", "x", "--as", "leo", url=url)
     assert (unknown.returncode, unknown.stderr) == (0, "nobody is known to offer as nobody just now\n")
+
+
+async def test_a_resource_of_the_largest_size_comes(cluster: Cluster) -> None:
+    a2, b2 = urls(cluster, "a2", "b2")
+    largest = random.Random(1).randbytes(MAX_RESOURCE_BYTES)
+    async with (
+        waypost.offer("max", lambda request: largest, proxy=b2) as offering,
+        waypost.meet("min", proxy=a2) as meeting,
+    ):
+        serving = asyncio.ensure_future(offering.serve())
+        identity = await meeting.arrange("max", "largest")
+        assert (await resource_of(meeting, identity)).data == largest
+        serving.cancel()
+
+
+async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
+    (url,) = urls(cluster, "a2")
+    await once_offered("nina", url)
+    first, _ = await rendezvous.ask("omar", "nina", "there", proxy=url)
+    async with waypost.meet("omar", proxy=url) as meeting:
+        second, known = await rendezvous.ask("omar", "nina", "there", proxy=url)
+        assert known
+        async with waypost.offer("nina", provide, proxy=url) as offering:
+            serving = asyncio.ensure_future(offering.serve())
+            for identity in (first, second):
+                assert (await resource_of(meeting, identity)).data == DATA
+            serving.cancel()
+        shown = cluster.proxies["a2"].ask("/v1/sessions")["sessions"]
+        (mine,) = (each for each in shown if each["session"] == "rendezvous/asker/omar")
+        assert {*mine["places"]} == {"main"}
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300])
+def test_a_name_that_nobody_can_have_is_refused_at_once(name: str) -> None:
+    for make in (lambda: waypost.meet(name), lambda: waypost.offer(name, provide)):
+        with pytest.raises(LimitExceeded, match="a name has 1 to"):
+            make()
+    for request in (Request(name, "o", "a", "p"), Request("i", name, "a", "p"), Request("i", "o", name, "p")):
+        with pytest.raises(LimitExceeded, match="a name has 1 to"):
+            request.notification()
+
+
+async def test_a_request_that_was_being_answered_when_its_owner_left_comes_again(cluster: Cluster) -> None:
+    (url,) = urls(cluster, "a2")
+    begun = asyncio.Event()
+
+    async def never(request: Request) -> bytes:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await once_offered("paul", url)
+    async with waypost.meet("quinn", proxy=url) as meeting:
+        identity = await meeting.arrange("paul", "there")
+        async with waypost.offer("paul", never, proxy=url) as offering:
+            serving = asyncio.ensure_future(offering.serve())
+            async with asyncio.timeout(PATIENCE_S):
+                await begun.wait()
+            serving.cancel()
+        async with waypost.offer("paul", provide, proxy=url) as offering:
+            await until_answered(offering, 1)
+        assert (await resource_of(meeting, identity)).data == DATA

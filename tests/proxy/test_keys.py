@@ -287,6 +287,9 @@ def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
     alone.says(1, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False))
     here = alone.engine.state.frontier[A]
     assert session.subscriptions[x_id()].promised == {A: here}
+    # The journal has it when store and changelog have it.
+    assert [fact.life for fact in alone.facts if fact.kind == FactKind.EFFECTIVE] == ["1/1"]
+    alone.keep()
     said = [fact for fact in alone.facts if fact.kind == FactKind.EFFECTIVE][-1]
     assert (said.life, said.frontier) == (session.subscriptions[x_id()].life, {A: here})
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.ports import Claimed
 from proxy import effects
 from proxy.context import Bounds
 from proxy.quota import DEADLINE, MAXIMUM_QUEUE, SLACK, Quota
@@ -16,7 +17,7 @@ from proxy.stored import Entry, Stored
 from tests.helpers.alone import SESSION, Alone
 from tests.proxy.test_door import delivered
 from waypost.access import READ, Grant
-from waypost.identity import Incarnation, Origin, SubscriptionId
+from waypost.identity import Incarnation, Origin, ReceiverId, SubscriptionId
 from waypost.messages import Acknowledge, Attach, Attached, Problem, Publish, Subscribe
 from waypost.notification import Int64, Notification, Value
 from waypost.queue import DISCARDS, UNBOUNDED, Discard, Queue
@@ -34,8 +35,8 @@ def entry(number: int, attributes: dict[str, Value] | None = None, size: int = 0
 def filled(queue: Queue, *entries: Entry) -> Quota:
     quota = Quota(queue)
     quota.begin_with((), 1)
-    for number, stored, _ in entries:
-        quota.took(number, stored)
+    for each in entries:
+        quota.took(each)
     return quota
 
 
@@ -49,7 +50,7 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
     quota = filled(Queue(most, discard=discard))
     model: list[tuple[int, int, int]] = []
     for number, (priority, timeout, had) in enumerate(steps, 1):
-        quota.took(*entry(number, {"Priority": priority, "Timeout": timeout})[:2])
+        quota.took(entry(number, {"Priority": priority, "Timeout": timeout}))
         model.append((number, priority, timeout))
         going = [kept.number for kept in quota.surplus()]
         expected = []
@@ -64,6 +65,7 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
         assert going == expected
         for _ in range(min(had, len(model))):
             quota.gone(model.pop(0)[0] + 1)
+        quota.forget(going)
         assert (quota.count, quota.lowest) == (len(model), model[0][0] if model else None)
 
 
@@ -85,7 +87,7 @@ def test_what_is_larger_than_all_that_may_be_stored_goes_alone() -> None:
 def test_a_heap_does_not_keep_what_is_gone() -> None:
     quota = filled(Queue(5, discard="priority", deadlines=True))
     for number in range(1, 10 * SLACK):
-        quota.took(*entry(number, {"Timeout": 10**6})[:2])
+        quota.took(entry(number, {"Timeout": 10**6}))
         quota.gone(number)
     assert len(quota._first) <= SLACK + 4
     assert len(quota._soonest) <= SLACK + 4
@@ -109,9 +111,9 @@ def test_a_deadline_is_the_sooner_of_stop_time_and_timeout() -> None:
 def test_nothing_is_chosen_before_all_is_known() -> None:
     quota = Quota(Queue(2))
     for number in (3, 4, 5):
-        quota.took(*entry(number)[:2])
+        quota.took(entry(number))
     assert quota.surplus() == []
-    quota.begin_with([quota.look(*entry(number)[:2]) for number in (1, 2, 3)], 2)
+    quota.begin_with([quota.look(entry(number)) for number in (1, 2, 3)], 2)
     assert [kept.number for kept in quota.surplus()] == [2, 3]
 
 
@@ -261,3 +263,75 @@ def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
     alone.keep()
     assert session.quota.known and session.quota.count == 2
     assert sum(len(fact.offsets) for fact in alone.facts if fact.kind == "removed") == 3
+
+
+def test_nobody_gets_past_what_was_chosen_later_before_that_is_on_record_too() -> None:
+    alone = bounded(Queue(1))
+    session = alone.engine.context.sessions[SESSION]
+    take(alone, 1)
+    alone.journal_waits = True
+    take(alone, 2)
+    take(alone, 3)
+    first, second = (each for each in alone.waiting if isinstance(each, effects.Attest) and is_removal(each))
+    alone.waiting.remove(first)
+    first.then(None)
+    alone.settle()
+    assert session.first_number == 2
+    assert session.receivers[ReceiverId("r")].acknowledged == 1
+    alone.waiting.remove(second)
+    second.then(None)
+    alone.settle()
+    assert session.first_number == 3
+    assert session.receivers[ReceiverId("r")].acknowledged == 2
+
+
+def is_removal(effect: effects.Attest) -> bool:
+    return any(fact.kind == "removed" for fact in effect.facts)
+
+
+def test_what_time_has_ended_takes_no_room() -> None:
+    alone = bounded(Queue(3))
+    alone.says(2, Attach(SESSION, "other", "i2", {}))
+    alone.keep()
+    alone.says(2, Subscribe("y", "m > 0", ttl_s=1))
+    alone.keep()
+    alone.engine.client_disconnected(2)
+    take(alone, 1)
+    alone.says(9, Publish("q", "life", 0, [Notification({"m": 1}).body, Notification({"m": 2}).body]))
+    alone.read_log()
+    for _ in range(3):
+        alone.pass_time(1_000)
+    alone.keep()
+    take(alone, 2, 3)
+    # There is room for the three that somebody holds still.
+    assert [each for each in given_to(alone) if each is not None] == [1, 2, 3]
+
+
+def test_what_was_chosen_is_not_counted_again_when_the_queue_changes() -> None:
+    alone = bounded(Queue(3, discard="lifo"))
+    alone.journal_waits = True
+    take(alone, 1, 2, 3, 4, 5)
+    session = alone.engine.context.sessions[SESSION]
+    session.bound(Queue(3))
+    assert session.quota is not None
+    assert (session.quota.count, {*session.quota.going}) == (3, {4, 5})
+    assert session.quota.surplus() == []
+
+
+def test_what_was_about_to_go_when_the_session_stood_still_goes_when_it_is_served_again() -> None:
+    alone = bounded(Queue(2))
+    alone.journal_waits = True
+    take(alone, 1, 2, 3)
+    alone.engine.lease_lost()
+    alone.journal_waits = False
+    alone.answer_all(effects.Attest, None)
+    session = alone.engine.context.sessions[SESSION]
+    assert session.quota is not None and {*session.quota.going} == {1}
+    alone.lease()
+    claim = alone.next(effects.ClaimRow)
+    claim.then(Claimed(True, claim.new))
+    alone.settle()
+    alone.keep()
+    assert session.quota is not None and not session.quota.going
+    assert session.stored_count == 2
+    assert given_to(alone) == [2, 3]

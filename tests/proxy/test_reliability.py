@@ -27,6 +27,7 @@ from waypost.messages import (
     Problem,
     Publish,
     Subscribe,
+    Unsubscribe,
     decode_client_message,
     encode_message,
 )
@@ -272,3 +273,59 @@ def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unle
     for _ in range(3):
         later.pass_time(1_000)
     assert {*later.engine.context.sessions[SESSION].receivers} == {"r11"}
+
+
+def test_who_has_more_than_we_knew_is_told_of_no_gap() -> None:
+    """Its acknowledgement went with the proxy."""
+    alone = serving(BEST_EFFORT_EVENTS)
+    publish(alone, 1, 2)
+    later = restarted(alone, 2)
+    (said,) = (fact for fact in later.facts if fact.kind == "gap")
+    later.attach(11, "r11", {A: said.offsets[1]})
+    assert gaps(later, 11) == []
+    assert later.engine.context.sessions[SESSION].gaps == []
+
+
+def test_a_gap_is_told_when_it_is_on_record() -> None:
+    alone = serving(BEST_EFFORT_EVENTS)
+    alone.engine.client_disconnected(11)
+    publish(alone, 1)
+    later = restarted(alone, 1)
+    later.journal_waits = True
+    later.attach(11, "r11")
+    assert gaps(later, 11) == []
+    later.answer_all(effects.Attest, None)
+    assert len(gaps(later, 11)) == 1
+
+
+def test_a_place_has_its_reliability_from_the_beginning() -> None:
+    alone = serving(None)
+    alone.says(12, Attach(SESSION, "r12", "i12", {}, reliability=BEST_EFFORT))
+    alone.engine.client_disconnected(12)
+    alone.keep()
+    for _ in range(BEST_EFFORT_PLACE_S + 2):
+        alone.pass_time(1_000)
+    assert {*alone.engine.context.sessions[SESSION].receivers} == {"r11"}
+
+
+def test_who_is_raised_to_persistent_events_is_let_in_when_that_is_written() -> None:
+    alone = serving(BEST_EFFORT_EVENTS)
+    publish(alone, 1)
+    alone.says(12, Attach(SESSION, "r11", "i11", {}))
+    assert not any(isinstance(each, Attached) for each in alone.heard(12))
+    saves = [each for each in alone.waiting if isinstance(each, effects.Save)]
+    assert [number for each in saves for change in each.batch.changes for number, *_ in change.entries] == [1]
+    alone.keep()
+    assert any(isinstance(each, Attached) for each in alone.heard(12))
+
+
+def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() -> None:
+    alone = serving(BEST_EFFORT_EVENTS, None)
+    alone.engine.client_disconnected(11)
+    publish(alone, 1)
+    alone.says(12, Acknowledge(1))
+    alone.says(12, Unsubscribe("x"))
+    for _ in range(3):
+        alone.pass_time(1_000)
+        alone.keep()
+    assert [each.id for each in alone.engine.context.sessions[SESSION].ended] == ["x"]

@@ -13,7 +13,7 @@ from waypost.client.session import Session, checked
 from waypost.errors import Refused
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
-from waypost.messages import Credential
+from waypost.messages import Attach, Credential, check_client_message
 from waypost.queue import Queue
 from waypost.reliability import Reliability
 
@@ -75,6 +75,15 @@ def attach(
         Refused: a name is too long, or empty.
     """
     addresses = [proxy] if isinstance(proxy, str) else proxy
+    for field, given, kind in (
+        ("reliability", reliability, Reliability),
+        ("session_reliability", session_reliability, Reliability),
+        ("queue", queue, Queue),
+    ):
+        if given is not None and not isinstance(given, kind):
+            raise Refused(f"a waypost.{kind.__name__}, please", field=field)
+    settings = Attach("s", "r", "i", {}, reliability=reliability, session_reliability=session_reliability, queue=queue)
+    check_client_message(settings)
     checked(lasts_s, MAX_TTL_S, "lasts_s")
     checked(place_s, MAX_TTL_S, "place_s")
     for field, text in (("session", session), ("receiver", receiver), ("name", name or session)):

@@ -12,7 +12,8 @@ notification, its *head*, and no further one before that was taken. Of one origi
 order, so the head of the lowest offset is given first, together with all heads of that coordinate: they are one copy. A
 head that is not there yet is waited for a moment, for copies of one notification are on their way together where the
 sessions have one home. Where they do not, and it comes later still, it is dropped as a repeat, and its tag is missing.
-Between what only one session has and what only another has, there is no order.
+Between what only one session has and what only another has, there is no order. A session whose proxy was away for so
+long that more ids came by the others than are remembered (RECENT_IDS) gives again what they had.
 
 What the application has, all sessions are told that gave it, each by itself. The ids of what it has are remembered for
 all of them together: what comes later by another session, after a move, a crash, or by another origin, is a repeat.
@@ -184,6 +185,8 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
     Raises:
         Refused: there is none, or one twice.
     """
+    if isinstance(sessions, str):
+        raise Refused("a list of sessions, please", field="sessions")
     listed = [SessionId(each) for each in sessions]
     if not listed or len({*listed}) != len(listed):
         raise Refused("one session or several, each once", field="sessions")

@@ -257,10 +257,9 @@ class ClientMachine:
         self.flush()
 
     def attach(self) -> None:
-        """Ask for the session, on the connection that stands. What was not given yet will be delivered again."""
+        """Ask for the session, on the connection that stands. What the application does not have is delivered again."""
         self.attached = False
         if self.session is not None:
-            self.settle()
             self._receiving.begin_anew()
             self._gaps = 0
             state = self.state
@@ -272,14 +271,15 @@ class ClientMachine:
                     dict(state.frontier),
                     self._window,
                     self._create and not self._has_been_in,
-                    self._lasts_s,
+                    None if self._has_been_in else self._lasts_s,
                     replace(self.credential, token=self._token()),
                     self.place_s,
                     state.proxy,
                     state.epoch,
                     self._reliability,
-                    self._session_reliability,
-                    self._queue,
+                    # What was set once, somebody may have set otherwise since.
+                    None if self._has_been_in else self._session_reliability,
+                    None if self._has_been_in else self._queue,
                 )
             )
 
@@ -522,7 +522,7 @@ class ClientMachine:
         """The application has what it was given. On a later connection its frontier says so."""
         said = self._receiving.had()
         if self.attached:
-            self._out.extend(said)
+            self._out.extend(replace(each, gaps=self._gaps) for each in said)
 
     # ------------------------------------------------------------ subscribing
 

@@ -7,9 +7,10 @@ delivery of an older owner means nothing after a newer one's), by frontier (at o
 publish that was retried at another origin has two coordinates; handover rules 17 and 18).
 
 There are two frontiers: that of what came since the last attach, by which repeats are dropped, and the state's, which
-moves when the application has taken over what it was given. Only the second one outlives the attachment: what was not
-given yet will be delivered again. A delivery is acknowledged when the application has all of it; what it has is
-attested, and attested again at each attach until a journal has it.
+moves when the application has taken over what it was given. Only the second one outlives the attachment: what lies
+above it will be delivered again, though not given again if the application holds it in its hands. A delivery is
+acknowledged when the application has all of it; what it has is attested, and attested again at each attach until a
+journal has it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from waypost.batches import batches
 from waypost.frontier import RecentIds, join
@@ -82,9 +85,14 @@ class Receiving:
         self.duplicates_dropped = 0
 
     def begin_anew(self) -> None:
-        """The session is asked for again: what was not given yet will be delivered again."""
-        self._inbox.clear()
-        self._ids_in.clear()
+        """The session is asked for again: what the application does not have will be delivered again.
+
+        What it was given, and has not said to have, stays in its hands, in front of all that comes: there it is a
+        repeat, and is acknowledged with the delivery that brings it again.
+        """
+        self.attest()
+        self._inbox = deque(held for held in map(_in_hand, self._inbox) if held.fresh)
+        self._ids_in = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
         self._taken_in = dict(self.state.frontier)
 
     def attached(self, epoch: Epoch, proxy: ProxyId) -> None:
@@ -155,8 +163,9 @@ class Receiving:
             self._inbox.popleft()
             self._attest(batch)
             join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
-            attestations, self._unsaid = self._unsaid, []
-            said.append(Acknowledge(batch.deliver.through, attestations))
+            if batch.deliver.through:
+                attestations, self._unsaid = self._unsaid, []
+                said.append(Acknowledge(batch.deliver.through, attestations))
         return said
 
     # ------------------------------------------------------------ attesting
@@ -192,6 +201,8 @@ class Receiving:
         if not self._inbox or not self._inbox[0].had:
             return []
         batch = self._inbox[0]
+        if not batch.deliver.through:
+            return self.attest_now()
         had = (batch.deliver.entries[each] for each in batch.fresh[: batch.had])
         return [*self.attest_now(), Acknowledge(0, frontier={entry.origin: entry.offset for entry in had})]
 
@@ -205,6 +216,14 @@ class Receiving:
         unconfirmed = self.state.unconfirmed
         while unconfirmed and unconfirmed[0].number <= number:
             unconfirmed.popleft()
+
+
+def _in_hand(batch: _Batch) -> _Batch:
+    """Return what of a delivery the application was given and does not have; it is none of this connection."""
+    held, deliver = batch.fresh[batch.had : batch.given], batch.deliver
+    entries, matched = [deliver.entries[each] for each in held], [deliver.matched[each] for each in held]
+    kept = replace(deliver, through=0, entries=entries, matched=matched)
+    return _Batch(kept, batch.proxy, list(range(len(held))), given=len(held))
 
 
 def _saying(attestations: list[Attestation]) -> list[Acknowledge]:

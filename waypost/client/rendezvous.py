@@ -27,17 +27,18 @@ from uuid import uuid4
 
 from waypost.client.attaching import attach
 from waypost.client.session import Received, Session, checked
-from waypost.errors import BadNotification, WaypostError
+from waypost.errors import BadNotification, NotFound, WaypostError
 from waypost.identity import SubscriptionId
 from waypost.keys import CONSUMER, NO_KEYS, Key, Keys
-from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, MEETING_WINDOW
-from waypost.messages import Attached
+from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, MEETING_BYTES
 from waypost.notification import Notification
+from waypost.reliability import BEST_EFFORT
 from waypost.rendezvous import (
     Assembly,
     Request,
     Resource,
     answers_to,
+    check_name,
     requests_to,
     session_of_asker,
     session_of_owner,
@@ -51,8 +52,8 @@ KEPT_S = 30 * 86_400
 """So long what was asked waits for its owner, and what was answered for who asked, if nothing else is said."""
 KNOWN_S = 2.0
 """How long who asks waits to hear of an owner of that name."""
-WANTED_S = 30.0
-"""How long an owner waits until his proxy knows where his answer is to go; longer than a proxy is missed, not away."""
+WANTED_S = 5.0
+"""How long an owner waits until his proxy knows where his answer is to go: longer than a question is ahead of that."""
 STALLED_MS = 10 * 60_000
 """A resource of which nothing more came for so long was broken off; its owner begins anew when he is back."""
 
@@ -93,10 +94,19 @@ class Offering(_Party):
     def __init__(self, session: Session, name: str, provide: Provide, key: bytes | None, kept_s: int) -> None:
         super().__init__(session, requests_to(name), key, kept_s)
         self._provide = provide
+        self.answered = 0
+        """How many requests were answered so that it is safe."""
+        self._answering = False
 
     async def __aenter__(self) -> Offering:
         await self._enter()
         return self
+
+    async def __aexit__(self, *problem: Any) -> None:
+        if self._answering:
+            # We are interrupted in it: the request comes again.
+            self.session.give_back()
+        await super().__aexit__(*problem)
 
     async def serve(self) -> None:
         """Answer what was asked, and what will be, one after the other, until cancelled. Raises what ends the session.
@@ -104,7 +114,10 @@ class Offering(_Party):
         A request counts as had when its answer is safe: if we do not live to see that, it comes again.
         """
         async for received in self.session:
+            self._answering = True
             await self._answer(received)
+            self._answering = False
+            self.answered += 1
 
     async def withdraw(self) -> None:
         """Offer nothing any more: requests do not wait here from now on, and those that do are gone."""
@@ -150,7 +163,10 @@ class Meeting(_Party):
         self._assembly = Assembly()
         self._came: deque[Resource] = deque()
         self._unsettled = 0
-        """Notifications given to us and not acknowledged."""
+        """Bytes given to us and not acknowledged."""
+        self.known = False
+        """An owner was heard of to whom the last request went. If not: it waits for him only if he offers already, at a
+        proxy that cannot be asked at the moment."""
 
     async def __aenter__(self) -> Meeting:
         await self._enter()
@@ -189,10 +205,6 @@ class Meeting(_Party):
         await self.session.publish(notification, keys=keys, insecure=key is None)
         return request.id
 
-    known = False
-    """An owner was heard of to whom the last request went. If not: it waits for him only if he offers already, at a
-    proxy that cannot be asked at the moment."""
-
     # ------------------------------------------------------------ what came
 
     def __aiter__(self) -> AsyncIterator[Resource]:
@@ -208,8 +220,8 @@ class Meeting(_Party):
                     batch = await self.session.next_batch(by_hand=True)
             for received in batch:
                 self._take(received)
-            self._unsettled += len(batch)
-            if self._unsettled >= MEETING_WINDOW:
+            self._unsettled += sum(len(received.body) for received in batch)
+            if self._unsettled >= MEETING_BYTES:
                 self._make_room()
         return self._came.popleft()
 
@@ -236,11 +248,6 @@ class Meeting(_Party):
         if given_up is not None:
             self._came.append(given_up)
 
-    def hear(self, event: object) -> None:
-        """What is not acknowledged comes again after each attach."""
-        if isinstance(event, Attached):
-            self._unsettled = 0
-
 
 def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Offering:
     """Answer what is asked of the owner `name`: enter it, then :meth:`Offering.serve`.
@@ -259,6 +266,7 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
         Refused: the name is too long.
     """
     checked(kept_s, MAX_TTL_S, "kept_s")
+    check_name(name, "name")
     return Offering(attach(session_of_owner(name), **options), name, provide, key, kept_s)
 
 
@@ -274,17 +282,32 @@ def meet(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options
         Refused: the name is too long.
     """
     checked(kept_s, MAX_TTL_S, "kept_s")
-    heard = options.pop("on_event", None)
-    meeting: Meeting
+    check_name(name, "name")
+    return Meeting(attach(session_of_asker(name), **options), name, key, kept_s)
 
-    def hear(event: object) -> None:
-        meeting.hear(event)
-        if heard is not None:
-            heard(event)
 
-    session = attach(session_of_asker(name), window=MEETING_WINDOW, on_event=hear, **options)
-    meeting = Meeting(session, name, key, kept_s)
-    return meeting
+async def ask(asker: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any) -> tuple[str, bool]:
+    """Ask as :meth:`Meeting.arrange` does, also beside a :class:`Meeting` of that name that goes on; return the
+    rendezvous' id, and whether an owner of that name was heard of.
+
+    Args:
+        owner_key: his public one.
+        options: of :func:`meet`.
+    """
+    check_name(asker, "asker")
+    key, attaching = options.pop("key", None), {each: options[each] for each in options.keys() - {"kept_s"}}
+    visitor = attach(
+        session_of_asker(asker), receiver=f"asking/{uuid4().hex}", reliability=BEST_EFFORT, create=False, **attaching
+    )
+    with contextlib.suppress(NotFound):
+        async with visitor:
+            if WAITING in (await visitor.until_attached()).subscriptions:
+                beside = Meeting(visitor, asker, key, KEPT_S)
+                identity = await beside.arrange(owner, path, key=owner_key)
+                await visitor.close(forget=True)
+                return identity, beside.known
+    async with meet(asker, key=key, **options) as meeting:
+        return await meeting.arrange(owner, path, key=owner_key), meeting.known
 
 
 def _now_ms() -> int:

@@ -22,6 +22,7 @@ from waypost.messages import (
     Attested,
     Deliver,
     Delivery,
+    Gap,
     Hello,
     Moved,
     Problem,
@@ -31,6 +32,8 @@ from waypost.messages import (
     Wait,
     Welcome,
 )
+from waypost.queue import Queue
+from waypost.reliability import BEST_EFFORT
 
 A, B = Origin("A/0"), Origin("B/0")
 SUB = SubscriptionId("s")
@@ -367,3 +370,89 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
     connect(machine, epoch=2)
     sizes = [len(each.attestations) for each in machine.take_messages() if isinstance(each, Acknowledge)]
     assert sizes == [ATTESTATIONS, 2]
+
+
+def test_what_is_in_the_applications_hands_is_not_acknowledged_by_a_reconnect_and_not_given_again() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
+    assert [each[0].offset for each in machine.take(2)] == [1, 2]
+    machine.disconnected()
+    connect(machine, epoch=2, proxy="b")
+    _, attach, *rest = machine.take_messages()
+    assert isinstance(attach, Attach) and attach.frontier == {}
+    assert not any(isinstance(each, Acknowledge) for each in rest)
+    assert not machine.state.unconfirmed
+    machine.message(deliver(2, 4, entry(A, 1), entry(A, 2), entry(A, 3), entry(A, 4)))
+    assert machine.take_messages() == []
+    assert given(machine) == [(A, 3), (A, 4)]
+    (acknowledge,) = machine.take_messages()
+    assert isinstance(acknowledge, Acknowledge) and acknowledge.through == 4
+    attested = [(each.epoch, each.proxy, each.offsets) for each in acknowledge.attestations]
+    assert attested == [(1, "a", [1, 2]), (2, "b", [3, 4])]
+    assert machine.state.frontier == {A: 4}
+
+
+def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
+    machine.message(deliver(1, 4, entry(A, 3), entry(A, 4)))
+    taken = [each[0].offset for _ in range(2) for each in machine.take(by_hand=True)]
+    assert taken == [1, 2, 3, 4]
+    machine.disconnected()
+    connect(machine, epoch=2)
+    machine.message(deliver(2, 4, entry(A, 1), entry(A, 2), entry(A, 3), entry(A, 4)))
+    machine.take_messages()
+    assert machine.take(by_hand=True) == []
+    machine.give_back()
+    machine.settle()
+    assert machine.take_messages() == [] and machine.state.frontier == {}
+    assert [each[0].offset for _ in range(2) for each in machine.take(by_hand=True)] == [1, 2, 3, 4]
+    machine.acknowledge()
+    assert machine.state.frontier == {A: 4}
+    assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [4]
+
+
+def test_all_that_was_in_hand_and_comes_again_after_it_was_had_is_acknowledged_at_once() -> None:
+    machine = attached_machine()
+    machine.message(deliver(1, 1, entry(A, 1)))
+    assert machine.take()
+    machine.disconnected()
+    connect(machine, epoch=2)
+    machine.take()
+    machine.take_messages()
+    machine.message(deliver(2, 1, entry(A, 1)))
+    (acknowledge,) = machine.take_messages()
+    assert isinstance(acknowledge, Acknowledge) and acknowledge.through == 1
+    assert [each.offsets for each in machine.state.unconfirmed] == [[1]]
+
+
+def test_settings_of_the_session_are_said_by_the_first_attach_of_a_life() -> None:
+    machine = ClientMachine(
+        "c",
+        SessionId("s"),
+        lasts_s=60,
+        place_s=5,
+        reliability=BEST_EFFORT,
+        session_reliability=BEST_EFFORT,
+        queue=Queue(3),
+    )
+    connect(machine)
+    _, first, *_ = machine.take_messages()
+    assert isinstance(first, Attach)
+    assert (first.lasts_s, first.session_reliability, first.queue) == (60, BEST_EFFORT, Queue(3))
+    machine.disconnected()
+    connect(machine, epoch=2)
+    _, again, *_ = machine.take_messages()
+    assert isinstance(again, Attach)
+    assert (again.lasts_s, again.session_reliability, again.queue) == (None, None, None)
+    assert (again.place_s, again.reliability) == (5, BEST_EFFORT)
+
+
+def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
+    machine = attached_machine()
+    machine.message(Gap(A, 1, 3, "why"))
+    assert machine.take_messages() == [Acknowledge(0, gaps=1)]
+    machine.message(deliver(1, 4, entry(A, 4)))
+    machine.take()
+    machine.take()
+    assert [each.gaps for each in machine.take_messages() if isinstance(each, Acknowledge)] == [1]
