@@ -267,8 +267,8 @@ class Coverage:
             return
         if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
             return
-        while session.lapsed:
-            self._unmake(*session.lapsed.pop())
+        while session.cut_short:
+            self._unmake(*session.cut_short.pop())
         for subscription in session.active():
             self._promise(session, subscription)
 
@@ -289,7 +289,7 @@ class Coverage:
         def then(error: WaypostError | None) -> None:
             if self._context.serving(session.id) is not session:
                 # A frozen session must not say another thing of itself than before.
-                session.lapsed.append((subscription, fresh))
+                session.cut_short.append((subscription, fresh))
             elif error is not None:
                 self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session

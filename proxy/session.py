@@ -115,7 +115,7 @@ class Session:
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
         self.ahead: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
-        self.lapsed: list[tuple[Subscription, dict[Origin, int]]] = []
+        self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""

@@ -123,13 +123,17 @@ def _allows(terms: Column) -> Column:
 
 
 def _lapses(missed: DataFrame, journal: DataFrame) -> DataFrame:
-    """Return `lapse`, the reason, of each KEY that went with the process that kept it, as its receiver allows."""
+    """Return `lapse`, the reason, of each KEY that went with the process that kept it, as its receiver had said last
+    before that."""
     place = F.struct("epoch", "number")
-    allowed = (
-        of_kind(journal, FactKind.ATTACHED).where("best_effort").groupBy(*_RECEIVER).agg(F.min(place).alias("since"))
-    )
+    has_come = ~F.col("reason").startswith(FORGOTTEN)
+    attached = of_kind(journal, FactKind.ATTACHED).where(has_come).select(*_RECEIVER, "best_effort", place.alias("at"))
     told = _gap_facts(journal).where(F.col("reason") == LAPSED).withColumn("said", place)
-    allowing = told.join(allowed, on=_RECEIVER).where(F.col("since") < F.col("said"))
+    before = told.join(attached, on=_RECEIVER).where(F.col("at") < F.col("said"))
+    last = before.groupBy(*_RECEIVER, "origin", "first", "last", "reason", "said").agg(
+        F.max_by("best_effort", "at").alias("allows")
+    )
+    allowing = last.where("allows")
     within = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     same = [F.col(f"m.{name}") == F.col(f"x.{name}") for name in (*_RECEIVER, "origin")]
     met = missed.alias("m").join(allowing.alias("x"), on=reduce(Column.__and__, same, within))

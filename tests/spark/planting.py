@@ -137,15 +137,18 @@ class Planting:
         self.expect("L4", "expired by itself")
         self.expect("L1", "bounded, and expired")
         # What waited for a receiver went with its proxy; and for one that had never said that it may.
-        for name, best_effort in (("lapsed", True), ("lapsed and promised", False)):
+        said = {"lapsed": [True], "lapsed and promised": [False], "lapsed and raised": [True, False]}
+        for name, levels in said.items():
             self.session(name)
-            run.attest("attached", name, receiver="r", frontier={}, best_effort=best_effort)
+            for best_effort in levels:
+                run.attest("attached", name, receiver="r", frontier={}, best_effort=best_effort)
             self.got(name, 1, 2, 5)
             offsets = [mine[1].offset, mine[3].offset]
             run.attest("gap", name, receiver="r", origin=A, offsets=offsets, reason="best effort")
         self.expect("L4", "lapsed", 2)
         self.expect("L1", "lapsed")
         self.expect("L1", "lapsed and promised", 3)
+        self.expect("L1", "lapsed and raised", 3)
         # One receiver left for good, before it had everything.
         self.session("left")
         self.got("left")

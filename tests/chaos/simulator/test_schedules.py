@@ -51,6 +51,7 @@ KEPT = {
     9829: "a promise was not kept on when keys changed, and a crash came before the next one was written",
     153: "what was about to be told of a subscription was told to nobody when its keys changed",
     2965: "a hold of a deleted session was never let go of, because there was another one of its name",
+    1217: "a receiver got past what a maximum count had displaced, which was not on record: a queue counted it no more",
     1231: "who left for good when it was already gone was answered nothing",
 }
 """Every seed that ever failed, with its cause. Where schedules are drawn in another way now, a seed is another run than
