@@ -55,6 +55,11 @@ KeysFile = Annotated[
 ]
 
 
+TokenFile = Annotated[
+    Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
+]
+
+
 def _address(url: str | None) -> str | None:
     try:
         return reachable(url) if url else None
@@ -220,9 +225,7 @@ def pub(
     lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
     keys_file: KeysFile = None,
     secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet.")] = False,
-    token_file: Annotated[
-        Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
-    ] = None,
+    token_file: TokenFile = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
@@ -276,9 +279,6 @@ AsWhom = Annotated[str, typer.Option("--as", help="The name under which we ask, 
 KeyFile = Annotated[
     Path | None,
     typer.Option("--key-file", help="Our raw key, scheme sha256-consumer: nobody else reads what is sent to us."),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
 ]
 
 

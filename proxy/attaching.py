@@ -306,8 +306,7 @@ class Attaching:
 
     def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         """Tell what is promised; of what is being written who asks hears when it is."""
-        kept = {origin: above for origin, above in subscription.promised.items() if origin not in subscription.untold}
-        if kept:
+        if kept := subscription.kept:
             self._say(connection, BecameEffective(subscription.id, kept))
 
     def served(self, session: Session) -> None:

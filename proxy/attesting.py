@@ -45,9 +45,7 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
 def restated(context: Context, session: Session) -> None:
     """Say all of it again: one fact for each subscription, and one more for each that has ended."""
     for each in [*session.active(), *session.ended]:
-        kept = {origin: above for origin, above in each.promised.items() if origin not in each.untold}
-        said = _policy(each)
-        _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=kept, **said)
+        _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=each.kept, **_policy(each))
     for each in session.ended:
         unsubscribed(context, session, each)
     if session.quota is not None:

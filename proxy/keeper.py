@@ -233,7 +233,8 @@ class Keeper:
                 self._touched.add(identity)
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
-            session.forget_ended(session.had_by_all(self._context.state.frontier))
+            if session.ended:
+                session.forget_ended(session.had_by_all(self._context.state.frontier))
             if acknowledged != self._checkpointed.get(identity):
                 self.checkpoint(session, nobody_waits)
 

@@ -151,9 +151,9 @@ class Receiver:
             if stored.offset > known.get(stored.origin, NOTHING):
                 holding = held(number, matched)
                 if holding:
-                    size += stored.size
-                    if raws and size > DELIVERY_BATCH_BYTES:
+                    if raws and size + stored.size > DELIVERY_BATCH_BYTES:
                         break
+                    size += stored.size
                     raws.append(stored.raw)
                     secure = stored.keys and retention.secure(holding, stored.origin, stored.offset, stored.keys)
                     kind = kinds.setdefault((holding, secure) if secure else holding, len(matches))
@@ -172,7 +172,6 @@ class Receiver:
         if not raws:
             self._skip(coordinates)
             return None
-        size = sum(map(len, raws))
         self.flights.append(Flight(sent, sent, coordinates, len(raws), size))
         self.under_way += len(raws)
         self.under_way_bytes += size

@@ -106,11 +106,7 @@ class Subscriptions:
         there on what was promised holds for it.
         """
         at = self._start(session)
-        promised = {
-            origin: max(above, at.get(origin, NOTHING))
-            for origin, above in known.promised.items()
-            if origin not in known.untold
-        }
+        promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.kept.items()}
         made = Subscription(
             known.id,
             known.expression,
@@ -137,8 +133,7 @@ class Subscriptions:
             made = session.subscriptions.get(identity)
             if made is not None and made.continued:
                 made.continued = False
-                kept = {origin: above for origin, above in made.promised.items() if origin not in made.untold}
-                attesting.effective(self._context, session, made, kept)
+                attesting.effective(self._context, session, made, made.kept)
 
     def _made(self, session: Session, made: Subscription) -> None:
         attesting.subscribed(self._context, session, made)

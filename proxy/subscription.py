@@ -48,6 +48,11 @@ class Subscription:
         self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)
 
     @property
+    def kept(self) -> dict[Origin, int]:
+        """What is promised and written; of the rest nobody may be told yet."""
+        return {origin: above for origin, above in self.promised.items() if origin not in self.untold}
+
+    @property
     def has_policy(self) -> bool:
         return self.ttl_s is not None or self.max_count is not None
 

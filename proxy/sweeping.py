@@ -151,8 +151,9 @@ class Sweeps:
     def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
         self._look_at_receivers(session, persist=sweep)
         self._look_at_idleness(session, persist=sweep)
-        self.expire(session)
-        self.bound(session)
+        if session.quota is not None:
+            self.expire(session)
+            self.bound(session)
         retention = session.retention
         if retention.aging:
             retention.mark(now, session.next_number)

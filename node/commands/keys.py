@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from node.commands.reading import unreadable
 from waypost.errors import Refused
 from waypost.keys import CONSUMER, NO_KEYS, PRODUCER, SIDES, Key, Keys, Scheme, Side
 
@@ -63,8 +64,7 @@ def _read(file: Path, forms: Mapping[Side, Form]) -> Keys:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused(f"{file} cannot be read: {reason}", field="keys-file") from None
+        raise unreadable(file, error, "keys-file") from None
     keys = frozenset(_key(file, number, line, forms) for number, line in enumerate(lines, 1) if line.strip())
     if not keys:
         raise Refused(f"{file} has no key in it", field="keys-file")

@@ -24,6 +24,12 @@ def notification_from_text(text: str) -> Notification:
         raise BadNotification(str(error)) from None
 
 
+def unreadable(file: Path, error: OSError | UnicodeDecodeError, option: str) -> Refused:
+    """Return what is said of a file that the option names and that is no text for us."""
+    reason = error.strerror if isinstance(error, OSError) else "it is no text"
+    return Refused(f"{file} cannot be read: {reason}", field=option)
+
+
 def first_line(file: Path | None, option: str, variable: str) -> str:
     """Return the first line of the file that the option names, or what the variable has; empty, if there is neither.
 
@@ -36,8 +42,7 @@ def first_line(file: Path | None, option: str, variable: str) -> str:
         with file.open(encoding="utf-8") as lines:
             line = lines.readline().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused(f"{file} cannot be read: {reason}", field=option) from None
+        raise unreadable(file, error, option) from None
     if not line:
         raise Refused(f"{file} has nothing in its first line", field=option)
     return line
