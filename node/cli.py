@@ -175,6 +175,9 @@ def sub(
     connection: Annotated[
         str | None, typer.Option(help="persistent, or best-effort: our place goes soon after us.")
     ] = None,
+    order: Annotated[
+        str, typer.Option(help="What comes first of what waits: any, fifo, priority or deadline, by their attributes.")
+    ] = "any",
     keys_file: KeysFile = None,
     secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet.")] = False,
     proxy: Proxy = None,
@@ -190,7 +193,7 @@ def sub(
 
     from node.commands.asking import TOKEN
     from node.commands.keys import read_keys
-    from node.commands.reading import first_line, reliability_of
+    from node.commands.reading import first_line, order_of, reliability_of
     from node.commands.receive import PASSWORD, receive
 
     first_line(token_file, "token-file", TOKEN)
@@ -213,6 +216,7 @@ def sub(
             keys=read_keys(keys_file, "consumer"),
             insecure=not secure,
             reliability=reliability_of(events, connection),
+            order=order_of(order),
         )
     )
 

@@ -73,6 +73,7 @@ def _place(receiver: Receiver, session: Session) -> dict[str, Any]:
         "behind": session.last_number - max(receiver.acknowledged, session.first_number - 1),
         "lasts_s": receiver.lasts_s,
         "reliability": str(receiver.reliability),
+        "order": receiver.order,
     }
 
 

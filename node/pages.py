@@ -102,6 +102,7 @@ class PlaceShown(_Shape):
     behind: int
     lasts_s: int | None
     reliability: str
+    order: str
 
 
 class SessionShown(_Shape):

@@ -157,7 +157,7 @@ class Attaching:
                     return
                 self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
-        receiver.connect(connection.number, message.incarnation, message.frontier, message.window)  # type: ignore[arg-type]
+        receiver.connect(connection.number, message)
         connection.session, connection.receiver = session.id, receiver.id
         connection.incarnation = message.incarnation
         if message.lasts_s is not None:

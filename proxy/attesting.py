@@ -96,6 +96,7 @@ def received(
             origin=each.origin,
             offsets=each.offsets,
             digests=each.digests,
+            order=each.order,
         )
         for each in attestations
     ]

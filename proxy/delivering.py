@@ -65,7 +65,7 @@ class Delivering:
                 return
             entries = session.entries_after(receiver.sent, limit)
             if entries is None:
-                self._load(session, receiver, min(READ_AHEAD, receiver.window - receiver.under_way))
+                self._load(session, receiver, receiver.room(READ_AHEAD))
                 return
             # Where there are none, the last ones went by policy.
             self._send(session, receiver, entries, 0 if entries else session.last_number)

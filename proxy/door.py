@@ -241,8 +241,11 @@ class Door:
             return
         session = self._context.sessions.get(connection.session) if connection.session else None
         receiver = self.attaching.receiver_of(connection)
+        if receiver is not None:
+            receiver.check_selective(message.selective)
         self.attaching.leave(connection)
         if session is not None and receiver is not None and session.role is Role.SERVING:
+            receiver.had_selectively(message.selective)
             session.had(receiver, message.frontier)
             self._context.dirty.add(session.id)
 
@@ -365,6 +368,7 @@ class Door:
             raise BadMessage("that was not delivered yet", field="frontier")
         if message.gaps > receiver.heard + len(receiver.told):
             raise BadMessage(f"{message.gaps} gaps were not told yet", field="gaps")
+        receiver.check_selective(message.selective)
         if message.gaps > receiver.heard and session.role is Role.SERVING:
             session.gaps_heard(receiver, message.gaps)
             self._context.dirty.add(session.id)
@@ -372,6 +376,7 @@ class Door:
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.
             return
+        receiver.had_selectively(message.selective)
         session.had(receiver, message.frontier)
         self._context.dirty.add(session.id)
         self.delivering.to(session, receiver)

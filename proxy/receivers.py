@@ -13,10 +13,11 @@ and only what a flight says is taken for what the client has, and the frontier t
 application has a part of the next one. If it is lost with its connection, the flights are
 forgotten, and all above `acknowledged` is sent again; what of it the client had taken in, it drops.
 
-Not everything goes out. What lies at or below `known`, the frontier that the client reported, it has; what no
-subscription holds any more (proxy/retention.py) it is not to have, and gets past it only when the journal has that on
-record (handover rule 21). To pass over an entry is as good as an acknowledgement of it, as soon as all before it is
-acknowledged: until then it stands in the last flight.
+Not everything goes out. What lies at or below `known`, the frontier that the client reported, it has, and what is
+`selective` it has above that, because its library gives by priority or deadline; what no subscription holds any more
+(proxy/retention.py) it is not to have, and gets past it only when the journal has that on record (handover rule 21). To
+pass over an entry is as good as an acknowledgement of it, as soon as all before it is acknowledged: until then it
+stands in the last flight.
 """
 
 from __future__ import annotations
@@ -29,11 +30,19 @@ import msgspec
 from proxy.retention import Matched, Retention
 from proxy.stored import Entry
 from waypost.checkpoint import GapRow, ReceiverRow
-from waypost.frontier import join
+from waypost.errors import LimitExceeded
+from waypost.frontier import Selective, join
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
 from waypost.keys import Key
-from waypost.limits import DELIVERY_BATCH, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW, RECEIVER_WINDOW_BYTES
-from waypost.messages import DeliverEncoded
+from waypost.limits import (
+    DELIVERY_BATCH,
+    DELIVERY_BATCH_BYTES,
+    OVERTAKING,
+    RECEIVER_WINDOW,
+    RECEIVER_WINDOW_BYTES,
+)
+from waypost.messages import Attach, DeliverEncoded
+from waypost.queue import Order
 from waypost.reliability import PERSISTENT, Reliability
 
 
@@ -61,6 +70,10 @@ class Receiver:
     """What it acknowledged."""
     known: dict[Origin, int] = field(default_factory=dict)
     """The frontier that it reported: nothing at or below it is sent."""
+    selective: Selective = field(default_factory=Selective)
+    """What it has above its frontier: nothing of that is sent either."""
+    order: Order = "any"
+    """In which its library gives what it is sent."""
     sent: int = 0
     connection: int | None = None
     incarnation: Incarnation = Incarnation("")
@@ -92,11 +105,13 @@ class Receiver:
 
     # ------------------------------------------------------------ attachments
 
-    def connect(self, connection: int, incarnation: Incarnation, known: Mapping[Origin, int], window: int) -> None:
+    def connect(self, connection: int, message: Attach) -> None:
+        """The client that is on this connection attached so."""
         self.connection = connection
-        self.incarnation = incarnation
-        self.known = join(dict(known), self.frontier)
-        self.window = window
+        self.incarnation = Incarnation(message.incarnation)
+        self.known = join(dict(message.frontier), self.frontier)
+        self.had_selectively(message.selective)
+        self.window, self.order = message.window, message.order
         self.idle_ms = 0
         self._begin_anew()
 
@@ -114,11 +129,13 @@ class Receiver:
 
     # ------------------------------------------------------------ what goes out
 
-    def room(self) -> int:
-        """Return how many notifications its next delivery may have."""
+    def room(self, most: int = DELIVERY_BATCH) -> int:
+        """Return how many notifications it may be sent now, of `most`: one at a time if too much was overtaken."""
+        if len(self.selective) >= OVERTAKING:
+            return 0 if self.flights else 1
         if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
             return 0
-        return min(DELIVERY_BATCH, self.window - self.under_way)
+        return min(most, self.window - self.under_way)
 
     def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
         """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
@@ -129,6 +146,7 @@ class Receiver:
             for number, stored, matched in entries
             if number not in self.recorded
             and stored.offset > self.known.get(stored.origin, NOTHING)
+            and not self.selective.has(stored.origin, stored.offset)
             and not retention.held(number, matched)
         ]
 
@@ -147,9 +165,11 @@ class Receiver:
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
         met: dict[int, Matched] = {}
+        selective = self.selective
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
-                holding = held(number, matched)
+                has = selective and selective.has(stored.origin, stored.offset)
+                holding = () if has else held(number, matched)
                 if holding:
                     if raws and size + stored.size > DELIVERY_BATCH_BYTES:
                         break
@@ -191,6 +211,20 @@ class Receiver:
     def had(self, frontier: Mapping[Origin, int]) -> None:
         """Its application was given all up to here, also in the middle of a delivery."""
         join(self.frontier, frontier)
+        if self.selective:
+            self.selective.reached(self.frontier)
+
+    def check_selective(self, rows: Mapping[Origin, list[int]]) -> None:
+        """Raises LimitExceeded: so much is never overtaken."""
+        count, most = len(self.selective) + sum(map(len, rows.values())), 3 * OVERTAKING
+        if count > most:
+            raise LimitExceeded(f"{count} notifications out of order; the most is {most}", field="selective")
+
+    def had_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
+        """Its application has these too, though not all before them."""
+        for origin, offsets in rows.items():
+            self.selective.add(origin, offsets)
+        self.selective.reached(self.frontier)
 
     def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
         """Tell whether it was sent all that, or has acknowledged it."""
@@ -209,7 +243,7 @@ class Receiver:
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.pop(0)
             self.acknowledged = flight.number
-            join(self.frontier, flight.coordinates)
+            self.had(flight.coordinates)
             count += flight.count
             self.under_way_bytes -= flight.size
         self.under_way -= count
@@ -221,7 +255,7 @@ class Receiver:
             return
         for number, origin, offset in gone:
             if self.acknowledged < number < lowest:
-                join(self.frontier, {origin: offset})
+                self.had({origin: offset})
         self.acknowledged = self.sent = lowest - 1
 
     def renumber(self) -> None:
@@ -258,13 +292,16 @@ class Receiver:
             self.idle_ms,
             self.fresh,
             self.reliability,
+            self.order,
+            self.selective.rows(),
         )
 
     @classmethod
     def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
         made = cls(identity, row.acknowledged, dict(row.frontier), sent=row.acknowledged, keys=row.keys)
         made.lasts_s, made.idle_ms, made.fresh = row.lasts_s, row.idle_ms, row.fresh
-        made.reliability = row.reliability
+        made.reliability, made.order = row.reliability, row.order
+        made.selective = Selective(row.selective)
         return made
 
 

@@ -5,7 +5,8 @@ notification is the same by its id, also where a retried publish gave it a secon
 losses are judged by id, and the rest by coordinate.
 
 Deliveries of a receiver are ordered by (writer, number, place in the fact). Between two writers, that is two lives
-of a receiver's library, no order is claimed, because only clocks could tell it.
+of a receiver's library, no order is claimed, because only clocks could tell it; nor of a receiver that had asked to be
+given by priority or deadline.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _with_codes(rows: DataFrame) -> DataFrame:
     delivered, matched = F.col("is_delivery"), F.col("is_matched")
     seen = delivered & matched
     again = seen & F.col("earlier").isNotNull()
-    back = F.col("sequence") < F.col("previous.sequence")
+    back = ~F.col("is_by_order") & (F.col("sequence") < F.col("previous.sequence"))
     rules = {
         LOST: F.col("is_owed") & ~delivered & ~F.col("is_ever_delivered"),
         STRAY: delivered & ~matched,

@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from spark.journal import SESSION_LIFE, of_kind
 from spark.keys import let_through
 from waypost.identity import NOTHING
+from waypost.queue import ORDERS, goes_by_attributes
 from waypost.records import FORGOTTEN, JOINED, FactKind
 
 SUBSCRIPTION = [*SESSION_LIFE, "subscription", "life"]
@@ -212,8 +213,10 @@ def _at(bounds: str) -> Column:
 
 
 def deliveries(journal: DataFrame) -> DataFrame:
-    """Return each delivery, `at` its place in the fact that attests it."""
+    """Return each delivery: `at`, its place in the fact that attests it; `is_by_order`, whether its receiver was given
+    by priority or deadline."""
     facts = of_kind(journal, FactKind.RECEIVED)
     each = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "each")
-    apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", each)
+    is_by_order = F.col("order").isin(*filter(goes_by_attributes, ORDERS)).alias("is_by_order")
+    apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", is_by_order, each)
     return apart.withColumns({"offset": F.col("each.offsets"), "digest": F.col("each.digests")}).drop("each")

@@ -80,6 +80,7 @@ FACT: Final = T.StructType(
         keys=T.ArrayType(_STRING),
         secure_only=T.BooleanType(),
         best_effort=T.BooleanType(),
+        order=_STRING,
     )
 )
 

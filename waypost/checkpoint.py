@@ -11,7 +11,7 @@ from waypost.access import Grant
 from waypost.errors import BadRecord
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.keys import Key
-from waypost.queue import UNBOUNDED, Queue
+from waypost.queue import UNBOUNDED, Order, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
 
@@ -51,7 +51,8 @@ class ReceiverRow(msgspec.Struct, frozen=True):
 
     `keys`: those that go with every subscription that it makes, public. It gives up its place when it was not attached
     for `lasts_s` seconds (None: never); `idle_ms`: so long it has not been, as far as counted. `fresh`: it was given
-    its place, and was not told so yet. `reliability`: what was in force when it attached last.
+    its place, and was not told so yet. `reliability` and `order`: what was in force when it attached last. `selective`:
+    what it has above its frontier.
     """
 
     acknowledged: int
@@ -61,6 +62,8 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     idle_ms: int = 0
     fresh: bool = False
     reliability: Reliability = PERSISTENT
+    order: Order = "any"
+    selective: dict[Origin, list[int]] = {}
 
 
 class GapRow(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ below it is a repeat, and a gap above it is a loss.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from waypost.identity import NOTHING, NotificationId, Origin
 from waypost.limits import RECENT_IDS
@@ -23,6 +23,42 @@ def join(into: dict[Origin, int], other: Frontier) -> dict[Origin, int]:
         if offset > into.get(origin, NOTHING):
             into[origin] = offset
     return into
+
+
+class Selective:
+    """Coordinates above a frontier that were had too: a selective acknowledgement, as that of TCP (RFC 2018)."""
+
+    __slots__ = ("_offsets",)
+
+    def __init__(self, rows: Mapping[Origin, Iterable[int]] | None = None) -> None:
+        self._offsets: dict[Origin, set[int]] = {}
+        for origin, offsets in (rows or {}).items():
+            self.add(origin, offsets)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._offsets.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._offsets)
+
+    def has(self, origin: Origin, offset: int) -> bool:
+        return offset in self._offsets.get(origin, ())
+
+    def add(self, origin: Origin, offsets: Iterable[int]) -> None:
+        if fresh := set(offsets):
+            self._offsets.setdefault(origin, set()).update(fresh)
+
+    def reached(self, frontier: Frontier) -> None:
+        """Forget what this frontier covers."""
+        for origin in self._offsets.keys() & frontier.keys():
+            above = {offset for offset in self._offsets[origin] if offset > frontier[origin]}
+            if above:
+                self._offsets[origin] = above
+            else:
+                del self._offsets[origin]
+
+    def rows(self) -> dict[Origin, list[int]]:
+        return {origin: sorted(offsets) for origin, offsets in self._offsets.items()}
 
 
 class RecentIds:

@@ -80,6 +80,9 @@ ATTESTATIONS = 1_000
 ATTESTATIONS_BYTES = 1024 * 1024
 RECEIVER_WINDOW = 4000
 """Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
+OVERTAKING = RECEIVER_WINDOW
+"""Notifications that a receiver may have before older ones, which its order put behind them; past it the oldest that
+it does not have is sent to it alone. Who says to have three times as many is refused."""
 PING_EVERY_S = 3.0
 """So often a client library asks whether its proxy is still there."""
 PONG_WITHIN_S = 3.0

@@ -33,7 +33,7 @@ from waypost.limits import (
     MAX_TTL_S,
     RECEIVER_WINDOW,
 )
-from waypost.queue import Queue
+from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
 VERSION = 1
@@ -79,7 +79,8 @@ class Attach(_Message, tag="attach", frozen=True):
     long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that served it last, as far as
     the client knows, and at which epoch: a hint whom to ask for it, and nothing else. `reliability`: of this receiver,
     and from now on `session_reliability`, of the session; None: as the level above has it, and as it was. `queue`: how
-    much the session stores at most, from now on.
+    much the session stores at most, from now on. `order`: what the application is given first; it is the library that
+    sees to it. `selective`: what it has above `frontier`.
     """
 
     session: Name
@@ -96,6 +97,8 @@ class Attach(_Message, tag="attach", frozen=True):
     reliability: Reliability | None = None
     session_reliability: Reliability | None = None
     queue: Queue | None = None
+    order: Order = "any"
+    selective: dict[Origin, list[int]] = {}
 
 
 class SubscriptionSettings(_Message, frozen=True):
@@ -162,8 +165,8 @@ class PublishWith(_Message, tag="publish-with", frozen=True):
 class Attestation(_Message, frozen=True):
     """What the receiver's library gave to its application of one origin, in this order, with CRC-32 digests.
 
-    The proxy writes it to the journal as it is; the library numbers its attestations 1, 2, 3, ... and says each again
-    until it is told that it is there.
+    `order`: by which it chose what it gave first. The proxy writes it to the journal as it is; the library numbers its
+    attestations 1, 2, 3, ... and says each again until it is told that it is there.
     """
 
     number: Annotated[int, Meta(ge=1)]
@@ -172,6 +175,7 @@ class Attestation(_Message, frozen=True):
     origin: Origin
     offsets: list[int]
     digests: list[int]
+    order: Order = "any"
 
 
 class Quench(_Message, tag="quench", frozen=True):
@@ -190,23 +194,26 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
     """All deliveries up to number `through` are the application's; 0 acknowledges none as a whole.
 
     `frontier`: what the application was given, where it has a part of the next one. `gaps`: so many gaps were heard of
-    since the attach; those of which it is not said so are told again to the next one.
+    since the attach; those of which it is not said so are told again to the next one. `selective`: coordinates above
+    all that, one by one, of what the application was given sooner than what came before it.
     """
 
     through: Serial
     attestations: list[Attestation] = []
     frontier: dict[Origin, int] = {}
     gaps: Serial = 0
+    selective: dict[Origin, list[int]] = {}
 
 
 class Detach(_Message, tag="detach", frozen=True):
     """Serve this connection no more; with `forget` the receiver, its cursor and what it held back go too.
 
-    `frontier`: what the application was given, in the middle of a delivery too.
+    `frontier`: what the application was given, in the middle of a delivery too; `selective`: what above it.
     """
 
     forget: bool = False
     frontier: dict[Origin, int] = {}
+    selective: dict[Origin, list[int]] = {}
 
 
 class Delete(_Message, tag="delete", frozen=True):

@@ -1,8 +1,9 @@
-"""How much a session stores at most, and what goes when it is more: the queue of CosNotification, and its discards.
+"""How much a session stores at most, what goes when it is more, and in which order a receiver is given what waits: the
+queue of CosNotification, with its discard and order policies.
 
-Two of its properties are attributes of notifications, and count only in a session whose queue says so:
+Three of its properties are attributes of notifications, and count only where the queue or the order says so:
 
-Priority            a whole number, 0 if there is none; the lowest goes first
+Priority            a whole number, 0 if there is none; the lowest is discarded first, the highest is given first
 StopTime, Timeout   when it is of no use any more: in milliseconds of Unix time; after so many since it was published
 
 What of them a notification has, it has by its producer's word; times are compared by the clocks of two proxies, the one
@@ -26,6 +27,10 @@ Discard = Literal["any", "fifo", "lifo", "priority", "deadline"]
 """What goes first: whatever is easiest; the oldest; the newest; that of the lowest priority, or of the soonest
 deadline, and of several such ones the oldest."""
 DISCARDS: tuple[Discard, ...] = ("any", "fifo", "lifo", "priority", "deadline")
+Order = Literal["any", "fifo", "priority", "deadline"]
+"""What a receiver is given first of what waits in its library: whatever is easiest, which is the oldest; the oldest;
+that of the highest priority, or of the soonest deadline, and of several such ones the oldest."""
+ORDERS: tuple[Order, ...] = ("any", "fifo", "priority", "deadline")
 
 
 class Queue(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +59,16 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
 
 
 UNBOUNDED = Queue()
+
+
+def goes_by_attributes(order: Order) -> bool:
+    """Tell whether what comes later may be given sooner."""
+    return order in ("priority", "deadline")
+
+
+def rank(order: Order, attributes: Mapping[str, Value], at_ms: int) -> int:
+    """Return what a notification that was published at `at_ms` is ordered by; the lowest is given first."""
+    return -priority_of(attributes) if order == "priority" else deadline_of(attributes, at_ms)
 
 
 def _least(one: int | None, other: int | None) -> int | None:

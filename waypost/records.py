@@ -237,6 +237,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nothing is wanted where no keys meet."""
     best_effort: bool = False
     """The receiver that attached has best-effort events."""
+    order: str = "any"
+    """In which the library that received gives what it is sent (:mod:`waypost.queue`)."""
 
 
 _fact_encoder = msgspec.json.Encoder()

@@ -37,7 +37,7 @@ from waypost.messages import (
     encode_message,
 )
 from waypost.notification import Notification, read_body
-from waypost.queue import Queue
+from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
 from waypost.records import FactKind
 from waypost.reliability import Reliability
 
@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
 
-SIP_MS = 4
-"""So long one who takes one at a time takes for it."""
+PRIORITIES = 3
+"""A notification's priority is what its number leaves over when it is divided by this."""
+SIP_MS, LONG_SIP_MS = 4, 200
+"""So long one who takes one at a time takes for it; and where it is to be overtaken by what comes meanwhile."""
 
 
 class Wire:
@@ -114,6 +116,8 @@ class Client:
         place_s: int | None = None,
         reliability: Reliability | None = None,
         queue: Queue | None = None,
+        order: Order = "any",
+        sip_ms: int = 0,
     ) -> None:
         self.world = world
         self.name = name
@@ -126,8 +130,8 @@ class Client:
         """It does not want to be connected."""
         self.paused = False
         """It is connected, and does not look at what comes."""
-        self.sips = False
-        """It takes one notification at a time, and says each time how far it is."""
+        self.sip_ms = sip_ms
+        """It takes one notification at a time, for so long, and says each time how far it is; 0: all that there is."""
         self.machine = ClientMachine(
             name,
             self.session,
@@ -139,11 +143,14 @@ class Client:
             credential=credential,
             reliability=reliability,
             queue=queue,
+            order=order,
         )
+        self.by_priority = goes_by_attributes(order)
         is_held = reliability is None or reliability.connection == "persistent"
         self.loses_its_place = place_s is not None or not is_held
         if session and queue is not None:
             world.queues[session] = queue
+        self._sipping = False
         self.wire: Wire | None = None
         self.given: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}
@@ -239,7 +246,7 @@ class Client:
         self.world.note(f"{self.name} hears {type(message).__name__}")
         self.machine.message(message)
         self._react(wire)
-        if self.machine.waiting:
+        if self.machine.waiting and not self._sipping:
             self.world.later(self.world.delay(), self.take)
         self._speak()
 
@@ -332,19 +339,21 @@ class Client:
 
     def take(self) -> None:
         """Look at what came, and say so."""
+        self._sipping = False
         if self.paused:
             return
-        while taken := self.machine.take(1 if self.sips else None):
+        while taken := self.machine.take(1 if self.sip_ms else None):
             for entry, *_ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
                 self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
                 self.world.note(f"{self.name} is given {number}", tell=True)
-            if self.sips:
+            if self.sip_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
                 self.machine.acknowledge()
-                self.world.later(SIP_MS, self.take)
+                self._sipping = True
+                self.world.later(self.sip_ms, self.take)
                 break
         self._speak()
 
@@ -458,7 +467,8 @@ class Client:
     def publish(self, number: int, said: Said = OPEN) -> None:
         self.world.said[number] = said
         keys = said.published().listed()
-        sequence = self.machine.publish(Notification({"n": number}).body, keys, insecure=said.insecure)
+        body = Notification({"n": number, PRIORITY: number % PRIORITIES}).body
+        sequence = self.machine.publish(body, keys, insecure=said.insecure)
         self.numbers[sequence] = number
         self.machine.flush()
         self._speak()

@@ -12,6 +12,8 @@ client NAME SESSION at P          a client attaches; ``window=1`` for a small on
                                   nobody was attached for three seconds; ``place=3``: so the receiver's place is
                                   given up; ``reliability=events``: best effort of events, ``=none``: of its connection
                                   too; ``queue=3 discard=lifo``: the session stores three at most, and loses the newest;
+                                  ``order=priority``: it is given by priority, the number modulo 3; ``sips``: it takes
+                                  one at a time, every 4 ms;
                                   ``as=eve password=x``: as that principal, and with that password;
                                   ``receiver=c``: another life of that receiver; ``version=2``: its library speaks
                                   another version
@@ -64,6 +66,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.simulator.clients import SIP_MS
 from chaos.simulator.secrets import Said
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
@@ -172,7 +175,21 @@ class Scenario:
         level = RELIABILITY.get(options.get("reliability", ""))
         most = int(options.get("queue", 0))
         queue = Queue(most, discard=options.get("discard", "fifo")) if most else None  # type: ignore[arg-type]
-        self.world.client(name, session, proxy, window, lasts_s, credential, receiver, version, place_s, level, queue)
+        self.world.client(
+            name,
+            session,
+            proxy,
+            window,
+            lasts_s,
+            credential,
+            receiver,
+            version,
+            place_s,
+            level,
+            queue,
+            options.get("order", "any"),  # type: ignore[arg-type]
+            sip_ms=SIP_MS if "sips" in options else 0,
+        )
         self.world.run(100)
 
     def do_access(self, rest: str, words: list[str]) -> None:

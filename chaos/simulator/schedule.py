@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from chaos.simulator.clients import Client
+from chaos.simulator.clients import LONG_SIP_MS, SIP_MS, Client
 from chaos.simulator.node import Node
 from chaos.simulator.secrets import OPEN, SAID, Said
 from chaos.simulator.verdict import heal
@@ -19,7 +19,7 @@ from handover.messages import Give
 from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId
 from waypost.messages import Credential, Granted
-from waypost.queue import DISCARDS, Queue
+from waypost.queue import DISCARDS, Order, Queue
 from waypost.reliability import BEST_EFFORT_EVENTS
 
 Step = tuple[int, str, int]
@@ -152,7 +152,9 @@ class Schedule:
         chance = random.Random(f"reliability {self.seed}")
         levels = [BEST_EFFORT_EVENTS if chance.random() < 0.2 else None for _ in range(2)]
         queue = Queue(chance.randint(1, 4), discard=chance.choice(DISCARDS)) if chance.random() < 0.15 else None
-        client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=queue)
+        chance = random.Random(f"order {self.seed}")
+        order: Order = "priority" if chance.random() < 0.25 else "any"
+        client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=queue, order=order)
         if self.receivers > 1:
             last, eve = list(world.nodes)[-1], Credential("eve")
             world.client("d", "s", last, self.window, credential=eve, reliability=levels[1])
@@ -161,7 +163,9 @@ class Schedule:
         if self.keyed:
             for name in world.nodes:
                 world.clients[f"p-{name}"].machine.quench(["n"], [], insecure=True)
-        client.sips = random.Random(f"sips {self.seed}").random() < 0.25
+        client.sip_ms = SIP_MS if random.Random(f"sips {self.seed}").random() < 0.25 else 0
+        if order == "priority":
+            client.sip_ms = LONG_SIP_MS
         client.subscribe("x0", EXPRESSIONS[0], *self.policy)
         world.run(300)
         world.faults = self.faults

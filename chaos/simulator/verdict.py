@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from chaos.simulator.clients import PRIORITIES
 from chaos.simulator.policies import excused
 from proxy.session import Role
 from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
@@ -268,21 +269,25 @@ def _lets(world: World, client: Client, subscription: str, at: Coordinate, numbe
 
 
 def _given(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
-    """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3)."""
+    """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3).
+
+    Who is given by priority has that order among notifications of one priority.
+    """
     wrong = []
     asked = {name: parse(text) for name, text in client.asked.items()}
     ids = Counter(identity for identity, _, _ in client.given)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
-    last: dict[str, int] = {}
-    sequences: dict[tuple[str, str, str], int] = {}
+    last: dict[tuple[str, int], int] = {}
+    sequences: dict[tuple[str, str, str, int], int] = {}
     for identity, (origin, offset), number in client.given:
-        if offset <= last.get(origin, NOTHING):
-            wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin]}")
-        last[origin] = offset
+        rank = number % PRIORITIES if client.by_priority else 0
+        if offset <= last.get((origin, rank), NOTHING):
+            wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin, rank]}")
+        last[origin, rank] = offset
         if identity in retried:
             continue
         producer, incarnation, sequence = identity
-        life = (producer, incarnation, origin)
+        life = (producer, incarnation, origin, rank)
         if sequence < sequences.get(life, -1):
             wrong.append(f"ORDER {client.name} was given {producer}'s {sequence} after its {sequences[life]}")
         sequences[life] = sequence

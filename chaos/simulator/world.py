@@ -33,7 +33,7 @@ from proxy.context import Bounds
 from waypost.clock import ManualClock
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.messages import VERSION, Credential
-from waypost.queue import Queue
+from waypost.queue import Order, Queue
 from waypost.records import Fact, Published
 from waypost.reliability import Reliability
 
@@ -309,6 +309,9 @@ class World:
         place_s: int | None = None,
         reliability: Reliability | None = None,
         queue: Queue | None = None,
+        order: Order = "any",
+        *,
+        sip_ms: int = 0,
     ) -> Client:
         client = Client(
             self,
@@ -322,6 +325,8 @@ class World:
             place_s=place_s,
             reliability=reliability,
             queue=queue,
+            order=order,
+            sip_ms=sip_ms,
         )
         self.clients[name] = client
         client.go(at)

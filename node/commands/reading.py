@@ -7,6 +7,7 @@ from pathlib import Path
 
 from waypost.errors import BadNotification, Refused
 from waypost.notification import Notification
+from waypost.queue import ORDERS, Order
 from waypost.reliability import DEGREES, Reliability
 from waypost.subscription.batch import NotJson, notification_from_json, read_json
 
@@ -46,6 +47,13 @@ def first_line(file: Path | None, option: str, variable: str) -> str:
     if not line:
         raise Refused(f"{file} has nothing in its first line", field=option)
     return line
+
+
+def order_of(said: str) -> Order:
+    """Return the order of that name. Raises Refused."""
+    if said not in ORDERS:
+        raise Refused(f"{said!r} is none of {', '.join(ORDERS)}", field="order")
+    return said
 
 
 def reliability_of(events: str | None, connection: str | None) -> Reliability | None:

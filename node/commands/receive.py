@@ -20,6 +20,7 @@ from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, or
 from waypost.keys import NO_KEYS, Keys
 from waypost.messages import Attached, Gap
 from waypost.notification import Int64, Value, type_name
+from waypost.queue import Order
 from waypost.reliability import Reliability
 from waypost.subscription import parse
 
@@ -56,6 +57,7 @@ async def receive(
     keys: Keys = NO_KEYS,
     insecure: bool = True,
     reliability: Reliability | None = None,
+    order: Order = "any",
 ) -> None:
     """Print what matches, one line each; what happens goes to stderr."""
     parse(expression)
@@ -72,6 +74,7 @@ async def receive(
         password=password,
         token=token,
         reliability=reliability,
+        order=order,
         timeout_s=patience_s,
         on_event=news.tell,
     )

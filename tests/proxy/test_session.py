@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.session import Role, Session
 from proxy.stored import Stored
 from proxy.subscription import Subscription
-from waypost.identity import Epoch, Incarnation, Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.errors import LimitExceeded
+from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
+from waypost.limits import OVERTAKING
+from waypost.messages import Attach
 from waypost.subscription import parse
 
 A, B = Origin("A/0"), Origin("B/0")
@@ -85,7 +89,7 @@ def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> No
     receiver = made.join(ReceiverId("r"))
     for offset in range(3):
         made.accept(stored(offset), (X,))
-    receiver.connect(1, Incarnation("i"), {A: 2}, 10)
+    receiver.connect(1, Attach("s", "r", "i", {A: 2}, 10))
     entries = made.entries_after(receiver.sent, 10)
     assert entries is not None and made.next_delivery(receiver, entries) is None
     assert receiver.acknowledged == 3
@@ -97,7 +101,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     receiver = made.join(ReceiverId("r"))
     made.accept(stored(0), (X,))
     made.accept(stored(1), (X,))
-    receiver.connect(1, Incarnation("i"), {}, 1)
+    receiver.connect(1, Attach("s", "r", "i", {}, 1))
     entries = made.entries_after(0, receiver.room())
     assert entries is not None
     made.next_delivery(receiver, entries)
@@ -105,6 +109,26 @@ def test_a_window_bounds_what_is_under_way() -> None:
     receiver.acknowledge(1)
     assert receiver.room() == 1
     assert receiver.frontier == {A: 0}
+
+
+def test_where_too_much_was_overtaken_the_oldest_that_is_missing_is_sent_alone() -> None:
+    made = session()
+    receiver = made.join(ReceiverId("r"))
+    for offset in range(OVERTAKING + 3):
+        made.accept(stored(offset), (X,))
+    receiver.connect(1, Attach("s", "r", "i", {}, order="priority", selective={A: [*range(1, OVERTAKING + 1)]}))
+    entries = made.entries_after(receiver.sent, receiver.room())
+    assert entries is not None and [number for number, *_ in entries] == [1]
+    assert made.next_delivery(receiver, entries) is not None
+    assert receiver.room() == 0
+    receiver.acknowledge(1)
+    made.remove_acknowledged()
+    assert receiver.room() == 1
+    while entries := made.entries_after(receiver.sent, receiver.room()):
+        made.next_delivery(receiver, entries)
+    assert sum(flight.count for flight in receiver.flights) == 2
+    with pytest.raises(LimitExceeded):
+        receiver.check_selective({A: [*range(3 * OVERTAKING + 1)]})
 
 
 def test_a_frozen_session_keeps_an_origin_it_never_saw_behind_a_gate() -> None:

@@ -350,6 +350,10 @@ class Planting:
         run.receive("disorder over a handover", mine[0], mine[2])
         run.receive("disorder over a handover", mine[1], *mine[3:], *self.far, epoch=2, proxy="b")
         self.expect("O3", "disorder over a handover")
+        for order in ("fifo", "priority", "deadline"):
+            self.session(f"by {order}")
+            run.receive(f"by {order}", mine[2], *mine[:2], *mine[3:], *self.far, order=order)
+        self.expect("O1", "by fifo")
         self.session("stale")
         run.receive("stale", *mine[:2])
         run.receive("stale", mine[2], epoch=2, proxy="b")

@@ -118,6 +118,7 @@ class Run:
         proxy: str = "a",
         digest: int | None = None,
         life: str = "",
+        order: str = "any",
     ) -> None:
         """Let a receiver say that it got these in this order, in as many facts as their origins need."""
         batch: list[Coordinate] = []
@@ -126,7 +127,7 @@ class Run:
                 digests = [self._digest(each) if digest is None else digest for each in batch]
                 offsets = [each.offset for each in batch]
                 about: dict[str, Any] = {"session": session, "receiver": receiver, "epoch": epoch, "proxy": proxy}
-                about |= {"origin": batch[0].origin, "offsets": offsets, "digests": digests}
+                about |= {"origin": batch[0].origin, "offsets": offsets, "digests": digests, "order": order}
                 self.fact(f"{session}/{receiver}{life}", "received", **about)
                 batch = []
             if coordinate is not None:

@@ -14,7 +14,7 @@ from waypost.errors import Refused
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import Attach, Credential, check_client_message
-from waypost.queue import Queue
+from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
 
@@ -31,6 +31,7 @@ def attach(
     reliability: Reliability | None = None,
     session_reliability: Reliability | None = None,
     queue: Queue | None = None,
+    order: Order = "any",
     principal: str = "",
     password: str = "",
     token: str | Callable[[], str] = "",
@@ -56,6 +57,8 @@ def attach(
         session_reliability: of the session from now on: no receiver that attaches may exceed it.
         queue: how much the session stores at most from now on, whoever wants it (:mod:`waypost.queue`). What is
             discarded is in the journal, with the reason.
+        order: what is given first of what waits here, no more than `window`: ``fifo``, the oldest; ``priority``, that
+            of the highest Priority; ``deadline``, that of the soonest StopTime or Timeout; ``any``: as is easiest.
         principal: as whom, if the session's access names principals.
         password: the one that proves it; a session that is open asks for none.
         token: proves the principal that it names, without a password, until it ends; to the session, and to a proxy
@@ -82,7 +85,17 @@ def attach(
     ):
         if given is not None and not isinstance(given, kind):
             raise Refused(f"a waypost.{kind.__name__}, please", field=field)
-    settings = Attach("s", "r", "i", {}, reliability=reliability, session_reliability=session_reliability, queue=queue)
+    settings = Attach(
+        "s",
+        "r",
+        "i",
+        {},
+        window,
+        reliability=reliability,
+        session_reliability=session_reliability,
+        queue=queue,
+        order=order,
+    )
     check_client_message(settings)
     checked(lasts_s, MAX_TTL_S, "lasts_s")
     checked(place_s, MAX_TTL_S, "place_s")
@@ -103,6 +116,7 @@ def attach(
         reliability=reliability,
         session_reliability=session_reliability,
         queue=queue,
+        order=order,
     )
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 

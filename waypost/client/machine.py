@@ -75,7 +75,7 @@ from waypost.messages import (
     Welcome,
     check_client_message,
 )
-from waypost.queue import Queue
+from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
 # ---------------------------------------------------------------- what the shell is told
@@ -167,6 +167,7 @@ class ClientMachine:
         token: asked at every attach for what proves it in the password's place.
         reliability: of this receiver, and of the session; None: as the level above has it, and as it was.
         queue: how much the session stores at most from now on; None: as it was.
+        order: what the application is given first.
     """
 
     def __init__(
@@ -185,11 +186,12 @@ class ClientMachine:
         reliability: Reliability | None = None,
         session_reliability: Reliability | None = None,
         queue: Queue | None = None,
+        order: Order = "any",
     ) -> None:
         self.name = name
         self.session = session
         self.receiver = receiver
-        self._receiving = Receiving(state or ReceiverState())
+        self._receiving = Receiving(state or ReceiverState(), order)
         self._producing = Producing(name)
         self.quenching = Quenching()
         self.proxy = ProxyId("")
@@ -280,6 +282,8 @@ class ClientMachine:
                     # What was set once, somebody may have set otherwise since.
                     None if self._has_been_in else self._session_reliability,
                     None if self._has_been_in else self._queue,
+                    self._receiving.order,
+                    state.selective.rows(),
                 )
             )
 
@@ -381,13 +385,16 @@ class ClientMachine:
             self._out.append(self._farewell())
 
     def _farewell(self) -> Detach:
-        return Detach(forget=True, frontier=dict(self.state.frontier))
+        return self._last_word(forget=True)
 
     def goodbye(self) -> Detach:
         """Return our last word. What the application has of a delivery of which it does not have all is said before."""
         if self.attached:
             self._out.extend(self._receiving.attest_now())
-        return Detach(frontier=dict(self.state.frontier))
+        return self._last_word()
+
+    def _last_word(self, *, forget: bool = False) -> Detach:
+        return Detach(forget, dict(self.state.frontier), self.state.selective.rows())
 
     def delete(self) -> None:
         """Have the session deleted, for all its receivers."""

@@ -11,6 +11,11 @@ moves when the application has taken over what it was given. Only the second one
 above it will be delivered again, though not given again if the application holds it in its hands. A delivery is
 acknowledged when the application has all of it; what it has is attested, and attested again at each attach until a
 journal has it.
+
+Where priorities or deadlines say what is given first, the application has some of what came later sooner. No frontier
+says that; so the coordinates of those are said one by one (`selective`), and are repeats too, until the frontier has
+come past them. What is overtaken keeps its place in the window: it is overtaken by no more than the window has room
+for, and then there is nothing else to give.
 """
 
 from __future__ import annotations
@@ -18,11 +23,12 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
 from waypost.batches import batches
-from waypost.frontier import RecentIds, join
+from waypost.frontier import RecentIds, Selective, join
 from waypost.identity import (
     NOTHING,
     Epoch,
@@ -33,8 +39,10 @@ from waypost.identity import (
     SubscriptionId,
     new_incarnation,
 )
-from waypost.limits import ATTESTATIONS, ATTESTATIONS_BYTES
+from waypost.limits import ATTESTATIONS, ATTESTATIONS_BYTES, DELIVERY_BATCH
 from waypost.messages import Acknowledge, Attestation, Deliver, Delivery
+from waypost.notification import read_body
+from waypost.queue import Order, goes_by_attributes, rank
 
 
 @dataclass(slots=True)
@@ -42,6 +50,8 @@ class ReceiverState:
     """What a receiver's application has by its own word; keep it, and nothing is given twice or passed over."""
 
     frontier: dict[Origin, int] = field(default_factory=dict)
+    selective: Selective = field(default_factory=Selective)
+    """What it has above the frontier."""
     recent: RecentIds = field(default_factory=RecentIds)
     epoch: Epoch = Epoch(0)
     proxy: ProxyId = ProxyId("")
@@ -59,23 +69,39 @@ met."""
 
 @dataclass(slots=True)
 class _Batch:
-    """One delivery in the inbox: which of its entries are no repeats; how many of those were given to the application,
-    how many it has by its own word, and how many were attested."""
+    """One delivery in the inbox: which of its entries are no repeats, in the order in which the application is given
+    them; how many of those were given, how many it has by its own word, and how many were attested."""
 
     deliver: Deliver
     proxy: ProxyId
     fresh: list[int]
+    came: int
+    """How many entries came before it."""
     given: int = 0
     had: int = 0
     attested: int = 0
 
 
 class Receiving:
-    """One receiver's deliveries."""
+    """One receiver's deliveries.
 
-    def __init__(self, state: ReceiverState) -> None:
+    Args:
+        order: what the application is given first of what is in the inbox.
+    """
+
+    def __init__(self, state: ReceiverState, order: Order = "any") -> None:
         self.state = state
+        self.order = order
+        self._goes_by_attributes = goes_by_attributes(order)
         self._inbox: deque[_Batch] = deque()
+        self._came = 0
+        self._ranked: list[tuple[int, int, _Batch, int]] = []
+        """A heap of what is in the inbox and was not given: by rank, then as it came; which entry of which delivery.
+        Empty where it is given as it came."""
+        self._in_hand: list[_Batch] = []
+        """Deliveries of which the application was given more than it has by its own word."""
+        self._unsaid_coordinates: dict[Origin, list[int]] = {}
+        """What it has above the frontier, and the proxy was not told of."""
         self._taken_in: dict[Origin, int] = {}
         """The frontier of what came since the last attach; the state's is that of what was given."""
         self._ids_in: set[NotificationId] = set()
@@ -91,7 +117,10 @@ class Receiving:
         repeat, and is acknowledged with the delivery that brings it again.
         """
         self.attest()
-        self._inbox = deque(held for held in map(_in_hand, self._inbox) if held.fresh)
+        self._in_hand = [_held_of(batch) for batch in self._inbox if batch.had < batch.given]
+        self._inbox = deque(self._in_hand)
+        self._ranked.clear()
+        self._unsaid_coordinates.clear()
         self._ids_in = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
         self._taken_in = dict(self.state.frontier)
 
@@ -108,9 +137,9 @@ class Receiving:
         if deliver.epoch < state.epoch:
             return False
         state.epoch = deliver.epoch
-        seen, fresh = self._taken_in, []
+        seen, fresh, selective = self._taken_in, [], state.selective
         for index, entry in enumerate(deliver.entries):
-            if entry.offset <= seen.get(entry.origin, NOTHING):
+            if entry.offset <= seen.get(entry.origin, NOTHING) or selective.has(entry.origin, entry.offset):
                 self.duplicates_dropped += 1
                 continue
             seen[entry.origin] = entry.offset
@@ -120,8 +149,19 @@ class Receiving:
                 continue
             self._ids_in.add(identity)
             fresh.append(index)
-        self._inbox.append(_Batch(deliver, proxy, fresh))
+        batch = _Batch(deliver, proxy, fresh, self._came)
+        self._came += len(deliver.entries)
+        self._inbox.append(batch)
+        self._line_up(batch, fresh)
         return not fresh and len(self._inbox) == 1
+
+    def _line_up(self, batch: _Batch, entries: list[int]) -> None:
+        """These are to be given, where that does not go as they came."""
+        if self._goes_by_attributes:
+            for index in entries:
+                entry = batch.deliver.entries[index]
+                by = rank(self.order, read_body(entry.body), entry.at_ms)
+                heappush(self._ranked, (by, batch.came + index, batch, index))
 
     # ------------------------------------------------------------ what the application is given, and has
 
@@ -131,49 +171,86 @@ class Receiving:
         return bool(self._inbox)
 
     def give(self, most: int | None) -> list[Taken]:
-        """Return what the application is given next, `most` at most, from one delivery."""
+        """Return what the application is given next, `most` at most: from one delivery, or, where that does not go as
+        they came, the first of all."""
+        if self._goes_by_attributes:
+            return self._give_the_first(most)
         batch = next((each for each in self._inbox if each.given < len(each.fresh)), None)
         if batch is None:
             return []
-        deliver = batch.deliver
+        self._in_hand.append(batch)
         chosen = batch.fresh[batch.given :][:most]
         batch.given += len(chosen)
-        matches, matched, entries, secure = deliver.matches, deliver.matched, deliver.entries, deliver.secure
-        return [(entries[each], matches[matched[each]], secure.get(matched[each], ())) for each in chosen]
+        return [_taken(batch, each) for each in chosen]
+
+    def _give_the_first(self, most: int | None) -> list[Taken]:
+        given: list[Taken] = []
+        while self._ranked and (most is None or len(given) < most):
+            _, _, batch, index = heappop(self._ranked)
+            batch.fresh.remove(index)
+            batch.fresh.insert(batch.given, index)
+            batch.given += 1
+            self._in_hand.append(batch)
+            given.append(_taken(batch, index))
+        return given
 
     def give_back(self) -> None:
         """The application does not have what it was given since it last said so: it comes again."""
-        for batch in self._inbox:
+        for batch in self._in_hand:
+            self._line_up(batch, batch.fresh[batch.had : batch.given])
             batch.given = batch.had
+        self._in_hand.clear()
 
     def had(self) -> list[Acknowledge]:
-        """The application has what it was given; return what acknowledges the deliveries of which it has all."""
+        """The application has what it was given; return what acknowledges the deliveries of which it has all, and, now
+        and then, what it has of others."""
+        for batch in self._in_hand:
+            self._take_over(batch)
+        self._in_hand.clear()
         state, said = self.state, []
-        while self._inbox:
-            batch = self._inbox[0]
-            for index in batch.fresh[batch.had : batch.given]:
-                entry = batch.deliver.entries[index]
-                identity = _id_of(entry)
-                state.frontier[entry.origin] = entry.offset
-                state.recent.add(identity)
-                self._ids_in.discard(identity)
-            batch.had = batch.given
-            if batch.had < len(batch.fresh):
-                break
-            self._inbox.popleft()
+        while self._inbox and self._inbox[0].had == len(self._inbox[0].fresh):
+            batch = self._inbox.popleft()
             self._attest(batch)
-            join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
             if batch.deliver.through:
+                join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
                 attestations, self._unsaid = self._unsaid, []
                 said.append(Acknowledge(batch.deliver.through, attestations))
+        if self._goes_by_attributes:
+            state.selective.reached(state.frontier)
+            if not self._ranked or sum(map(len, self._unsaid_coordinates.values())) >= DELIVERY_BATCH:
+                said += self._say_coordinates()
         return said
+
+    def _take_over(self, batch: _Batch) -> None:
+        """The application has all of this delivery that it was given."""
+        state = self.state
+        for index in batch.fresh[batch.had : batch.given]:
+            entry = batch.deliver.entries[index]
+            if self._goes_by_attributes:
+                state.selective.add(entry.origin, [entry.offset])
+                self._unsaid_coordinates.setdefault(entry.origin, []).append(entry.offset)
+            else:
+                state.frontier[entry.origin] = entry.offset
+            identity = _id_of(entry)
+            state.recent.add(identity)
+            self._ids_in.discard(identity)
+        batch.had = batch.given
+
+    def _say_coordinates(self) -> list[Acknowledge]:
+        """Return what says which of later deliveries the application has, as far as that was not said."""
+        unsaid, self._unsaid_coordinates = Selective(self._unsaid_coordinates), {}
+        unsaid.reached(self.state.frontier)
+        self.attest()
+        said = self.attest_now()
+        return [*said, Acknowledge(0, selective=unsaid.rows())] if unsaid else said
 
     # ------------------------------------------------------------ attesting
 
     def attest(self) -> None:
-        """Attest also what the application has of a delivery of which it does not have all."""
-        if self._inbox:
-            self._attest(self._inbox[0])
+        """Attest also what the application has of deliveries of which it does not have all."""
+        for batch in self._inbox:
+            if batch.attested < batch.had:
+                self._attest(batch)
 
     def _attest(self, batch: _Batch) -> None:
         """Attest what the application has, origin by origin: no order is promised between origins."""
@@ -187,7 +264,7 @@ class Receiving:
         epoch = batch.deliver.epoch
         for origin, (offsets, digests) in by_origin.items():
             self.state.attested += 1
-            attestation = Attestation(self.state.attested, epoch, batch.proxy, origin, offsets, digests)
+            attestation = Attestation(self.state.attested, epoch, batch.proxy, origin, offsets, digests, self.order)
             self.state.unconfirmed.append(attestation)
             self._unsaid.append(attestation)
 
@@ -198,6 +275,8 @@ class Receiving:
 
     def place(self) -> list[Acknowledge]:
         """Return what says where we are in a delivery of which the application has a part."""
+        if self._goes_by_attributes:
+            return self._say_coordinates()
         if not self._inbox or not self._inbox[0].had:
             return []
         batch = self._inbox[0]
@@ -218,12 +297,18 @@ class Receiving:
             unconfirmed.popleft()
 
 
-def _in_hand(batch: _Batch) -> _Batch:
+def _held_of(batch: _Batch) -> _Batch:
     """Return what of a delivery the application was given and does not have; it is none of this connection."""
     held, deliver = batch.fresh[batch.had : batch.given], batch.deliver
     entries, matched = [deliver.entries[each] for each in held], [deliver.matched[each] for each in held]
     kept = replace(deliver, through=0, entries=entries, matched=matched)
-    return _Batch(kept, batch.proxy, list(range(len(held))), given=len(held))
+    return _Batch(kept, batch.proxy, list(range(len(held))), batch.came, given=len(held))
+
+
+def _taken(batch: _Batch, index: int) -> Taken:
+    deliver = batch.deliver
+    matched = deliver.matched[index]
+    return deliver.entries[index], deliver.matches[matched], deliver.secure.get(matched, ())
 
 
 def _saying(attestations: list[Attestation]) -> list[Acknowledge]:

@@ -8,8 +8,11 @@ from proxy.quota import Quota
 from proxy.receivers import Receiver
 from proxy.session import Session
 from tests.chaos.simulator.planting import Plant, replaced
+from waypost.client.receiving import Receiving
+from waypost.frontier import join
 
 _lapse = Receiver.lapse
+_take_over = Receiving._take_over
 
 
 def _lapse_in_silence(self: Receiver, upto: Any, start: Any) -> dict[Any, Any]:
@@ -21,7 +24,27 @@ def _lowest_of_what_is_counted(self: Quota) -> int | None:
     return next(iter(self._kept), None)
 
 
+def _all_before_it_too(self: Receiving, batch: Any) -> None:
+    given = [batch.deliver.entries[each] for each in batch.fresh[batch.had : batch.given]]
+    _take_over(self, batch)
+    join(self.state.frontier, {entry.origin: entry.offset for entry in given})
+
+
 PLANTS = (
+    Plant(
+        "passes over what is overtaken",
+        "who was given something by priority counts as having all before it",
+        replaced(Receiving, "_take_over", _all_before_it_too),
+        ("LOST",),
+        (111, 222, 328),
+    ),
+    Plant(
+        "takes the sooner for the whole",
+        "what a receiver has above its frontier is taken for its frontier",
+        replaced(Receiver, "had_selectively", lambda self, rows: self.had({o: max(each) for o, each in rows.items()})),
+        ("LOST",),
+        (169, 222, 328),
+    ),
     Plant(
         "passes over what goes",
         "receivers get past what a queue discards before that is on record",

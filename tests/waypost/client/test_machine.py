@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 
+import msgspec
+
 from waypost.client.machine import ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
@@ -32,6 +34,7 @@ from waypost.messages import (
     Wait,
     Welcome,
 )
+from waypost.notification import Notification
 from waypost.queue import Queue
 from waypost.reliability import BEST_EFFORT
 
@@ -42,6 +45,10 @@ SUB = SubscriptionId("s")
 def entry(origin: Origin, offset: int, sequence: int | None = None, producer: str = "p") -> Delivery:
     number = offset if sequence is None else sequence
     return Delivery(origin, offset, producer, Incarnation("i"), number, 0, b"\x80")
+
+
+def ranked(offset: int, priority: int) -> Delivery:
+    return msgspec.structs.replace(entry(A, offset), body=Notification({"Priority": priority}).body)
 
 
 def deliver(epoch: int, through: int, *entries: Delivery) -> Deliver:
@@ -91,6 +98,25 @@ def test_a_retried_publish_with_another_coordinate_is_dropped_by_its_id() -> Non
     machine.message(deliver(1, 2, entry(A, 4, sequence=1), entry(B, 9, sequence=1)))
     assert given(machine) == [(A, 4)]
     assert machine.state.frontier == {A: 4, B: 9}
+
+
+def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowledged_with_it() -> None:
+    machine = ClientMachine("c", SessionId("s"), order="priority")
+    connect(machine)
+    machine.take_messages()
+    machine.message(deliver(1, 2, ranked(1, 5), ranked(2, 7)))
+    machine.message(deliver(1, 3, ranked(3, 9)))
+    assert [entry.offset for entry, *_ in [*machine.take(1), *machine.take(1)]] == [3, 2]
+    machine.message(deliver(1, 4, ranked(4, 6)))
+    assert [entry.offset for entry, *_ in machine.take(1)] == [4]
+    machine.acknowledge()
+    (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.selective]
+    assert (said.through, said.selective) == (0, {A: [2, 3, 4]})
+    assert machine.state.frontier == {}
+    assert [entry.offset for entry, *_ in machine.take()] == [1]
+    machine.settle()
+    assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [2, 3, 4]
+    assert machine.state.frontier == {A: 4} and not machine.state.selective
 
 
 def test_a_delivery_of_an_older_epoch_means_nothing() -> None:
