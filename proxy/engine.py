@@ -195,6 +195,8 @@ class Engine:
                     self._closed()
                 case Held() if record.proxy == self.context.proxy and record.session in self.context.sessions:
                     held[record.session] = self.context.sessions[record.session]
+                    if record.incarnation != self.context.incarnation:
+                        self._held_by_an_earlier_life(held[record.session])
         for session in touched.values():
             self.door.deliver(session)
         self.door.quenching.changed(interests)
@@ -234,6 +236,12 @@ class Engine:
         session = self.context.sessions.get(event.session)
         if session is not None and event.expressions.intersection(session.held_expressions()):
             self.coverage.broken(session)
+
+    def _held_by_an_earlier_life(self, session: Session) -> None:
+        """What a process of ours said that has died may come to the log after what we say: then we say it again."""
+        if session.held_expressions() and not self.context.is_told(session):
+            self.context.unsay(session.id)
+            self.context.hold(session)
 
     def _hold_again(self) -> None:
         self.context.hold_all(each for each in self.context.sessions.values() if each.held_expressions())
