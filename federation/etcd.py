@@ -15,7 +15,8 @@ create or claim whose answer is lost has been applied or not; reading the row se
 answer is lost is repeated, and finds its own lease.
 
 aetcd's calls are used, but not its watch: it says nothing when a stream falls silent or ends in peace, and
-waits for ever on some refusals. `_stream` is our own over the same stubs; it asks for signs of life.
+waits for ever on some refusals. `_stream` is our own over the same stubs; it asks for signs of life. Nor does it
+know TLS: `_TlsClient` opens the channel.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import aetcd
+import grpc
 from aetcd import rpc
 from pydantic import BaseModel
 
+from federation.credentials import Credentials
 from federation.ports import (
     SECRET_BYTES,
     Claimed,
@@ -88,14 +91,24 @@ class EtcdLease:
 class EtcdRegistry:
     """`endpoints`: host:port, several with commas between; after a failure the next one is asked.
 
+    With `credentials` etcd is spoken to over TLS.
+
     A lease lasts at least `ttl_ms`; etcd counts in seconds and rounds up, which errs on the safe side.
     """
 
-    def __init__(self, endpoints: str, prefix: str = "/waypost/", *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self,
+        endpoints: str,
+        prefix: str = "/waypost/",
+        *,
+        deadline_s: float = DEADLINE_S,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._endpoints = [_address(endpoint) for endpoint in endpoints.split(",")]
         self._names = endpoints
         self._prefix = prefix
         self._deadline_s = deadline_s
+        self._credentials = credentials
         self._clients: list[aetcd.Client] = []
         self._current = 0
         self._closed = False
@@ -216,6 +229,8 @@ class EtcdRegistry:
                 return
             except RegistryUnavailable:
                 if attempt == len(self._endpoints):
+                    if self._credentials is not None:
+                        await self._credentials.try_by_hand(*self._endpoints[self._current - 1])
                     raise
 
     def _key(self, kind: str, name: str) -> bytes:
@@ -226,13 +241,15 @@ class EtcdRegistry:
         if self._closed:
             raise RegistryUnavailable("this handle of the registry is closed")
         if not self._clients:
-            self._clients = [
-                aetcd.Client(host, port, timeout=self._deadline_s, options=CHANNEL_OPTIONS)
-                for host, port in self._endpoints
-            ]
+            self._clients = [self._new_client(host, port) for host, port in self._endpoints]
         client = self._clients[self._current]
         await client.connect()
         return client
+
+    def _new_client(self, host: str, port: int) -> aetcd.Client:
+        if self._credentials is None:
+            return aetcd.Client(host, port, timeout=self._deadline_s, options=CHANNEL_OPTIONS)
+        return _TlsClient(host, port, self._deadline_s, self._credentials)
 
     async def _transact(self, compare: list[Any], success: list[Any], failure: list[Any]) -> tuple[bool, Any]:
         with self._asking():
@@ -303,6 +320,22 @@ class EtcdRegistry:
             if not answer.more:
                 return list(chain.from_iterable(pages)), revision
             start = answer.kvs[-1].key + b"\0"
+
+
+class _TlsClient(aetcd.Client):  # type: ignore[misc]  # aetcd has no types
+    """aetcd's client over a channel of our own, with the stubs that are used here."""
+
+    channel: Any
+
+    def __init__(self, host: str, port: int, deadline_s: float, credentials: Credentials) -> None:
+        super().__init__(host, port, timeout=deadline_s, options=CHANNEL_OPTIONS)
+        self._secret = grpc.ssl_channel_credentials(credentials.authorities, credentials.key, credentials.certificate)
+
+    async def connect(self) -> None:
+        if self.channel is None:
+            target = f"{self._host}:{self._port}"
+            self.channel = rpc.secure_channel(target, self._secret, options=tuple(CHANNEL_OPTIONS.items()))
+            self.kvstub, self.leasestub = rpc.KVStub(self.channel), rpc.LeaseStub(self.channel)
 
 
 class _View:

@@ -20,7 +20,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
+    KafkaConnectionError,
     KafkaError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
@@ -30,6 +32,7 @@ from aiokafka.errors import (
 
 from federation.bell import Bell
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
+from federation.credentials import Credentials
 from federation.log_reader import Consumer, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
@@ -62,6 +65,15 @@ class _Topic:
     name: str
     replicas: int
     settings: Mapping[str, str]
+    credentials: Credentials | None
+
+    @property
+    def connecting(self) -> Mapping[str, Any]:
+        """How each of aiokafka's clients connects."""
+        plain = {"bootstrap_servers": self.bootstrap, **PROMPT}
+        if self.credentials is None:
+            return plain
+        return plain | {"security_protocol": "SSL", "ssl_context": self.credentials.context}
 
     @property
     def partition(self) -> TopicPartition:
@@ -105,12 +117,22 @@ class _Topic:
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap, **PROMPT)
+        admin = AIOKafkaAdminClient(**self.connecting)
         try:
-            await _whole(admin.start())
+            await self._begin(admin)
             yield admin
         finally:
             await admin.close()
+
+    async def _begin(self, admin: AIOKafkaAdminClient) -> None:
+        """Start it. Raises KafkaError, or OSError: TLS is why it cannot connect."""
+        try:
+            await _whole(admin.start())
+        except KafkaConnectionError:
+            if self.credentials is not None:
+                host, port, _ = collect_hosts(self.bootstrap)[0]
+                await self.credentials.try_by_hand(host, port)
+            raise
 
 
 async def _whole(start: Coroutine[Any, Any, None]) -> None:
@@ -134,13 +156,12 @@ class _Producer:
     def __init__(self, topic: _Topic) -> None:
         self._topic = topic
         self._producer = AIOKafkaProducer(
-            bootstrap_servers=topic.bootstrap,
             acks="all",
             enable_idempotence=True,
             linger_ms=0,
             max_batch_size=LOG_BATCH_BYTES,
             max_request_size=LOG_REQUEST_BYTES,
-            **PROMPT,
+            **topic.connecting,
         )
 
     @classmethod
@@ -188,14 +209,13 @@ class _Consumer:
     def __init__(self, topic: _Topic) -> None:
         self._topic = topic
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=topic.bootstrap,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_min_bytes=1,
             fetch_max_wait_ms=50,
             max_partition_fetch_bytes=4 * LOG_REQUEST_BYTES,
-            **PROMPT,
+            **topic.connecting,
         )
 
     @classmethod
@@ -245,13 +265,26 @@ class _Consumer:
 
 
 class _Handle:
-    """What the three ports share: a topic, its writer and its reader. `make`: make the topic if it is missing."""
+    """What the three ports share: a topic, its writer and its reader.
+
+    Args:
+        replicas: of a topic that it makes; 3 for a cluster that loses nothing.
+        credentials: with them Kafka is spoken to over TLS.
+        make: make the topic if it is missing.
+    """
 
     def __init__(
-        self, bootstrap: str, topic: str, replicas: int, settings: Mapping[str, str], *, make: bool = True
+        self,
+        bootstrap: str,
+        topic: str,
+        replicas: int,
+        settings: Mapping[str, str],
+        credentials: Credentials | None,
+        *,
+        make: bool = True,
     ) -> None:
         self._make = make
-        self._topic = _Topic(bootstrap, topic, replicas, settings)
+        self._topic = _Topic(bootstrap, topic, replicas, settings, credentials)
         self._appends = OrderedAppends(
             lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S
         )
@@ -279,10 +312,12 @@ class _Handle:
 
 
 class KafkaSiteLog(_Handle):
-    """The site log in `topic`. `replicas`: of a topic that it makes; 3 for a cluster that loses nothing."""
+    """The site log in `topic`."""
 
-    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_ALL)
+    def __init__(
+        self, bootstrap: str, topic: str, *, replicas: int = 1, credentials: Credentials | None = None
+    ) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_ALL, credentials)
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         return await self._appends.append([(None, encode_record(record)) for record in records])
@@ -321,8 +356,16 @@ class KafkaChangelog(_Handle):
             no session was ever kept there (P5).
     """
 
-    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1, make: bool = True) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY, make=make)
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        replicas: int = 1,
+        credentials: Credentials | None = None,
+        make: bool = True,
+    ) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY, credentials, make=make)
         self._table = CheckpointTable()
         self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
         self._place = 0
@@ -390,8 +433,10 @@ class KafkaChangelog(_Handle):
 
 
 class KafkaJournal(_Handle):
-    def __init__(self, bootstrap: str, topic: str, *, replicas: int = 1) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_ALL)
+    def __init__(
+        self, bootstrap: str, topic: str, *, replicas: int = 1, credentials: Credentials | None = None
+    ) -> None:
+        super().__init__(bootstrap, topic, replicas, KEEP_ALL, credentials)
 
     async def attest(self, facts: Sequence[Fact]) -> None:
         await self._appends.append([(None, encode_fact(fact)) for fact in facts])

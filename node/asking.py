@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import structlog
@@ -10,7 +11,8 @@ from node.changelogs import Changelogs
 from node.config import NodeConfig
 from node.hashing import Passwords
 from node.history import History, Requests
-from node.parts import Parts, changelog_locator
+from node.parts import Parts, changelog_locator, open_changelog
+from node.tls import credentials_of
 from node.troubles import CHANGELOG_OF, SITE, Part, Troubles, part_of
 from proxy import effects
 from proxy.context import Context
@@ -36,7 +38,7 @@ class Asking:
         self._troubles = troubles
         self._clock = clock
         self._passwords = Passwords()
-        self._foreign_changelogs = Changelogs()
+        self._foreign_changelogs = Changelogs(partial(open_changelog, credentials=credentials_of(config)))
         self.store_writes = Spread(MILLISECONDS)
         """How long the store took for what was written together, in milliseconds."""
         self.store_failures = 0

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from federation.ports import Changelog
-from node.parts import open_changelog
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import SessionId, SiteId
@@ -27,7 +26,7 @@ class Changelogs:
         open_: makes one, which is not started yet.
     """
 
-    def __init__(self, open_: Callable[[str], Changelog] = open_changelog) -> None:
+    def __init__(self, open_: Callable[[str], Changelog]) -> None:
         self._open = open_
         self._opened: dict[str, asyncio.Task[Changelog]] = {}
 

@@ -85,6 +85,11 @@ class NodeConfig:
     tls_cert: str = _setting("", "PEM file of this proxy's certificate; with it, its port speaks TLS and nothing else.")
     tls_key: str = _setting("", "PEM file of the certificate's key.")
     tls_ca: str = _setting("", "PEM file of the authorities that certify the proxies of this federation.")
+    parts_ca: str = _setting(
+        "", "PEM file of the authorities that certify Kafka and etcd; with it both are spoken to over TLS."
+    )
+    parts_cert: str = _setting("", "PEM file of the certificate that this proxy shows them, where they ask for one.")
+    parts_key: str = _setting("", "PEM file of that certificate's key.")
     publishers: tuple[str, ...] = _setting(
         (), "Principals that may publish here, by token or certificate; without it everybody may.", _names
     )
@@ -147,7 +152,23 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
+    _check_parts_tls(config)
     return config
+
+
+def _check_parts_tls(config: NodeConfig) -> None:
+    """Raises BadConfiguration: what is said of TLS towards Kafka and etcd lacks something."""
+    if config.parts_cert and not config.parts_key:
+        raise BadConfiguration(f"{config.parts_cert} is of no use without its key; name the file", field="parts_key")
+    if config.parts_key and not config.parts_cert:
+        raise BadConfiguration(f"{config.parts_key} is the key of no certificate; name its file", field="parts_cert")
+    if config.parts_cert and not config.parts_ca:
+        raise BadConfiguration(
+            f"{config.parts_cert} is shown over TLS only; name the file of who certifies Kafka and etcd",
+            field="parts_ca",
+        )
+    if config.parts_ca and not (config.kafka or config.etcd):
+        raise BadConfiguration("it is for Kafka and etcd; say where one of them is, or leave it out", field="parts_ca")
 
 
 def reliability_of(events: str, connection: str) -> Reliability:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from federation.credentials import Credentials
 from federation.ports import Changelog, Journal, Registry, SiteLog
 from node.config import NodeConfig
+from node.tls import credentials_of
 from node.troubles import Part
 from proxy.ports import SessionStore
 from proxy.store import SqliteSessionStore
@@ -47,8 +50,8 @@ def changelog_locator(config: NodeConfig) -> str:
     return f"file:{(site_folder(config) / 'changelog.db').resolve()}"
 
 
-def open_changelog(locator: str) -> Changelog:
-    """Return a reader of another site's changelog; not started yet."""
+def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
+    """Return a reader of another site's changelog; not started yet. With `credentials` Kafka is spoken to over TLS."""
     kind, _, where = locator.partition(":")
     if kind == "file":
         from federation.embedded.changelog import EmbeddedChangelog
@@ -58,7 +61,7 @@ def open_changelog(locator: str) -> Changelog:
         from federation.kafka import KafkaChangelog
 
         bootstrap, _, name = where.partition("/")
-        return KafkaChangelog(bootstrap, name, make=False)
+        return KafkaChangelog(bootstrap, name, credentials=credentials, make=False)
     raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
 
 
@@ -67,6 +70,7 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
 
     Raises:
         Unreachable: one of them is not there; `field` names it. Everything else is closed again.
+        BadConfiguration: a file of `credentials_of` is no good.
     """
     log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
     store = SqliteSessionStore(config.data / "proxies" / config.name / "store.db")
@@ -107,9 +111,11 @@ def registry_file(config: NodeConfig) -> Path:
 def open_registry(config: NodeConfig) -> Registry:
     """Return the federation's registry; not started yet."""
     if config.etcd:
+        # gRPC writes to stderr on its own, and looks at this when it is imported: what is wrong we say ourselves.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from federation.etcd import EtcdRegistry
 
-        return EtcdRegistry(config.etcd, f"/{config.prefix}/")
+        return EtcdRegistry(config.etcd, f"/{config.prefix}/", credentials=credentials_of(config))
     from federation.embedded.registry import EmbeddedRegistry
 
     return EmbeddedRegistry(registry_file(config), durable=config.durable)
@@ -131,8 +137,9 @@ def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog
 def _kafka(config: NodeConfig) -> tuple[SiteLog, Changelog, Journal]:
     from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 
+    credentials = credentials_of(config)
     return (
-        KafkaSiteLog(config.kafka, topic(config, "log")),
-        KafkaChangelog(config.kafka, topic(config, "changelog")),
-        KafkaJournal(config.kafka, topic(config, "journal")),
+        KafkaSiteLog(config.kafka, topic(config, "log"), credentials=credentials),
+        KafkaChangelog(config.kafka, topic(config, "changelog"), credentials=credentials),
+        KafkaJournal(config.kafka, topic(config, "journal"), credentials=credentials),
     )

@@ -1,4 +1,5 @@
 """TLS as a proxy speaks it: one certificate on its port and towards other proxies, which have to show theirs.
+Kafka and etcd are certified by others, and what is shown to them is a certificate of its own.
 
 Who another proxy is, its certificate does not say: that is proven by the federation's secret (node/seal.py), as without
 TLS. A certificate says that the authority of this federation gave it, and keeps everybody else from listening.
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from federation.credentials import Credentials
 from node.config import NodeConfig
 from proxy.tokens import Named, issue
 from waypost.errors import BadConfiguration
@@ -36,23 +39,54 @@ def tls_of(config: NodeConfig) -> Tls | None:
     port, peers = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for context in (port, peers):
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        _load(context, config)
+        _show(context, config, "tls")
+        _believe(context, config, "tls")
     port.verify_mode = ssl.CERT_OPTIONAL
     return Tls(port, peers)
 
 
-def _load(context: ssl.SSLContext, config: NodeConfig) -> None:
-    for field, file in (("tls_cert", config.tls_cert), ("tls_key", config.tls_key), ("tls_ca", config.tls_ca)):
-        if not Path(file).is_file():
-            raise BadConfiguration(f"{file or 'nothing'} is no file", field=field)
+@cache
+def credentials_of(config: NodeConfig) -> Credentials | None:
+    """Return how Kafka and etcd are spoken to; None: in the clear. The files are read once.
+
+    Raises:
+        BadConfiguration: names the file that is no good.
+    """
+    if not config.parts_ca:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _believe(context, config, "parts")
+    authorities = Path(config.parts_ca).read_bytes()
+    if not config.parts_cert:
+        return Credentials(context, authorities)
+    _show(context, config, "parts")
+    return Credentials(context, authorities, Path(config.parts_cert).read_bytes(), Path(config.parts_key).read_bytes())
+
+
+def _show(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
+    """Show the certificate in `whose`_cert, with its key."""
+    cert, key = _file(config, f"{whose}_cert"), _file(config, f"{whose}_key")
     try:
-        context.load_cert_chain(config.tls_cert, config.tls_key)
+        # Without a password OpenSSL would ask the terminal for that of an encrypted key.
+        context.load_cert_chain(cert, key, password="")
     except (OSError, ssl.SSLError) as error:
-        raise BadConfiguration(f"{config.tls_cert} with {config.tls_key}: {error}", field="tls_cert") from None
+        raise BadConfiguration(f"{cert} with {key}: {error}", field=f"{whose}_cert") from None
+
+
+def _believe(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
+    """Believe the authorities in `whose`_ca."""
+    ca = _file(config, f"{whose}_ca")
     try:
-        context.load_verify_locations(config.tls_ca)
+        context.load_verify_locations(ca)
     except (OSError, ssl.SSLError) as error:
-        raise BadConfiguration(f"{config.tls_ca}: {error}", field="tls_ca") from None
+        raise BadConfiguration(f"{ca}: {error}", field=f"{whose}_ca") from None
+
+
+def _file(config: NodeConfig, field: str) -> str:
+    file: str = getattr(config, field)
+    if not Path(file).is_file():
+        raise BadConfiguration(f"{file or 'nothing'} is no file", field=field)
+    return file
 
 
 def name_on(certificate: Mapping[str, Any]) -> str:

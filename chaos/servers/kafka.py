@@ -11,10 +11,10 @@ from pathlib import Path
 
 from chaos.servers import parts
 from chaos.servers.process import LOOPBACK, free_port
-from chaos.servers.server import Server
+from chaos.servers.server import Server, ServerTls
 from waypost.errors import Unreachable
 
-PLAIN = "PLAIN"
+MAIN = "MAIN"
 CONTROLLER = "CONTROLLER"
 FORMAT_TIMEOUT_S = 60
 
@@ -22,7 +22,7 @@ FORMAT_TIMEOUT_S = 60
 SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
-    "inter.broker.listener.name": PLAIN,
+    "inter.broker.listener.name": MAIN,
     "controller.listener.names": CONTROLLER,
     "auto.create.topics.enable": "false",
     "default.replication.factor": "1",
@@ -47,10 +47,11 @@ SETTINGS = {
 
 
 class KafkaServer(Server):
-    """One broker with a plain listener, and with one more for each name in `advertise`.
+    """One broker with a listener, and with one more for each name in `advertise`.
 
     A named listener tells its clients that the broker lives at the given host and port. With a proxy there
     whose upstream is `upstream(name)`, everything that these clients say goes through the proxy.
+    With `tls` clients speak TLS to all of them, else in the clear.
     """
 
     name = "kafka"
@@ -63,18 +64,20 @@ class KafkaServer(Server):
         advertise: Mapping[str, tuple[str, int]] | None = None,
         heap_mb: int = 512,
         settings: Mapping[str, str] | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         super().__init__(data)
         self._advertise = dict(advertise or {})
-        self._ports = {PLAIN: port or free_port(), CONTROLLER: free_port()}
+        self._ports = {MAIN: port or free_port(), CONTROLLER: free_port()}
         self._ports |= {name: free_port() for name in self._advertise}
         self._heap_mb = heap_mb
         self._settings = dict(settings or {})
+        self._tls = tls
 
     @property
     def bootstrap(self) -> str:
-        """host:port of the plain listener."""
-        return self.upstream(PLAIN)
+        """host:port of the listener that has no name in `advertise`."""
+        return self.upstream(MAIN)
 
     def upstream(self, name: str) -> str:
         """host:port where the broker really listens for `name`; what a proxy forwards to."""
@@ -86,6 +89,8 @@ class KafkaServer(Server):
         return f"{host}:{port}"
 
     def prepare(self) -> None:
+        if self._tls is not None:
+            self._keystore.write_text(self._tls.key.read_text() + self._tls.certificate.read_text())
         self._config.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         if not (self._store / "meta.properties").exists():
             self._format()
@@ -103,21 +108,38 @@ class KafkaServer(Server):
         return self.data / "server.properties"
 
     @property
+    def _keystore(self) -> Path:
+        return self.data / "keystore.pem"
+
+    @property
     def _store(self) -> Path:
         return self.data / "store"
 
     def _properties(self) -> dict[str, str]:
         listeners = {name: self.upstream(name) for name in self._ports}
-        advertised = {PLAIN: self.bootstrap} | {name: self.advertised(name) for name in self._advertise}
+        advertised = {MAIN: self.bootstrap} | {name: self.advertised(name) for name in self._advertise}
+        security = dict.fromkeys(listeners, "SSL" if self._tls else "PLAINTEXT") | {CONTROLLER: "PLAINTEXT"}
         return {
             **SETTINGS,
             "listeners": _join(listeners, "://"),
             "advertised.listeners": _join(advertised, "://"),
-            "listener.security.protocol.map": _join(dict.fromkeys(listeners, "PLAINTEXT"), ":"),
+            "listener.security.protocol.map": _join(security, ":"),
             # Voters by configuration, not in the store: so a store can be opened again with other ports.
             "controller.quorum.voters": f"1@{self.upstream(CONTROLLER)}",
             "log.dirs": str(self._store),
+            **self._tls_properties(),
             **self._settings,
+        }
+
+    def _tls_properties(self) -> dict[str, str]:
+        if self._tls is None:
+            return {}
+        return {
+            "ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._keystore),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._tls.authority),
         }
 
     def _format(self) -> None:

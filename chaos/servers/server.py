@@ -8,9 +8,18 @@ import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from chaos.servers.process import Process
+
+
+class ServerTls(NamedTuple):
+    """PEM files with which a server speaks TLS; it asks its clients for a certificate of the same authority."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+    """In PKCS #8: Java knows no other."""
 
 
 class Server(ABC):

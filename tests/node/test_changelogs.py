@@ -123,7 +123,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def of_another_site(tmp_path: Path) -> Changelog:
-    return open_changelog(f"file:{tmp_path / 'changelog.db'}")
+    return open_changelog(f"file:{tmp_path / 'changelog.db'}", None)
 
 
 async def test_another_sites_changelog_that_is_not_there_is_not_made_and_is_no_empty_one(tmp_path: Path) -> None:
@@ -139,11 +139,11 @@ async def test_another_sites_topic_that_is_not_there_is_not_made(kafka: KafkaSer
     name = f"{new_incarnation()}.changelog"
     for _ in range(2):
         with pytest.raises(LogUnavailable, match="there is no topic"):
-            await open_changelog(f"kafka:{kafka.bootstrap}/{name}").start()
+            await open_changelog(f"kafka:{kafka.bootstrap}/{name}", None).start()
     own = KafkaChangelog(kafka.bootstrap, name)
     await own.start()
     await own.close()
-    changelog = open_changelog(f"kafka:{kafka.bootstrap}/{name}")
+    changelog = open_changelog(f"kafka:{kafka.bootstrap}/{name}", None)
     await changelog.start()
     assert await changelog.latest(SessionId("s")) is None
     await changelog.close()

@@ -16,45 +16,12 @@ from websockets.asyncio.client import connect
 import waypost
 from chaos.cluster import Cluster, Place
 from node.peers import PeerChallenge, decode_introduction
+from tests.helpers.papers import Papers
 from tests.node.test_command_line import run
 from waypost.errors import Forbidden, NoProxy
 from waypost.notification import Notification
 
 SESSION = "tls/session"
-
-
-class Papers:
-    """An authority, and what it has certified, as files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._authority = trustme.CA()
-        self.authority = folder / "ca.pem"
-        self._authority.cert_pem.write_to_path(str(self.authority))
-        proxy = self._authority.issue_cert("127.0.0.1")
-        self.certificate, self.key = folder / "proxy.pem", folder / "proxy.key"
-        proxy.cert_chain_pems[0].write_to_path(str(self.certificate))
-        proxy.private_key_pem.write_to_path(str(self.key))
-
-    @property
-    def flags(self) -> dict[str, str]:
-        return {
-            "no-discovery": "",
-            "tls-cert": str(self.certificate),
-            "tls-key": str(self.key),
-            "tls-ca": str(self.authority),
-        }
-
-    def client(self, name: str = "") -> ssl.SSLContext:
-        """Return how somebody speaks TLS who believes this authority; with a name, certified by it."""
-        context = ssl.create_default_context(cafile=str(self.authority))
-        if name:
-            self._authority.issue_cert(f"{name}@example.org", common_name=name).configure_cert(context)
-        return context
-
-
-@pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    return Papers(tmp_path_factory.mktemp("papers"))
 
 
 @pytest.fixture(scope="module")
