@@ -130,22 +130,23 @@ def _read_slices(slices: Iterable[Slice]) -> Iterator[Raw]:
 # ---------------------------------------------------------------- Kafka
 
 
-def _topic(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    reader = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest")
+def _topic(spark: SparkSession, topics: Topics, site: str, topic: str) -> DataFrame:
+    client = {"bootstrap.servers": topics.servers[site], **topics.tls}
+    reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in client.items()})
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("endingOffsets", "latest")
     # An aborted record was never told to anybody, and is none.
     return reader.option("kafka.isolation.level", "read_committed").load()
 
 
 def _journal_topic(spark: SparkSession, topics: Topics, site: str) -> DataFrame:
     topic = topics.journal_topic(site)
-    frame = _topic(spark, topics.servers[site], topic)
+    frame = _topic(spark, topics, site, topic)
     value = F.coalesce(F.col("value").cast("string"), F.lit("null"))
     return frame.select(F.lit(topic).alias("source"), value.alias("value"))
 
 
 def _log_topic(spark: SparkSession, topics: Topics, site: str, names: tuple[str, ...]) -> DataFrame:
-    frame = _topic(spark, topics.servers[site], topics.log_topic(site))
+    frame = _topic(spark, topics, site, topics.log_topic(site))
     raws = frame.select("partition", "offset", "value").rdd
     decoded = raws.mapPartitions(partial(_from_kafka, site=site, names=names))
     return spark.createDataFrame(decoded, RECORD, verifySchema=False)

@@ -5,12 +5,13 @@ Both are looked at before Spark starts, so that a wrong path costs no ten second
 
 from __future__ import annotations
 
+import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from waypost.errors import LogUnavailable, Refused
+from waypost.errors import BadConfiguration, LogUnavailable, Refused
 
 SCHEME = "kafka://"
 _KAFKA = re.compile(r"kafka://(?P<servers>[^/]+)/(?P<prefix>[\w.-]+)")
@@ -44,6 +45,8 @@ class Topics:
 
     servers: dict[str, str]
     prefix: str
+    tls: dict[str, str] = field(default_factory=dict, repr=False)
+    """Settings of Kafka's clients; none: in the clear."""
 
     dense = False
     """Kafka's own control records take offsets too, so a gap between two records proves nothing."""
@@ -66,6 +69,7 @@ def locate(text: str) -> Source:
     Raises:
         BadInput: there is nothing there that could be audited.
         LogUnavailable: a Kafka named in it does not answer.
+        BadConfiguration: a file with which it is spoken to over TLS cannot be read.
     """
     return _topics(text) if text.startswith(SCHEME) else _folder(Path(text))
 
@@ -93,7 +97,25 @@ def _topics(text: str) -> Topics:
         raise BadInput(f"{text} is not of the form {SCHEME}SITE=HOST:PORT,SITE=HOST:PORT/PREFIX")
     for address in set(servers.values()):
         _knock(address)
-    return Topics(servers, whole["prefix"])
+    return Topics(servers, whole["prefix"], _tls())
+
+
+def _tls() -> dict[str, str]:
+    """Return how Kafka is spoken to: by the files of WAYPOST_PARTS_CA, WAYPOST_PARTS_CERT and WAYPOST_PARTS_KEY."""
+    authorities, certificate, key = (_pem(f"WAYPOST_PARTS_{each}") for each in ("CA", "CERT", "KEY"))
+    if not authorities:
+        return {}
+    believed = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
+    shown = {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certificate, "ssl.keystore.key": key}
+    return {"security.protocol": "SSL", **believed, **(shown if certificate else {})}
+
+
+def _pem(variable: str) -> str:
+    file = os.environ.get(variable)
+    try:
+        return Path(file).read_text() if file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(f"{file} cannot be read: {error}", field=variable) from None
 
 
 def _knock(address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,8 +17,9 @@ from spark.decoding import rows
 from spark.reading import parse_facts
 from spark.schemas import FACT, RECORD
 from spark.source import BadInput, Folder, Topics, locate
+from tests.helpers.papers import Papers
 from tests.spark.runs import Run, origin
-from waypost.errors import LogUnavailable
+from waypost.errors import BadConfiguration, LogUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId
 from waypost.notification import Int64, Notification
 from waypost.records import Closed, Dropped, Fact, FactKind, Published, encode_fact, encode_record, fact_fields
@@ -139,14 +141,14 @@ def test_a_record_becomes_a_row_of_the_shape_whatever_it_is() -> None:
 # ---------------------------------------------------------------- Kafka
 
 
-async def fill(kafka: KafkaServer, topics: dict[str, list[bytes]]) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+async def fill(kafka: KafkaServer, topics: dict[str, list[bytes]], **security: Any) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap, **security)
     await admin.start()
     try:
         await admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1) for name in topics])
     finally:
         await admin.close()
-    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, acks="all") as producer:
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, acks="all", **security) as producer:
         for name, values in topics.items():
             for value in values:
                 await producer.send_and_wait(name, value)
@@ -164,6 +166,24 @@ async def test_a_run_over_kafka_is_judged_as_the_embedded_one(
     assert over_kafka == embedded
     assert over_kafka.counts == {"L1": 1}
     assert (over_kafka.published, over_kafka.owed, over_kafka.delivered) == (4, 3, 2)
+
+
+async def test_a_kafka_that_asks_for_a_certificate_is_shown_the_one_that_proxies_show(
+    spark: SparkSession, kafka_over_tls: KafkaServer, papers: Papers, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix, own, where = f"{topic_prefix}run", small_run(), f"kafka://A={kafka_over_tls.bootstrap}/{topic_prefix}run"
+    topics = {f"{prefix}.A.log": list(own.logs["A"].values()), f"{prefix}.A.journal": own.lines()}
+    await fill(kafka_over_tls, topics, security_protocol="SSL", ssl_context=papers.client("auditor"))
+    monkeypatch.setenv("WAYPOST_PARTS_CA", str(papers.authority))
+    with pytest.raises(LogUnavailable) as refused:
+        judge(spark, locate(where))
+    assert "\n" not in str(refused.value)
+    monkeypatch.setenv("WAYPOST_PARTS_CERT", str(papers.certificate))
+    monkeypatch.setenv("WAYPOST_PARTS_KEY", str(papers.key))
+    assert judge(spark, locate(where)).counts == {"L1": 1}
+    monkeypatch.setenv("WAYPOST_PARTS_KEY", "/nowhere")
+    with pytest.raises(BadConfiguration, match="WAYPOST_PARTS_KEY: /nowhere cannot be read"):
+        locate(where)
 
 
 def test_topics_that_are_not_there_are_one_clear_error(spark: SparkSession, kafka: KafkaServer) -> None:
