@@ -107,8 +107,12 @@ class NodeConfig:
     )
     max_stored_bytes: int = _setting(0, "Bytes of the same; 0: no bound.", ge=0, le=MAX_STORED_BYTES)
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
+    max_connections_each: int = _setting(0, "Of them, so many from one address; 0: no bound.", ge=0)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
     publish_rate: int = _setting(0, "Notifications a second that one client may publish; 0: no bound.", ge=0)
+    change_rate: int = _setting(
+        0, "Attaches, subscriptions and other changes a second that one client may ask for; 0: no bound.", ge=0
+    )
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -66,10 +67,12 @@ class Connection:
 
     def __init__(
         self,
+        address: str,
         send: Callable[[msgspec.Struct | msgspec.Raw], None],
         hang_up: Callable[[str], None],
         unsent: Callable[[], int],
     ) -> None:
+        self.address = address
         self.send = send
         self.hang_up = hang_up
         self.unsent = unsent
@@ -110,6 +113,8 @@ class Node:
         self._chance = chance or random.Random()
         self.troubles = Troubles(self._chance)
         self._connections: dict[int, Connection] = {}
+        self._addresses: Counter[str] = Counter()
+        """From where they come."""
         self._last_connection = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -334,19 +339,25 @@ class Node:
             except (WaypostError, TimeoutError) as error:
                 self.troubles.missing(Part.REGISTRY, error)
 
-    @property
-    def full(self) -> bool:
-        """As many clients are connected as may be."""
-        return len(self._connections) >= self.config.max_connections
+    def refusal(self, address: str) -> str:
+        """Return why no other client may connect from there; "": one may."""
+        if len(self._connections) >= self.config.max_connections:
+            return "too many clients"
+        each = self.config.max_connections_each
+        return "too many clients from this address" if each and self._addresses[address] >= each else ""
 
     def connect(self, connection: Connection) -> int:
         self._last_connection += 1
         self._connections[self._last_connection] = connection
+        self._addresses[connection.address] += 1
         self._engine.client_connected(self._last_connection)
         return self._last_connection
 
     def disconnect(self, number: int) -> None:
-        self._connections.pop(number, None)
+        if gone := self._connections.pop(number, None):
+            self._addresses[gone.address] -= 1
+            if not self._addresses[gone.address]:
+                del self._addresses[gone.address]
         if self.engine is not None:
             self.engine.client_disconnected(number)
             self.drain()

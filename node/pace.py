@@ -1,10 +1,16 @@
-"""How fast one client may publish: a bucket that fills with time. Pure; who has to wait is simply not read any more."""
+"""How fast one client may publish, and ask for changes: buckets that fill with time. Pure; who has to wait is simply
+not read any more."""
 
 from __future__ import annotations
 
+from waypost.messages import Attach, ClientMessage, Delete, Publish, Quench, SetAccess, SetKeys, Subscribe, Unsubscribe
+
+CHANGES = (Attach, Subscribe, Unsubscribe, SetKeys, SetAccess, Delete, Quench)
+"""What costs others something beside whoever asks: the store, the log, the registry, or all who publish."""
+
 
 class Pace:
-    """A bucket of `rate` notifications a second, that holds a second's worth. Rate 0: no bound."""
+    """A bucket of `rate` things a second, that holds a second's worth. Rate 0: no bound."""
 
     def __init__(self, rate: float, now_s: float) -> None:
         self._rate = rate
@@ -18,3 +24,21 @@ class Pace:
         self._left = min(self._rate, self._left + (now_s - self._at_s) * self._rate) - count
         self._at_s = now_s
         return max(0.0, -self._left / self._rate)
+
+
+class Paces:
+    """Those of one client.
+
+    Args:
+        publish_rate, change_rate: notifications, and :data:`CHANGES`, a second; 0: no bound.
+    """
+
+    def __init__(self, publish_rate: float, change_rate: float, now_s: float) -> None:
+        self._publishing = Pace(publish_rate, now_s)
+        self._changing = Pace(change_rate, now_s)
+
+    def wait_s(self, message: ClientMessage, now_s: float) -> float:
+        """The client has said this; return for how many seconds to take nothing more of it."""
+        if isinstance(message, Publish):
+            return self._publishing.wait_s(len(message.bodies), now_s)
+        return self._changing.wait_s(1, now_s) if isinstance(message, CHANGES) else 0.0

@@ -19,7 +19,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from node.node import Connection, Node
 from node.operators import routes
-from node.pace import Pace
+from node.pace import Paces
 from node.peers import (
     PeerChallenge,
     PeerHello,
@@ -34,7 +34,7 @@ from node.tls import Tls, name_on, vouched
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
-from waypost.messages import Problem, Publish, decode_client_message, encode_message
+from waypost.messages import Problem, decode_client_message, encode_message
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 HELLO_S = 2.0
@@ -94,14 +94,16 @@ async def _frame(socket: WebSocket) -> bytes | str:
 async def serve_client(socket: WebSocket, node: Node) -> None:
     """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
     await socket.accept()
-    if node.engine is None or node.full:
-        await socket.close(TRY_LATER, "starting" if node.engine is None else "too many clients")
+    address = socket.client.host if socket.client else ""
+    refusal = "starting" if node.engine is None else node.refusal(address)
+    if node.engine is None or refusal:
+        await socket.close(TRY_LATER, refusal)
         return
     line, principal = Socket(socket), _certified(socket)
     context = node.engine.context
-    number = node.connect(Connection(line.send, line.hang_up, line.unsent))
+    number = node.connect(Connection(address, line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
-    pace = Pace(node.config.publish_rate, time.monotonic())
+    paces = Paces(node.config.publish_rate, node.config.change_rate, time.monotonic())
     try:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
@@ -114,8 +116,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
-                if isinstance(message, Publish):
-                    await asyncio.sleep(pace.wait_s(len(message.bodies), time.monotonic()))
+                await asyncio.sleep(paces.wait_s(message, time.monotonic()))
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
+import websockets
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,14 +17,18 @@ import waypost
 from chaos.cluster import Cluster, Place
 from node.pace import Pace
 from waypost.errors import NoProxy, Unreachable
+from waypost.messages import VERSION, Hello, Welcome, decode_proxy_message, encode_message
 
 RATE = 50
+CHANGE_RATE = 20
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "max-connections": "4", "max-sessions": "2", "publish-rate": str(RATE)}
-    with Cluster([Place("a1", "A", flags)], [], tmp_path_factory.mktemp("limits")) as cluster:
+    bounded = {"no-discovery": "", "max-connections-each": "2", "change-rate": str(CHANGE_RATE)}
+    places = [Place("a1", "A", flags), Place("b1", "B", bounded)]
+    with Cluster(places, [], tmp_path_factory.mktemp("limits")) as cluster:
         yield cluster
 
 
@@ -64,6 +71,36 @@ async def test_who_publishes_too_fast_waits_and_nobody_else_does(cluster: Cluste
             await asyncio.wait_for(other.publish({"n": number}), 5)
         await asyncio.gather(*slow, later)
         assert time.monotonic() - began > 0.5
+
+
+async def test_from_one_address_come_no_more_than_so_many_and_another_one_is_let_in(cluster: Cluster) -> None:
+    url = cluster.proxies["b1"].url
+    inside = [await waypost.produce(f"p{number}", proxy=url).__aenter__() for number in range(2)]
+    with pytest.raises((NoProxy, Unreachable), match="from this address"):
+        async with waypost.produce("late", proxy=url, timeout_s=1):
+            pass
+    with socket.socket() as elsewhere:
+        elsewhere.bind(("127.0.0.2", 0))
+        elsewhere.connect((urlsplit(url).hostname, urlsplit(url).port))
+        async with websockets.connect(f"{url}/v1/client", sock=elsewhere) as other:
+            await other.send(encode_message(Hello(VERSION, "other")))
+            assert isinstance(decode_proxy_message(await other.recv()), Welcome)
+    await inside.pop().close()
+    async with waypost.produce("late", proxy=url, timeout_s=20):
+        pass
+    await inside.pop().close()
+
+
+async def test_who_changes_too_much_waits_and_nobody_else_does(cluster: Cluster) -> None:
+    url = cluster.proxies["b1"].url
+    async with waypost.attach("limits/hasty", proxy=url) as hasty, waypost.produce("other", proxy=url) as other:
+        began = time.monotonic()
+        asked = [asyncio.create_task(hasty.subscribe(f"n == {number}")) for number in range(2 * CHANGE_RATE)]
+        for number in range(10):
+            await asyncio.wait_for(other.publish({"n": number}), 5)
+        await asyncio.gather(*asked)
+        assert time.monotonic() - began > 0.5
+        await hasty.delete()
 
 
 @given(st.integers(1, 1000), st.lists(st.tuples(st.floats(0, 2), st.integers(1, 500)), max_size=30))
