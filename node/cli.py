@@ -191,12 +191,10 @@ def sub(
         raise BadMessage("an empty name", field="session" if session == "" else "receiver")
     import asyncio
 
-    from node.commands.asking import TOKEN
+    from node.commands.asking import token_of
     from node.commands.keys import read_keys
     from node.commands.reading import first_line, order_of, reliability_of
     from node.commands.receive import PASSWORD, receive
-
-    first_line(token_file, "token-file", TOKEN)
 
     asyncio.run(
         receive(
@@ -212,7 +210,7 @@ def sub(
             max_count=max_count,
             principal=principal,
             password=first_line(password_file, "password-file", PASSWORD),
-            token=lambda: first_line(token_file, "token-file", TOKEN),
+            token=token_of(token_file),
             keys=read_keys(keys_file, "consumer"),
             insecure=not secure,
             reliability=reliability_of(events, connection),
@@ -239,12 +237,10 @@ def pub(
     """
     import asyncio
 
-    from node.commands.asking import TOKEN
+    from node.commands.asking import token_of
     from node.commands.keys import read_keys
     from node.commands.publish import notifications_of, send
-    from node.commands.reading import first_line
 
-    first_line(token_file, "token-file", TOKEN)
     notifications, keys = notifications_of(attributes or [], lines=lines), read_keys(keys_file, "producer")
     asyncio.run(
         send(
@@ -253,7 +249,7 @@ def pub(
             as_json=json_,
             keys=keys,
             insecure=not secure,
-            token=lambda: first_line(token_file, "token-file", TOKEN),
+            token=token_of(token_file),
         )
     )
 
@@ -301,12 +297,11 @@ def rendezvous_offer(
     """
     import asyncio
 
-    from node.commands.asking import TOKEN
+    from node.commands.asking import token_of
     from node.commands.keys import consumer_key
-    from node.commands.reading import first_line
     from node.commands.rendezvous import offer
 
-    key, token = consumer_key(key_file, "raw"), first_line(token_file, "token-file", TOKEN)
+    key, token = consumer_key(key_file, "raw"), token_of(token_file)
     asyncio.run(offer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
 
 
@@ -329,13 +324,12 @@ def rendezvous_ask(
     """
     import asyncio
 
-    from node.commands.asking import TOKEN
+    from node.commands.asking import token_of
     from node.commands.keys import consumer_key
-    from node.commands.reading import first_line
     from node.commands.rendezvous import ask
 
     key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
-    token = first_line(token_file, "token-file", TOKEN)
+    token = token_of(token_file)
     asyncio.run(ask(asker, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
 
 
@@ -358,12 +352,11 @@ def rendezvous_take(
     """
     import asyncio
 
-    from node.commands.asking import TOKEN
+    from node.commands.asking import token_of
     from node.commands.keys import consumer_key
-    from node.commands.reading import first_line
     from node.commands.rendezvous import take
 
-    key, token = consumer_key(key_file, "raw"), first_line(token_file, "token-file", TOKEN)
+    key, token = consumer_key(key_file, "raw"), token_of(token_file)
     asyncio.run(take(asker, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
 
 

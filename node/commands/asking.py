@@ -7,14 +7,31 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from node.commands.reading import first_line
 from waypost.client.tls import tls_from_environment
 from waypost.errors import NoProxy, Unreachable, from_wire
 
 ANSWER_S = 15.0
 TOKEN = "WAYPOST_TOKEN"
 """The variable with a token: who attaches, publishes, or asks a proxy as its operator."""
+
+
+def token_of(file: Path | None) -> Callable[[], str]:
+    """Return what reads the token at every attach: what is in the file may be another one by then.
+
+    Raises:
+        Refused: it cannot be read now, or the file has none.
+    """
+
+    def read() -> str:
+        return first_line(file, "token-file", TOKEN)
+
+    read()
+    return read
 
 
 def address(proxy: str | None) -> str:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import waypost
 from node.commands.receive import ATTACH_S, WaitedInVain
@@ -16,7 +16,9 @@ from waypost.errors import NotFound, OutputFailed, Refused
 from waypost.rendezvous import Request, Resource
 
 
-async def offer(name: str, folder: Path, *, proxy: str | None, key: bytes | None, token: Any, as_json: bool) -> None:
+async def offer(
+    name: str, folder: Path, *, proxy: str | None, key: bytes | None, token: Callable[[], str], as_json: bool
+) -> None:
     """Answer with files of a folder, until cancelled."""
     root = _checked(folder).resolve()
 
@@ -65,7 +67,7 @@ async def ask(
     proxy: str | None,
     key: bytes | None,
     owner_key: bytes | None,
-    token: Any,
+    token: Callable[[], str],
     as_json: bool,
 ) -> None:
     """Arrange a rendezvous, and print its id once the request is safe."""
@@ -83,7 +85,7 @@ async def take(
     wait_s: float,
     proxy: str | None,
     key: bytes | None,
-    token: Any,
+    token: Callable[[], str],
     as_json: bool,
 ) -> None:
     """Write what came, and what comes, into a folder, each a file; a line says which."""

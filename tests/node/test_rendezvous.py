@@ -16,12 +16,13 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, Place
+from tests.helpers.waiting import until_seen
 from waypost.client import rendezvous
 from waypost.client.rendezvous import Meeting, Offering
 from waypost.errors import LimitExceeded, Refused
 from waypost.keys import public_key
 from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
-from waypost.rendezvous import Request, Resource, answers_to
+from waypost.rendezvous import Request, Resource, answers_to, session_of_owner
 
 PATIENCE_S = 60.0
 DATA = random.Random(5).randbytes(20 * RESOURCE_PART_BYTES + 7)
@@ -51,6 +52,11 @@ async def once_offered(name: str, url: str) -> None:
         pass
 
 
+def stored(cluster: Cluster, proxy: str, session: str) -> int:
+    listed = cluster.proxies[proxy].ask("/v1/sessions")["sessions"]
+    return next((each["stored"] or 0 for each in listed if each["session"] == session), 0)
+
+
 async def until_answered(offering: Offering, count: int) -> None:
     serving = asyncio.ensure_future(offering.serve())
     async with asyncio.timeout(PATIENCE_S):
@@ -66,6 +72,26 @@ async def resource_of(meeting: Meeting, identity: str) -> Resource:
             if resource.id == identity:
                 return resource
     raise AssertionError("nothing came")
+
+
+async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_him(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rendezvous, "WANTED_S", PATIENCE_S)
+    a1, b1 = urls(cluster, "a1", "b1")
+    await once_offered("hilda", b1)
+    for number in range(4):
+        async with waypost.meet(f"gone/{number}", proxy=a1) as meeting:
+            await meeting.arrange("hilda", "there")
+            await meeting.session.delete()
+    async with waypost.meet("ivo", proxy=a1) as meeting:
+        identity = await meeting.arrange("hilda", "there")
+        await until_seen(lambda: stored(cluster, "b1", session_of_owner("hilda")) == 5, "all wait for her")
+        async with waypost.offer("hilda", provide, proxy=b1) as offering:
+            serving = asyncio.ensure_future(offering.serve())
+            assert (await resource_of(meeting, identity)).data == DATA
+            assert offering.answered == 0, "nobody is known to wait for the others"
+            serving.cancel()
 
 
 async def test_an_owner_and_who_asked_are_never_there_at_the_same_time(cluster: Cluster) -> None:

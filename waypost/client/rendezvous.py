@@ -20,7 +20,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from inspect import isawaitable
 from typing import Any
 from uuid import uuid4
@@ -52,6 +52,8 @@ KEPT_S = 30 * 86_400
 """So long what was asked waits for its owner, and what was answered for who asked, if nothing else is said."""
 KNOWN_S = 2.0
 """How long who asks waits to hear of an owner of that name."""
+ANSWERED_AT_ONCE = 8
+"""Requests that one owner answers at one time, if they came from several; each has its resource in memory."""
 WANTED_S = 5.0
 """How long an owner waits until his proxy knows where his answer is to go: longer than a question is ahead of that."""
 STALLED_MS = 10 * 60_000
@@ -82,10 +84,9 @@ class _Party:
     async def __aexit__(self, *problem: Any) -> None:
         await self.session.__aexit__(*problem)
 
-    async def _until_wanted(self, notification: Notification, keys: Keys, timeout_s: float) -> bool:
-        """Wait until our proxy knows of somebody who waits for it; tell whether it does."""
-        await self.session.quench(*notification, keys=keys, insecure=not keys.keys)
-        return await self.session.until_wanted(notification, timeout_s)
+    async def _ask_who_wants(self, names: Iterable[str], keys: Keys) -> None:
+        """Be told of everybody who waits for what has these attributes and keys."""
+        await self.session.quench(*names, keys=keys, insecure=not keys.keys)
 
 
 class Offering(_Party):
@@ -109,32 +110,44 @@ class Offering(_Party):
         await super().__aexit__(*problem)
 
     async def serve(self) -> None:
-        """Answer what was asked, and what will be, one after the other, until cancelled. Raises what ends the session.
+        """Answer what was asked, and what will be, some at one time, until cancelled. Raises what ends the session.
 
-        A request counts as had when its answer is safe: if we do not live to see that, it comes again.
+        A request counts as had when its answer is safe, and those of all that were answered with it: if we do not live
+        to see that, they come again.
         """
-        async for received in self.session:
+        while True:
+            try:
+                came = await self.session.next_batch(ANSWERED_AT_ONCE)
+            except StopAsyncIteration:
+                return
             self._answering = True
-            await self._answer(received)
+            by_key: dict[Key | None, list[Request]] = {}
+            for request in filter(None, map(_understood, came)):
+                by_key.setdefault(request.key, []).append(request)
+            for key, requests in by_key.items():
+                await self._answer(requests, NO_KEYS if key is None else Keys(frozenset({key})))
             self._answering = False
-            self.answered += 1
+            self.answered += len(came)
 
     async def withdraw(self) -> None:
         """Offer nothing any more: requests do not wait here from now on, and those that do are gone."""
         await self.session.delete()
 
-    async def _answer(self, received: Received) -> None:
-        try:
-            request = Request.of(received)
-        except BadNotification as error:
-            log.info("a request for a resource was not understood: %s", error)
-            return
-        keys = NO_KEYS if request.key is None else Keys(frozenset({request.key}))
-        parts = await self._parts(request)
-        if not await self._until_wanted(parts[0], keys, WANTED_S):
-            log.info("nobody is known to wait for what %s asked; it is sent all the same", request.asker)
-        safe = [await self.session.publish_soon(each, keys=keys, insecure=not keys.keys) for each in parts]
-        await asyncio.gather(*safe)
+    async def _answer(self, requests: list[Request], keys: Keys) -> None:
+        """Answer these, whose answers go by the same keys: all who asked at one time, each of them in turn."""
+        answers = await asyncio.gather(*map(self._parts, requests))
+        await self._ask_who_wants({name for parts in answers for name in parts[0]}, keys)
+        by_asker: dict[str, list[list[Notification]]] = {}
+        for request, parts in zip(requests, answers, strict=True):
+            by_asker.setdefault(request.asker, []).append(parts)
+        await asyncio.gather(*(self._send(asker, resources, keys) for asker, resources in by_asker.items()))
+
+    async def _send(self, asker: str, resources: list[list[Notification]], keys: Keys) -> None:
+        for parts in resources:
+            if not await self.session.until_wanted(parts[0], WANTED_S):
+                log.info("nobody is known to wait for what %s asked; it is sent all the same", asker)
+            safe = [await self.session.publish_soon(each, keys=keys, insecure=not keys.keys) for each in parts]
+            await asyncio.gather(*safe)
 
     async def _parts(self, request: Request) -> list[Notification]:
         attempt = uuid4().hex
@@ -201,7 +214,8 @@ class Meeting(_Party):
         request = Request(id or uuid4().hex, owner, self._name, path, most_bytes, self._public)
         keys = NO_KEYS if key is None else Keys.consumer(key)
         notification = request.notification()
-        self.known = await self._until_wanted(notification, keys, KNOWN_S)
+        await self._ask_who_wants(notification, keys)
+        self.known = await self.session.until_wanted(notification, KNOWN_S)
         await self.session.publish(notification, keys=keys, insecure=key is None)
         return request.id
 
@@ -308,6 +322,14 @@ async def ask(asker: str, owner: str, path: str, *, owner_key: bytes | None = No
                 return identity, beside.known
     async with meet(asker, key=key, **options) as meeting:
         return await meeting.arrange(owner, path, key=owner_key), meeting.known
+
+
+def _understood(received: Received) -> Request | None:
+    try:
+        return Request.of(received)
+    except BadNotification as error:
+        log.info("a request for a resource was not understood: %s", error)
+        return None
 
 
 def _now_ms() -> int:
