@@ -18,7 +18,9 @@ import typer
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
-from node.config import NodeConfig, load_config, reachable
+from node import cli_keys, cli_rendezvous, cli_sessions
+from node.config import NodeConfig, load_config
+from node.options import Json, KeysFile, Proxy, TokenFile
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_ID_LENGTH
 
@@ -38,45 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-sessions_app = typer.Typer(help="Sessions of the federation.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(sessions_app, name="sessions")
-key_app = typer.Typer(help="Security keys of producers and receivers.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(key_app, name="key")
-rendezvous_app = typer.Typer(
-    help="Files of somebody who may be away, for somebody who may be away when they come.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(rendezvous_app, name="rendezvous")
-
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]
-KeysFile = Annotated[
-    Path | None, typer.Option("--keys-file", help="Keys that go with it, one a line, as `waypost key` prints them.")
-]
-
-
-TokenFile = Annotated[
-    Path | None, typer.Option(help="Its first line is a token, where not everybody may; else WAYPOST_TOKEN is.")
-]
-
-
-def _address(url: str | None) -> str | None:
-    try:
-        return reachable(url) if url else None
-    except ValueError as error:
-        raise Refused(str(error), field="proxy") from None
-
-
-Proxy = Annotated[
-    str | None,
-    typer.Option(
-        "--proxy",
-        envvar="WAYPOST_PROXY",
-        callback=_address,
-        help="ws://host:port; without it a proxy is found by mDNS.",
-    ),
-]
-
+for name, group in (("sessions", cli_sessions.app), ("key", cli_keys.app), ("rendezvous", cli_rendezvous.app)):
+    app.add_typer(group, name=name)
 
 # ---------------------------------------------------------------- serving
 
@@ -193,7 +158,7 @@ def sub(
 
     from node.commands.asking import token_of
     from node.commands.keys import read_keys
-    from node.commands.reading import first_line, order_of, reliability_of
+    from node.commands.reading import asked_reliability, first_line, order_of
     from node.commands.receive import PASSWORD, receive
 
     asyncio.run(
@@ -213,7 +178,7 @@ def sub(
             token=token_of(token_file),
             keys=read_keys(keys_file, "consumer"),
             insecure=not secure,
-            reliability=reliability_of(events, connection),
+            reliability=asked_reliability(events, connection),
             order=order_of(order),
         )
     )
@@ -252,136 +217,6 @@ def pub(
             token=token_of(token_file),
         )
     )
-
-
-@key_app.command("new")
-def key_new(
-    scheme: Annotated[str, typer.Option(help="Whose secret it is, and how it is hashed.")] = "sha256-producer",
-) -> None:
-    """Print a new raw key: a secret of whose side it is.
-
-    Example: waypost key new > office.key; waypost key public office.key > office.pub
-    """
-    from node.commands.keys import new_keys, print_keys
-
-    print_keys(new_keys(scheme), "raw")
-
-
-@key_app.command("public")
-def key_public(file: Annotated[Path, typer.Argument(help="A file of raw keys.")]) -> None:
-    """Print the public forms of raw keys: what the other side is given."""
-    from node.commands.keys import print_keys, public_keys
-
-    print_keys(public_keys(file), "public")
-
-
-AsWhom = Annotated[str, typer.Option("--as", help="The name under which we ask, and are answered.")]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key-file", help="Our raw key, scheme sha256-consumer: nobody else reads what is sent to us."),
-]
-
-
-@rendezvous_app.command("offer")
-def rendezvous_offer(
-    name: Annotated[str, typer.Argument(help="The owner as whom we answer.")],
-    folder: Annotated[Path, typer.Argument(help="The files below it can be had.")],
-    key_file: KeyFile = None,
-    token_file: TokenFile = None,
-    proxy: Proxy = None,
-    json_: Json = False,
-) -> None:
-    """Answer what is asked of an owner with files of a folder, until Ctrl-C. What is asked meanwhile waits.
-
-    Example: waypost rendezvous offer bob ~/photos
-    """
-    import asyncio
-
-    from node.commands.asking import token_of
-    from node.commands.keys import consumer_key
-    from node.commands.rendezvous import offer
-
-    key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    asyncio.run(offer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
-
-
-@rendezvous_app.command("ask")
-def rendezvous_ask(
-    owner: Annotated[str, typer.Argument(help="Whose file it is.")],
-    path: Annotated[str, typer.Argument(help="Its path, as the owner knows it.")],
-    asker: AsWhom,
-    key_file: KeyFile = None,
-    owner_key_file: Annotated[
-        Path | None, typer.Option(help="The owner's public key: nobody else reads what is asked.")
-    ] = None,
-    token_file: TokenFile = None,
-    proxy: Proxy = None,
-    json_: Json = False,
-) -> None:
-    """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe.
-
-    Example: waypost rendezvous ask bob holiday/1.jpg --as alice
-    """
-    import asyncio
-
-    from node.commands.asking import token_of
-    from node.commands.keys import consumer_key
-    from node.commands.rendezvous import ask
-
-    key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
-    token = token_of(token_file)
-    asyncio.run(ask(asker, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
-
-
-@rendezvous_app.command("take")
-def rendezvous_take(
-    folder: Annotated[Path, typer.Argument(help="Where the files are written.")],
-    asker: AsWhom,
-    count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
-    wait: Annotated[
-        float, typer.Option("-W", "--wait", min=0, help="End after so many seconds, all told; 0: go on.")
-    ] = 0,
-    key_file: KeyFile = None,
-    token_file: TokenFile = None,
-    proxy: Proxy = None,
-    json_: Json = False,
-) -> None:
-    """Write what was sent to us, and what comes, into a folder; print a line each.
-
-    Example: waypost rendezvous take ~/incoming --as alice --count 1
-    """
-    import asyncio
-
-    from node.commands.asking import token_of
-    from node.commands.keys import consumer_key
-    from node.commands.rendezvous import take
-
-    key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    asyncio.run(take(asker, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
-
-
-@sessions_app.command("ls")
-def sessions_ls(proxy: Proxy = None, json_: Json = False) -> None:
-    """List all sessions: owner, epoch, and what the asked proxy knows of its own."""
-    from node.commands.sessions import list_sessions
-
-    list_sessions(proxy, as_json=json_)
-
-
-@sessions_app.command("show")
-def sessions_show(session: str, proxy: Proxy = None, json_: Json = False) -> None:
-    """Show one session, as its owner knows it, whichever proxy is asked."""
-    from node.commands.sessions import show_session
-
-    show_session(session, proxy, as_json=json_)
-
-
-@sessions_app.command("rm")
-def sessions_rm(session: str, proxy: Proxy = None, json_: Json = False) -> None:
-    """Delete a session with all that is stored for it, also if the proxy that owns it is gone."""
-    from node.commands.sessions import delete_session
-
-    delete_session(session, proxy, as_json=json_)
 
 
 @app.command()

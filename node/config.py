@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
-from waypost.errors import BadConfiguration
+from waypost.errors import BadConfiguration, Refused
 from waypost.limits import MAX_ID_LENGTH, MAX_STORED, MAX_STORED_BYTES
-from waypost.reliability import DEGREES, Reliability
+from waypost.reliability import DEGREES, reliability_of
 
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
@@ -149,7 +149,10 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         )
     if _is_everywhere(urlsplit(config.advertise).hostname):
         raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
-    reliability_of(config.events, config.connection)
+    try:
+        reliability_of(config.events, config.connection)
+    except Refused as error:
+        raise BadConfiguration(error.message, field=error.field) from None
     if config.tls_cert and config.advertise.startswith("ws:"):
         raise BadConfiguration(
             f"{config.advertise}: a proxy with a certificate is reached at wss://", field="advertise"
@@ -173,14 +176,6 @@ def _check_parts_tls(config: NodeConfig) -> None:
         )
     if config.parts_ca and not (config.kafka or config.etcd):
         raise BadConfiguration("it is for Kafka and etcd; say where one of them is, or leave it out", field="parts_ca")
-
-
-def reliability_of(events: str, connection: str) -> Reliability:
-    """Raises BadConfiguration: together they mean nothing."""
-    try:
-        return Reliability(events, connection)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise BadConfiguration(str(error), field="connection") from None
 
 
 def _is_everywhere(host: str | None) -> bool:

@@ -31,7 +31,7 @@ from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, Transfe
 from node.asking import Asking
 from node.beginning import where_to_begin
 from node.collector import growing
-from node.config import NodeConfig, reliability_of
+from node.config import NodeConfig
 from node.facts import Facts
 from node.history import Requests
 from node.links import Links
@@ -56,6 +56,7 @@ from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import APPENDS_UNDER_WAY, CONNECTION_QUEUE_BYTES, FACTS_WAITING, PEER_QUEUE, STORE_BATCH
 from waypost.messages import ClientMessage
 from waypost.queue import Queue
+from waypost.reliability import reliability_of
 
 log = structlog.get_logger("waypost")
 MARK_S = 10.0

@@ -12,16 +12,29 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from federation.ports import DrainRow
+from node import administering
 from node.exposition import exposition, make_registry
 from node.node import Node
-from node.pages import DeleteWish, DrainWish, openapi
+from node.pages import (
+    AccessWish,
+    DeleteWish,
+    DrainWish,
+    ReceiverWish,
+    RetentionWish,
+    SubscriptionWish,
+    TermsWish,
+    openapi,
+)
+from proxy.context import Context
 from proxy.receivers import Receiver
 from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.tokens import read
+from waypost.access import BY_TOKEN, Grant
 from waypost.errors import BadMessage, Forbidden, NotFound, NotServed, Unreachable, WaypostError
-from waypost.identity import ProxyId, SessionId
+from waypost.identity import Ownership, ProxyId, SessionId
 
+Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
 WishT = TypeVar("WishT", bound=BaseModel)
 STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
@@ -31,31 +44,34 @@ def _sessions(node: Node) -> list[dict[str, Any]]:
     """Return all sessions; `url`: where their owner is, which alone knows more of them; None: it has no lease."""
     if node.engine is None:
         return []
-    context = node.engine.context
-    rows = []
-    for identity, owner in sorted(context.owners.items()):
-        if owner.deleted:
-            continue
-        session = context.sessions.get(identity)
-        here = session if session is not None and owner.proxy == node.proxy else None
-        row = context.proxies.get(owner.proxy)
-        rows.append(
-            {
-                "session": identity,
-                "owner": owner.proxy,
-                "url": row.url if row else None,
-                "epoch": owner.epoch,
-                "state": here.role.value if here else "elsewhere",
-                "stored": here.stored_count if here else None,
-                "receivers": len(here.receivers) if here else None,
-                "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
-                "lasts_s": here.lasts_s if here else None,
-                "queue": _queue(here) if here else None,
-                "reliability": str(here.reliability) if here else None,
-                "places": {each.id: _place(each, here) for each in here.receivers.values()} if here else None,
-            }
-        )
-    return rows
+    owners = sorted(node.engine.context.owners.items())
+    return [_session(node.engine.context, identity, owner) for identity, owner in owners if not owner.deleted]
+
+
+def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[str, Any]:
+    session = context.sessions.get(identity)
+    here = session if session is not None and owner.proxy == context.proxy else None
+    row = context.proxies.get(owner.proxy)
+    return {
+        "session": identity,
+        "owner": owner.proxy,
+        "url": row.url if row else None,
+        "epoch": owner.epoch,
+        "state": here.role.value if here else "elsewhere",
+        "stored": here.stored_count if here else None,
+        "receivers": len(here.receivers) if here else None,
+        "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
+        "lasts_s": here.lasts_s if here else None,
+        "queue": _queue(here) if here else None,
+        "reliability": str(here.reliability) if here else None,
+        "places": {each.id: _place(each, here) for each in here.receivers.values()} if here else None,
+        "access": {name: _grant(grant) for name, grant in here.access.items()} if here else None,
+    }
+
+
+def _grant(grant: Grant) -> dict[str, Any]:
+    proof = "a token" if grant.hash == BY_TOKEN else "a password" if grant.hash else "its name"
+    return {"rights": list(grant.rights), "proof": proof}
 
 
 def _queue(session: Session) -> dict[str, Any] | None:
@@ -138,6 +154,17 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     return {"session": session, "deleted": True}
 
 
+def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[Session]]) -> Answer:
+    """Return what answers with the session as it is when the change was made."""
+
+    async def answer(node: Node, request: Request) -> dict[str, Any]:
+        session = await change(node, await _wish(kind, request))
+        context = node.serving_engine.context
+        return {"session": _session(context, session.id, context.owners[session.id])}
+
+    return answer
+
+
 async def _wish(kind: type[WishT], request: Request) -> WishT:
     try:
         return kind.model_validate_json(await request.body())
@@ -187,12 +214,16 @@ async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
     return {"applied": apply, "moves": listed}
 
 
-Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
 ANSWERS: dict[tuple[str, str], Answer] = {
     ("GET", "/livez"): _live,
     ("GET", "/v1/status"): _shown_status,
     ("GET", "/v1/sessions"): _shown_sessions,
     ("POST", "/v1/sessions/delete"): _delete_session,
+    ("POST", "/v1/sessions/access"): _changing(AccessWish, administering.set_access),
+    ("POST", "/v1/sessions/terms"): _changing(TermsWish, administering.set_terms),
+    ("POST", "/v1/sessions/retention"): _changing(RetentionWish, administering.set_retention),
+    ("POST", "/v1/sessions/unsubscribe"): _changing(SubscriptionWish, administering.unsubscribe),
+    ("POST", "/v1/sessions/forget"): _changing(ReceiverWish, administering.forget),
     ("GET", "/v1/handovers"): _handovers,
     ("POST", "/v1/marker"): _marker,
     ("GET", "/v1/drains"): _drains,
@@ -232,7 +263,8 @@ def _refusal(error: WaypostError) -> Response:
     body = {"v": 1, "error": {"code": error.code, "message": error.message, "field": error.field}}
     if isinstance(error, Forbidden):
         return JSONResponse(body, 401, headers={"www-authenticate": "Bearer"})
-    return JSONResponse(body, STATUS_OF.get(error.exit_status, 503))
+    status = 503 if isinstance(error, NotServed) else STATUS_OF.get(error.exit_status, 503)
+    return JSONResponse(body, status)
 
 
 async def _readyz(node: Node, request: Request) -> Response:

@@ -12,7 +12,18 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from waypost.limits import MAX_ID_LENGTH
+from waypost.access import Right
+from waypost.limits import (
+    MAX_COUNT,
+    MAX_ID_LENGTH,
+    MAX_PASSWORD_LENGTH,
+    MAX_PRINCIPALS,
+    MAX_STORED,
+    MAX_STORED_BYTES,
+    MAX_TTL_S,
+)
+from waypost.queue import Discard
+from waypost.reliability import Degree
 
 TOKEN = {"token": {"type": "http", "scheme": "bearer", "description": "Where `--operators` names who may."}}
 COMPONENTS = "#/components/schemas/"
@@ -30,10 +41,73 @@ class DrainWish(_Shape):
     paused: bool = False
 
 
-class DeleteWish(_Shape):
+class SessionWish(_Shape):
+    session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+
+
+class DeleteWish(SessionWish):
     """Delete this session, with all that is stored for any receiver of it."""
 
-    session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+
+class GrantWish(_Shape):
+    """What a principal may do. `password` proves it; empty: its name does; null: the one that it has. `by_token`: only
+    a token does."""
+
+    rights: list[Right] = Field(min_length=1)
+    password: str | None = Field(None, max_length=MAX_PASSWORD_LENGTH)
+    by_token: bool = False
+
+
+class AccessWish(SessionWish):
+    """From now on these principals may do that, and nobody else anything; none: everybody may do everything. The one
+    without a name is whoever names none."""
+
+    grants: dict[str, GrantWish] = Field(max_length=MAX_PRINCIPALS)
+
+
+class QueueSet(_Shape):
+    """How much a session stores at most, and what goes when it is more. Null: without a bound; what is not named stays
+    as it was."""
+
+    max_count: int | None = Field(None, ge=1, le=MAX_STORED)
+    max_bytes: int | None = Field(None, ge=1, le=MAX_STORED_BYTES)
+    discard: Discard = "fifo"
+    deadlines: bool = False
+
+
+class ReliabilitySet(_Shape):
+    """What the receivers of a session may not exceed, from their next attach on; what is not named stays as it was."""
+
+    events: Degree = "persistent"
+    connection: Degree = "persistent"
+
+
+class TermsWish(SessionWish):
+    """Set what holds for the session as a whole; what is not named stays. `lasts_s` null: without an end; `queue` null:
+    without bounds of its own."""
+
+    lasts_s: int | None = Field(None, ge=1, le=MAX_TTL_S)
+    queue: QueueSet | None = None
+    reliability: ReliabilitySet = ReliabilitySet()
+
+
+class SubscriptionWish(SessionWish):
+    """End this subscription, for all receivers."""
+
+    subscription: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+
+
+class RetentionWish(SubscriptionWish):
+    """Store what this subscription matches for so many seconds, and so many of it; null: without that bound."""
+
+    ttl_s: int | None = Field(ge=1, le=MAX_TTL_S)
+    max_count: int | None = Field(ge=1, le=MAX_COUNT)
+
+
+class ReceiverWish(SessionWish):
+    """Give up the place of this receiver, which is away: nothing is stored for it any more."""
+
+    receiver: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
 
 class _Answer(_Shape):
@@ -95,6 +169,13 @@ class QueueShown(_Shape):
     deadlines: bool
 
 
+class GrantShown(_Shape):
+    """`proof`: what proves the principal: a password, a token, or nothing but its name."""
+
+    rights: list[str]
+    proof: str
+
+
 class PlaceShown(_Shape):
     """A receiver. `behind`: so many numbers lie between what it has and the newest; `lasts_s`: its place stays."""
 
@@ -120,6 +201,13 @@ class SessionShown(_Shape):
     queue: QueueShown | None
     reliability: str | None
     places: dict[str, PlaceShown] | None
+    access: dict[str, GrantShown] | None
+
+
+class Changed(_Answer):
+    """The session as it is now, which its proxy and its changelog have."""
+
+    session: SessionShown
 
 
 class Sessions(_Answer):
@@ -218,6 +306,11 @@ PAGES = (
     Page("GET", "/v1/status", "Everything about the proxy.", Status),
     Page("GET", "/v1/sessions", "All sessions of the federation.", Sessions),
     Page("POST", "/v1/sessions/delete", "Delete a session, whoever owns it.", Deleted, DeleteWish),
+    Page("POST", "/v1/sessions/access", "Say who may do what with a session.", Changed, AccessWish),
+    Page("POST", "/v1/sessions/terms", "Say how long it lasts, how much it stores, how reliably.", Changed, TermsWish),
+    Page("POST", "/v1/sessions/retention", "Say how long a subscription stores.", Changed, RetentionWish),
+    Page("POST", "/v1/sessions/unsubscribe", "End a subscription of a session.", Changed, SubscriptionWish),
+    Page("POST", "/v1/sessions/forget", "Give up the place of a receiver that is away.", Changed, ReceiverWish),
     Page("GET", "/v1/handovers", "Handovers that run, or ended lately.", Handovers),
     Page("POST", "/v1/marker", "Append a closing marker, for the audit.", Marker),
     Page("GET", "/v1/drains", "Proxies that are being emptied.", Drains),

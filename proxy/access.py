@@ -14,7 +14,7 @@ from waypost.access import READ, grant_of, told
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, Refused, WaypostError
 from waypost.identity import SessionId
-from waypost.messages import AboutSession, AccessChanged, Problem, SetAccess, Wait
+from waypost.messages import AboutSession, AccessChanged, Granted, Problem, SetAccess, Wait
 from waypost.records import FactKind
 
 Connections = Mapping[int, Connection]
@@ -73,14 +73,22 @@ class AccessChanges:
         session = self._session_of(connection, message)
         if session is None:
             return
-        session.let(changed(session.access, message.grants, hashes))
-        self._context.attest(FactKind.ACCESS, session, receiver=connection.receiver or "", reason=told(session.access))
-        self._context.dirty.add(session.id)
+        self.let(session, message.grants, hashes, connection.receiver or "")
         grant = grant_of(session.access, connection.principal)
         connection.hash = grant.hash if grant else ""
         self.put_out(session)
         done = AccessChanged(message.number)
         self._answers.once_kept(connection, session, message, lambda: self._say(connection, done))
+
+    def let(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
+        """Change who may do what. Raises Refused: others have changed it meanwhile.
+
+        Args:
+            by: the receiver that asks for it; empty: an operator.
+        """
+        session.let(changed(session.access, grants, hashes))
+        self._context.attest(FactKind.ACCESS, session, receiver=by, reason=told(session.access))
+        self._context.dirty.add(session.id)
 
     def put_out(self, session: Session) -> None:
         """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""

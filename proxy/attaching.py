@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from proxy import attesting
 from proxy.connection import Connection, problem
 from proxy.context import Context
 from proxy.coverage import Coverage
@@ -20,6 +19,7 @@ from proxy.relay import Relays
 from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
+from proxy.terms import Terms, settle, terms_of
 from proxy.transfers import Transfers
 from waypost.access import ADMINISTER
 from waypost.clock import NEVER
@@ -160,17 +160,9 @@ class Attaching:
         receiver.connect(connection.number, message)
         connection.session, connection.receiver = session.id, receiver.id
         connection.incarnation = message.incarnation
-        if message.lasts_s is not None:
-            session.lasts_s = message.lasts_s
-        if message.session_reliability is not None:
-            session.reliability = message.session_reliability
-        if message.queue is not None and message.queue != session.queue:
-            session.queue = message.queue
-            session.bound(session.queue.within(self._context.settings.queue))
-            attesting.bounded(self._context, session)
         receiver.reliability, receiver.lasts_s = reliability, _place_s(reliability, message.place_s)
+        settle(self._context, self._sweeps, session, _wanted(session, message))
         fresh, receiver.fresh = receiver.fresh, False
-        self._sweeps.watch(session)
         session.idle_ms = 0
         self._context.attest(
             FactKind.ATTACHED,
@@ -232,12 +224,7 @@ class Attaching:
         Raises:
             Refused: one is higher than the level above it allows, or it may not change the session's ways.
         """
-        changes = [
-            message.lasts_s is not None and message.lasts_s != session.lasts_s,
-            message.session_reliability is not None and message.session_reliability != session.reliability,
-            message.queue is not None and message.queue != session.queue,
-        ]
-        if any(changes):
+        if _wanted(session, message) != terms_of(session):
             self._guard.require(session, principal, ADMINISTER)
         above = self._context.settings.reliability
         if message.session_reliability is not None:
@@ -350,6 +337,16 @@ class Attaching:
 
     def next_deadline(self) -> int:
         return min([each.until_ms for each in self._ending.values()], default=NEVER)
+
+
+def _wanted(session: Session, message: Attach) -> Terms:
+    """Return the terms of the session as whoever attaches wants them; what is not said, stays as it was."""
+    terms = terms_of(session)
+    return Terms(
+        terms.lasts_s if message.lasts_s is None else message.lasts_s,
+        terms.reliability if message.session_reliability is None else message.session_reliability,
+        terms.queue if message.queue is None else message.queue,
+    )
 
 
 def _place_s(reliability: Reliability, asked_s: int | None) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from proxy import attesting
 from proxy.access import AccessChanges
+from proxy.administering import Administration
 from proxy.answering import Answers
 from proxy.attaching import Attaching
 from proxy.connection import Change, Connection, OfSession, problem
@@ -118,6 +119,9 @@ class Door:
         self._answers = Answers(context, keeper, self.message)
         self.access = AccessChanges(
             context, self._answers, self.guard, self.connections, self._session_of, self.attaching.leave
+        )
+        self.administration = Administration(
+            context, keeper, self.guard, self.access, self._subscriptions, sweeps, self._tell_all
         )
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
@@ -323,7 +327,7 @@ class Door:
             self._subscriptions.kept(session, changed)
             self._say(connection, KeysChanged(message.number))
             for identity in changed:
-                self._tell_others(connection, session, identity)
+                self._tell_all(session, identity, connection)
             self._coverage.promise(session)
 
         self._answers.once_kept(connection, session, message, answer)
@@ -341,13 +345,14 @@ class Door:
         self._say(connection, Unsubscribed(identity) if subscription is None else Subscribed(identity))
         if subscription is not None:
             self.attaching.tell_effective(connection, subscription)
-        self._tell_others(connection, session, identity)
+        self._tell_all(session, identity, connection)
 
-    def _tell_others(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
+    def _tell_all(self, session: Session, identity: SubscriptionId, but: Connection | None = None) -> None:
+        """Tell all receivers, but the one on that connection, how a subscription is now."""
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
-            if other is not None and other is not connection:
+            if other is not None and other is not but:
                 settings = None if subscription is None else subscription.settings()
                 self._say(other, SubscriptionChanged(identity, settings))
 

@@ -203,20 +203,21 @@ class Guard:
     def hash(
         self,
         session: Session,
-        principal: str,
+        principal: str | None,
         grants: Mapping[str, Granted],
         then: Callable[[dict[str, str] | WaypostError], None],
     ) -> None:
         """Have the passwords hashed that this change of access brings.
 
         Args:
-            principal: who asks for it; who changes the access must have the right to change it again.
+            principal: who asks for it; who changes the access must have the right to change it again. None: an
+                operator, who always has.
             then: called with the hashes, by principal.
 
         Raises:
             Refused: the change is not acceptable as it stands, or too many are under way.
         """
-        if grants and (principal not in grants or ADMINISTER not in grants[principal].rights):
+        if grants and principal is not None and (principal not in grants or ADMINISTER not in grants[principal].rights):
             who = f"principal {principal}" if principal else "whoever names no principal"
             raise Refused(f"{who} asks for this, and could never change it again; let it administer", field="grants")
         for name, granted in grants.items():

@@ -40,10 +40,15 @@ class Subscriptions:
             raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
         if (known.keys, known.insecure) != (keys, message.insecure):
             self._make_room(session, 1)
-            known = self._replace(session, known, keys, known.owner_keys, insecure=message.insecure)
-        if (known.ttl_s, known.max_count) != (message.ttl_s, message.max_count):
+            self._replace(session, known, keys, known.owner_keys, insecure=message.insecure)
+        self.retain(session, identity, message.ttl_s, message.max_count)
+
+    def retain(self, session: Session, identity: SubscriptionId, ttl_s: int | None, max_count: int | None) -> None:
+        """Change the policy of a subscription, in all its lives."""
+        known = session.subscriptions[identity]
+        if (known.ttl_s, known.max_count) != (ttl_s, max_count):
             for each in session.lives(identity):
-                each.ttl_s, each.max_count = message.ttl_s, message.max_count
+                each.ttl_s, each.max_count = ttl_s, max_count
                 attesting.policy(self._context, session, each)
             session.subscriptions_changed()
             self._changed(session)

@@ -57,6 +57,17 @@ def _lower(one: Degree, other: Degree) -> Degree:
     return min(one, other, key=DEGREES.index)
 
 
+def reliability_of(events: str, connection: str) -> Reliability:
+    """Return the one that somebody named. Raises Refused: a word is none of ours, or together they mean nothing."""
+    for field, said in (("events", events), ("connection", connection)):
+        if said not in DEGREES:
+            raise Refused(f"{said!r} is neither {' nor '.join(DEGREES)}", field=field)
+    try:
+        return Reliability(events, connection)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise Refused(str(error), field="connection") from None
+
+
 def check_level(asked: Reliability, above: Reliability, level: str) -> None:
     """Raise Refused if a level asks for more than the one above it allows."""
     if asked.below(above) != asked:

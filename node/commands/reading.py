@@ -8,7 +8,7 @@ from pathlib import Path
 from waypost.errors import BadNotification, Refused
 from waypost.notification import Notification
 from waypost.queue import ORDERS, Order
-from waypost.reliability import DEGREES, Reliability
+from waypost.reliability import Reliability, reliability_of
 from waypost.subscription.batch import NotJson, notification_from_json, read_json
 
 
@@ -56,14 +56,8 @@ def order_of(said: str) -> Order:
     return said
 
 
-def reliability_of(events: str | None, connection: str | None) -> Reliability | None:
+def asked_reliability(events: str | None, connection: str | None) -> Reliability | None:
     """Return what a receiver asks for; None: nothing. Raises Refused."""
     if events is None and connection is None:
         return None
-    for field, said in (("events", events), ("connection", connection)):
-        if said not in (None, *DEGREES):
-            raise Refused(f"{said!r} is neither {' nor '.join(DEGREES)}", field=field)
-    try:
-        return Reliability(events or connection, connection or "persistent")  # type: ignore[arg-type]
-    except ValueError as error:
-        raise Refused(str(error), field="connection") from None
+    return reliability_of(events or connection or "", connection or "persistent")

@@ -42,17 +42,21 @@ def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
     """Print what its owner says of a session; what another proxy knows of it, if the owner cannot be asked."""
-    row, hint = _asked_of_its_owner(session, address(proxy))
+    row, hint = row_of(session, address(proxy))
     if as_json:
         print(json.dumps({"v": 1} | row))
     else:
-        print("\n".join(f"{key}: {value}" for key, value in row.items() if value is not None))
+        print(printed(row))
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
 
 
-def _asked_of_its_owner(session: str, url: str) -> tuple[dict[str, Any], str]:
-    """Return the session's row, and, if it is not its owner's, why."""
+def printed(row: dict[str, Any]) -> str:
+    return "\n".join(f"{key}: {value}" for key, value in row.items() if value is not None)
+
+
+def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
+    """Return the session's row, and, if it is not its owner's, why. Raises NotFound."""
     row = _row(session, url)
     for _ in range(FOLLOWED):
         if row["state"] != ELSEWHERE:

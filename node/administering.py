@@ -1,0 +1,77 @@
+"""What operators change of a session, by HTTP: at the proxy that owns it, which answers when the change would survive
+it (proxy/administering.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec.structs import asdict, replace
+
+from node.node import Node
+from node.pages import AccessWish, ReceiverWish, RetentionWish, SubscriptionWish, TermsWish
+from proxy.administering import Administration, Then
+from proxy.session import Session
+from proxy.terms import Terms, terms_of
+from waypost.errors import NotServed, WaypostError
+from waypost.identity import ReceiverId, SessionId, SubscriptionId
+from waypost.messages import Granted
+from waypost.queue import UNBOUNDED
+from waypost.reliability import reliability_of
+
+CHANGE_S = 10.0
+"""So long a change may take, before it is said that nobody knows what became of it."""
+
+
+async def set_access(node: Node, wish: AccessWish) -> Session:
+    grants = {name: Granted(each.rights, each.password, each.by_token) for name, each in wish.grants.items()}
+    return await _changed(node, wish.session, lambda here, session, then: here.set_access(session, grants, then))
+
+
+async def set_terms(node: Node, wish: TermsWish) -> Session:
+    def wanted(session: Session) -> Terms:
+        terms, named = terms_of(session), wish.model_fields_set
+        if "lasts_s" in named:
+            terms = terms._replace(lasts_s=wish.lasts_s)
+        if "queue" in named:
+            said = wish.queue.model_dump(exclude_unset=True) if wish.queue else None
+            terms = terms._replace(queue=UNBOUNDED if said is None else replace(terms.queue, **said))
+        if "reliability" in named:
+            levels = asdict(terms.reliability) | wish.reliability.model_dump(exclude_unset=True)
+            terms = terms._replace(reliability=reliability_of(**levels))
+        return terms
+
+    return await _changed(node, wish.session, lambda here, session, then: here.settle(session, wanted, then))
+
+
+async def set_retention(node: Node, wish: RetentionWish) -> Session:
+    name = SubscriptionId(wish.subscription)
+    return await _changed(
+        node, wish.session, lambda here, session, then: here.retain(session, name, wish.ttl_s, wish.max_count, then)
+    )
+
+
+async def unsubscribe(node: Node, wish: SubscriptionWish) -> Session:
+    name = SubscriptionId(wish.subscription)
+    return await _changed(node, wish.session, lambda here, session, then: here.unsubscribe(session, name, then))
+
+
+async def forget(node: Node, wish: ReceiverWish) -> Session:
+    name = ReceiverId(wish.receiver)
+    return await _changed(node, wish.session, lambda here, session, then: here.forget(session, name, then))
+
+
+async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> Session:
+    """Have it changed; return the session as it is then. Raises WaypostError."""
+    here, identity = node.serving_engine.door.administration, SessionId(session)
+    done: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
+    change(here, identity, lambda failure: None if done.done() else done.set_result(failure))
+    node.drain()
+    try:
+        async with asyncio.timeout(CHANGE_S):
+            failure = await done
+    except TimeoutError:
+        raise NotServed("the change was not written in time; ask again, and it is made once", field="session") from None
+    if failure is not None:
+        raise failure
+    return here.session(identity)

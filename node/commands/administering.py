@@ -1,0 +1,84 @@
+"""`waypost sessions`: what operators change, asked of the proxy that owns the session, whichever one is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from node.commands.asking import address, ask
+from node.commands.reading import unreadable
+from node.commands.sessions import FOLLOWED, printed, row_of
+from waypost.access import LEVELS
+from waypost.errors import NotServed, Refused
+
+
+def set_access(
+    session: str, said: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
+) -> None:
+    """Raises Refused: what is said names nobody, or no level, or what opens the session names somebody."""
+    if open_ == bool(said):
+        raise Refused("name who may do what, or --open; one of the two", field="grants")
+    known = _passwords(passwords) if passwords else {}
+    grants = {}
+    for each in said:
+        who, _, level = each.rpartition("=")
+        if level not in LEVELS:
+            raise Refused(f"{each!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
+        # Who names nobody can prove nothing but a password.
+        password = known.pop(who, None if who else "")
+        grants[who] = {"rights": LEVELS[level], "password": password, "by_token": password is None}
+    if known:
+        raise Refused(f"{next(iter(known)) or '(none)'} has a password there, and may do nothing", field="grants")
+    change("access", session, {"grants": grants}, proxy=proxy, as_json=as_json)
+
+
+def _passwords(file: Path) -> dict[str, str]:
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error, "passwords-file") from None
+    found = {}
+    for number, line in enumerate(lines, 1):
+        who, colon, password = line.partition(":")
+        if not colon or not password:
+            raise Refused(f"line {number} of {file} is not WHO:PASSWORD", field="passwords-file")
+        found[who] = password
+    return found
+
+
+def set_terms(
+    session: str,
+    *,
+    lasts_s: int | None,
+    queue: dict[str, Any],
+    reliability: dict[str, str | None],
+    proxy: str | None,
+    as_json: bool,
+) -> None:
+    """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
+    bounds = {name: None if value == 0 and value is not False else value for name, value in _said(queue).items()}
+    asked: dict[str, Any] = {"lasts_s": lasts_s or None} if lasts_s is not None else {}
+    asked |= {name: said for name, said in (("queue", bounds), ("reliability", _said(reliability))) if said}
+    if not asked:
+        raise Refused("say what is to be changed; --help lists it")
+    change("terms", session, asked, proxy=proxy, as_json=as_json)
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None, as_json: bool) -> None:
+    """Have it changed where the session is, and print it as it is then."""
+    url = address(proxy)
+    for _ in range(FOLLOWED):
+        row, _ = row_of(session, url)
+        try:
+            answer = ask(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
+        except NotServed as error:
+            moved = error
+            continue
+        print(json.dumps(answer) if as_json else printed(answer["session"]))
+        return
+    raise moved
