@@ -129,6 +129,10 @@ class Attaching:
         message = connection.attach
         if message is None or (admitted := self._admit(connection, session, message)) is None:
             return
+        if session.has_left_since(ReceiverId(message.receiver), message.incarnation, message.times):
+            connection.attach = None
+            self._context.emit(Hangup(connection.number, "the receiver has left for good since"))
+            return
         try:
             reliability = self._settle(session, admitted.principal, message)
         except Refused as error:
@@ -159,7 +163,7 @@ class Attaching:
             self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message)
         connection.session, connection.receiver = session.id, receiver.id
-        connection.incarnation = message.incarnation
+        connection.incarnation, connection.times = message.incarnation, message.times
         receiver.reliability, receiver.lasts_s = reliability, _place_s(reliability, message.place_s)
         settle(self._context, self._sweeps, session, _wanted(session, message))
         fresh, receiver.fresh = receiver.fresh, False

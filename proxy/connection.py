@@ -46,6 +46,8 @@ class Connection:
     receiver: ReceiverId | None = None
     incarnation: str = ""
     """Which life of it."""
+    times: int = 0
+    """So often that one had asked for its session."""
     attach: Attach | None = None
     """What it waits for."""
     proof: Proof | None = None

@@ -262,6 +262,7 @@ class Door:
 
         def then(is_gone: bool) -> None:
             if is_gone:
+                session.said_farewell(receiver.id, connection.incarnation, connection.times)
                 told = Forgotten(receiver.id)
                 self._answers.once_kept(connection, session, message, lambda: self._say(connection, told))
             else:

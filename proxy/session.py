@@ -112,6 +112,9 @@ class Session:
         self.receivers = Receivers()
         self.departed: dict[ReceiverId, dict[Origin, int]] = {}
         """What receivers had that have no place any more: should they come back, they are not given it again."""
+        self.farewells: dict[ReceiverId, tuple[str, int]] = {}
+        """Who left for good here: which life of it, and how often that one had asked for the session. What it had asked
+        before may still be on its way, over a connection that has ended."""
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
         self.ahead: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
@@ -484,6 +487,17 @@ class Session:
         begins = join(dict(self.base if above is None else above), self.departed.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, begins, fresh=True)
         return joined
+
+    def said_farewell(self, identity: ReceiverId, incarnation: str, times: int) -> None:
+        """The receiver left for good, by its own word."""
+        self.farewells[identity] = incarnation, times
+        if len(self.farewells) > DEPARTED_REMEMBERED:
+            del self.farewells[next(iter(self.farewells))]
+
+    def has_left_since(self, identity: ReceiverId, incarnation: str, times: int) -> bool:
+        """Tell whether the receiver left for good after it had asked this."""
+        life, last = self.farewells.get(identity, ("", 0))
+        return life == incarnation and 0 < times <= last
 
     def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
         """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""

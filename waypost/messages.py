@@ -80,7 +80,8 @@ class Attach(_Message, tag="attach", frozen=True):
     the client knows, and at which epoch: a hint whom to ask for it, and nothing else. `reliability`: of this receiver,
     and from now on `session_reliability`, of the session; None: as the level above has it, and as it was. `queue`: how
     much the session stores at most, from now on. `order`: what the application is given first; it is the library that
-    sees to it. `selective`: what it has above `frontier`.
+    sees to it. `selective`: what it has above `frontier`. `times`: so often this life of the library has asked for it,
+    which tells what comes late from what was asked since; 0: it does not count.
     """
 
     session: Name
@@ -99,6 +100,7 @@ class Attach(_Message, tag="attach", frozen=True):
     queue: Queue | None = None
     order: Order = "any"
     selective: dict[Origin, list[int]] = {}
+    times: Serial = 0
 
 
 class SubscriptionSettings(_Message, frozen=True):

@@ -265,6 +265,7 @@ class ClientMachine:
             self._receiving.begin_anew()
             self._gaps = 0
             state = self.state
+            state.times += 1
             self._out.append(
                 Attach(
                     self.session,
@@ -284,6 +285,7 @@ class ClientMachine:
                     None if self._has_been_in else self._queue,
                     self._receiving.order,
                     state.selective.rows(),
+                    state.times,
                 )
             )
 

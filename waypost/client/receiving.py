@@ -57,6 +57,8 @@ class ReceiverState:
     proxy: ProxyId = ProxyId("")
     """The one that served it at that epoch."""
     incarnation: Incarnation = field(default_factory=new_incarnation)
+    times: int = 0
+    """So often it has asked for its session."""
     attested: int = 0
     """The number of the last attestation made."""
     unconfirmed: deque[Attestation] = field(default_factory=deque)

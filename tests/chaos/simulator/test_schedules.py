@@ -52,6 +52,7 @@ KEPT = {
     153: "what was about to be told of a subscription was told to nobody when its keys changed",
     2965: "a hold of a deleted session was never let go of, because there was another one of its name",
     1217: "a receiver got past what a maximum count had displaced, which was not on record: a queue counted it no more",
+    9958: "what a receiver had asked before it left for good came late, over a relay, and gave it a place again",
     4406: "what a process had said of its sessions came to the log after what its next life said",
     1231: "who left for good when it was already gone was answered nothing",
 }
