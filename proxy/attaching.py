@@ -191,7 +191,7 @@ class Attaching:
         )
         for subscription in session.active():
             self.tell_effective(connection, subscription)
-        session.has_come_further(receiver, message.frontier)
+        session.gaps.passed(receiver, message.frontier)
         # What is told is on record first.
         self._context.once_attested(partial(self._tell_gaps, session, receiver, connection.number))
         self._context.dirty.add(session.id)

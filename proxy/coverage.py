@@ -229,7 +229,7 @@ class Coverage:
         """Tell a receiver that is attached what it cannot have any more."""
         if receiver.connection is None:
             return
-        for gap in session.tell_gaps(receiver):
+        for gap in session.gaps.to_tell(receiver):
             self._context.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.reason)))
 
     # ------------------------------------------------------------ holes

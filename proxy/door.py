@@ -376,7 +376,7 @@ class Door:
             raise BadMessage(f"{message.gaps} gaps were not told yet", field="gaps")
         receiver.check_selective(message.selective)
         if message.gaps > receiver.heard and session.role is Role.SERVING:
-            session.gaps_heard(receiver, message.gaps)
+            session.gaps.heard(receiver, message.gaps)
             self._context.dirty.add(session.id)
         self._context.tally.acknowledged += receiver.acknowledge(message.through)
         if session.role is Role.FROZEN:

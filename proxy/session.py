@@ -29,9 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import msgspec
-
 from handover.gate import Gate
+from proxy.gaps import Gaps
 from proxy.quota import Quota
 from proxy.receivers import Receiver, Receivers
 from proxy.retention import Matched, Retention
@@ -132,8 +131,7 @@ class Session:
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.since_ms = 0
         """When it began to be served here."""
-        self.gaps: list[GapRow] = []
-        """What could not be had any more, as long as somebody is to be told of it."""
+        self.gaps = Gaps()
         self.lasts_s: int | None = None
         """It ends when nobody was attached for so many seconds; None: never."""
         self.idle_ms = 0
@@ -460,28 +458,6 @@ class Session:
 
     # ------------------------------------------------------------ receivers
 
-    def has_come_further(self, receiver: Receiver, reported: Mapping[Origin, int]) -> None:
-        """The receiver's application has all up to here, whatever we know of it: no gap for it ends there."""
-        for gap in self.gaps:
-            if receiver.id in gap.untold and gap.last <= reported.get(gap.origin, NOTHING):
-                gap.untold.remove(receiver.id)
-        self.gaps = [gap for gap in self.gaps if gap.untold]
-
-    def tell_gaps(self, receiver: Receiver) -> list[GapRow]:
-        """Return the gaps of which this receiver is to be told now."""
-        known = {id(gap) for gap in receiver.told}
-        mine = [gap for gap in self.gaps if receiver.id in gap.untold and id(gap) not in known]
-        receiver.told += mine
-        return mine
-
-    def gaps_heard(self, receiver: Receiver, count: int) -> None:
-        """So many gaps the receiver has heard of since it attached: they are not told again."""
-        fresh = count - receiver.heard
-        heard, receiver.told, receiver.heard = receiver.told[:fresh], receiver.told[fresh:], count
-        for gap in heard:
-            gap.untold.remove(receiver.id)
-        self.gaps = [gap for gap in self.gaps if gap.untold]
-
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
         begins = join(dict(self.base if above is None else above), self.departed.pop(identity, {}))
@@ -507,9 +483,7 @@ class Session:
         if [*self.receivers] == [receiver.id]:
             self.base = self.frontier(site)
         self.receivers.pop(receiver.id, None)
-        for gap in self.gaps:
-            gap.untold[:] = [each for each in gap.untold if each != receiver.id]
-        self.gaps = [gap for gap in self.gaps if gap.untold]
+        self.gaps.forget(receiver.id)
         self.remove_acknowledged()
         if not self.receivers:
             self._begin_with(self.next_number)
@@ -560,7 +534,7 @@ class Session:
         for receiver in self.receivers.values():
             if receiver.lapses:
                 for origin, (first, last) in receiver.lapse(upto, start).items():
-                    self._add_gap(GapRow(origin, first, last, LAPSED, [receiver.id]))
+                    self.gaps.add(GapRow(origin, first, last, LAPSED, [receiver.id]))
 
     def lapse_here(self, upto: Mapping[Origin, int]) -> None:
         """The same, where the numbers of this copy hold: some may have all that was stored."""
@@ -570,15 +544,6 @@ class Session:
             if receiver.lapses:
                 receiver.come(max(receiver.acknowledged, self.last_number))
         self.remove_acknowledged()
-
-    def _add_gap(self, gap: GapRow) -> None:
-        """Add a gap; where one of the same receiver ends just before it, they are one."""
-        for each in self.gaps:
-            if each.last == gap.first - 1 and msgspec.structs.replace(gap, first=each.first, last=each.last) == each:
-                self.gaps.remove(each)
-                gap = msgspec.structs.replace(gap, first=each.first)
-                break
-        self.gaps.append(gap)
 
     # ------------------------------------------------------------ what travels
 
@@ -590,7 +555,7 @@ class Session:
             receivers={identity: each.row() for identity, each in self.receivers.items()},
             lasts_s=self.lasts_s,
             idle_ms=self.idle_ms,
-            gaps=[msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in self.gaps],
+            gaps=Gaps.copied(self.gaps),
             access=dict(self.access),
             departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
             reliability=self.reliability,
@@ -601,7 +566,7 @@ class Session:
         """Become what the descriptor says."""
         self.base = dict(descriptor.base)
         self.lasts_s, self.idle_ms = descriptor.lasts_s, descriptor.idle_ms
-        self.gaps = [msgspec.structs.replace(gap, untold=list(gap.untold)) for gap in descriptor.gaps]
+        self.gaps = Gaps.copied(descriptor.gaps)
         self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
         self.let(descriptor.access)

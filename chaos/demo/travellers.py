@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import waypost
 from chaos.checker import Given
-from waypost.client.machine import Redirected
 from waypost.client.session import Received
+from waypost.client.told import Redirected
 from waypost.errors import WaypostError
 
 EXPRESSIONS = (

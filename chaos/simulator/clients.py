@@ -10,9 +10,10 @@ import msgspec
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Said
-from waypost.client.machine import Answered, Asked, ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.machine import ClientMachine
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
+from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
 from waypost.identity import (
     GENERATION,

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 import waypost
-from waypost.client.machine import Redirected, Retry
 from waypost.client.session import Received
+from waypost.client.told import Redirected, Retry
 from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
 from waypost.keys import NO_KEYS, Keys

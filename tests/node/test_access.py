@@ -13,7 +13,7 @@ import waypost
 from chaos.cluster import Cluster, Place, ProxyProcess
 from node.hashing import Passwords
 from tests.node.test_command_line import run
-from waypost.client.machine import Retry
+from waypost.client.told import Retry
 from waypost.errors import BadRecord, Forbidden, Refused
 from waypost.identity import new_incarnation
 from waypost.notification import Notification

@@ -15,7 +15,7 @@ from chaos.cluster import Cluster, Place
 from federation.embedded.registry import EmbeddedRegistry
 from proxy.tokens import Named, issue, token_key
 from tests.node.test_command_line import run
-from waypost.client.machine import Retry
+from waypost.client.told import Retry
 from waypost.errors import Forbidden
 from waypost.notification import Notification
 

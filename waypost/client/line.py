@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from waypost.client.machine import ClientMachine, NotTaken, Redirected, Retry, Told
+from waypost.client.machine import ClientMachine
 from waypost.client.tls import tls_from_environment
+from waypost.client.told import NotTaken, Redirected, Retry, Told
 from waypost.clock import full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S

@@ -8,22 +8,21 @@ it is answered, and the next connection begins with all of it: `Hello`, the publ
 keys and access and the deletion that were never answered, and the attestations never confirmed
 (waypost/client/receiving.py).
 
-An answer that nothing is served at the moment answers nothing: it is asked again at the next attach. A password that we
-changed ourselves may be in force before we are told so; therefore the one before it and the new one are both tried.
+An answer that nothing is served at the moment answers nothing: it is asked again at the next attach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 
 import msgspec
 from msgspec.structs import replace
 
-from waypost.client.producing import Producing, Published
+from waypost.client.credentials import Credentials
+from waypost.client.producing import Producing
 from waypost.client.quenching import Quenching
 from waypost.client.receiving import ReceiverState, Receiving, Taken
+from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry, Told
 from waypost.errors import Forbidden, LogUnavailable, NotFound, NotServed, SessionDeleted, WaypostError, from_wire
 from waypost.identity import (
     NotificationId,
@@ -32,7 +31,7 @@ from waypost.identity import (
     SubscriptionId,
 )
 from waypost.keys import Key
-from waypost.limits import PASSWORDS_TRIED, RECEIVER_WINDOW
+from waypost.limits import RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -77,82 +76,6 @@ from waypost.messages import (
 )
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
-
-# ---------------------------------------------------------------- what the shell is told
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """An answer to a subscribe or unsubscribe; `error` None: done."""
-
-    subscription: SubscriptionId
-    error: WaypostError | None
-
-
-class Asked(Enum):
-    """What is asked of a session as a whole, one of each at a time."""
-
-    ACCESS = "a change of the access"
-    KEYS = "a change of the receiver's keys"
-    DELETION = "its deletion"
-    PLACE = "to give up the receiver's place"
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer to what was asked; `error` None: it is done. Of a deletion that is done, the session tells."""
-
-    what: Asked
-    error: WaypostError | None
-
-
-@dataclass(frozen=True, slots=True)
-class Redirected:
-    """The session is served at `url` now."""
-
-    proxy: ProxyId
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Attach again after so long."""
-
-    reason: str
-    after_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class NotTaken:
-    """The log took nothing of what is published, the `times`-th time in a row: publish again after a pause."""
-
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The session cannot be had at all."""
-
-    error: WaypostError
-
-
-Told = (
-    Outcome
-    | Answered
-    | Published
-    | Redirected
-    | Retry
-    | NotTaken
-    | Refusal
-    | Attached
-    | BecameEffective
-    | Interest
-    | SubscriptionChanged
-    | Deleted
-    | Gap
-    | Problem
-    | Welcome
-)
 
 
 class ClientMachine:
@@ -211,11 +134,7 @@ class ClientMachine:
         self._session_reliability = session_reliability
         self._queue = queue
         self._token = token
-        self._credentials = [credential or Credential()]
-        """The one with which we attach; then those that may be right in its place, because a change of ours may be in
-        force of which we do not know."""
-        self._wrong = 0
-        """So many of them were wrong since the last attach that succeeded."""
+        self._credentials = Credentials(credential or Credential())
         self._changing: SetAccess | None = None
         """A change of the access that was not answered yet."""
         self._change_number = 0
@@ -353,7 +272,8 @@ class ClientMachine:
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
-        self.attached, self._has_been_in, self._wrong = True, True, 0
+        self.attached, self._has_been_in = True, True
+        self._credentials.let_in()
         self._receiving.attached(message.epoch, message.proxy)
         if self._keys is not None:
             self._out.append(self._keys)
@@ -410,36 +330,24 @@ class ClientMachine:
         """Have the session's access changed. One change at a time: the next one when this one was answered."""
         self._change_number += 1
         self._changing = SetAccess(self._change_number, grants)
-        following = self._credential_of(self._changing)
-        if following not in self._credentials:
-            self._credentials[1:] = [following, *self._credentials[1:]][: PASSWORDS_TRIED - 1]
+        self._credentials.asked(grants)
         if self.attached:
             self._out.append(self._changing)
 
     def _access_changed(self, number: int) -> None:
         if self._changing is not None and self._changing.number == number:
-            self._credentials = [self._credential_of(self._changing)]
+            self._credentials.settled(self._changing.grants)
             self._changing = None
             self._told.append(Answered(Asked.ACCESS, None))
 
     @property
     def credential(self) -> Credential:
         """As whom we attach."""
-        return self._credentials[0]
-
-    def _credential_of(self, change: SetAccess) -> Credential:
-        """Return what is right for us once that is in force."""
-        mine = change.grants.get(self.credential.principal)
-        if mine is None or mine.password is None:
-            return self.credential
-        return Credential(self.credential.principal, mine.password)
+        return self._credentials.current
 
     def _attach_with_another(self) -> bool:
-        """Our password is refused: try those that we set and that may be in force. False: all are wrong."""
-        self._wrong += 1
-        self._credentials.append(self._credentials.pop(0))
-        if self._wrong >= len(self._credentials):
-            self._wrong = 0
+        """Our credential is refused. False: so are all that may be right."""
+        if not self._credentials.try_another():
             return False
         self.attach()
         return True

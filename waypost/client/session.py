@@ -22,17 +22,10 @@ from typing import Any
 
 from waypost.access import LEVELS
 from waypost.client.line import FAREWELL_S, Finder, Line
-from waypost.client.machine import (
-    Answered,
-    Asked,
-    ClientMachine,
-    Outcome,
-    Refusal,
-    Retry,
-    Told,
-)
+from waypost.client.machine import ClientMachine
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState, Taken
+from waypost.client.told import Answered, Asked, Outcome, Refusal, Retry, Told
 from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SubscriptionId
 from waypost.keys import NO_KEYS, Keys

@@ -6,9 +6,10 @@ import zlib
 
 import msgspec
 
-from waypost.client.machine import ClientMachine, NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.machine import ClientMachine
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
+from waypost.client.told import NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.errors import SessionDeleted
 from waypost.frontier import RecentIds
 from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId

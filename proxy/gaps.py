@@ -1,0 +1,60 @@
+"""What of a session could not be had any more, as long as a receiver is to be told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from proxy.receivers import Receiver
+from waypost.checkpoint import GapRow
+from waypost.identity import NOTHING, Origin, ReceiverId
+
+
+class Gaps(list[GapRow]):
+    """All of one session."""
+
+    @classmethod
+    def copied(cls, rows: Iterable[GapRow]) -> Gaps:
+        """Return them, as a copy that later changes do not reach."""
+        return cls(replace(gap, untold=list(gap.untold)) for gap in rows)
+
+    def add(self, gap: GapRow) -> None:
+        """Add a gap; where one of the same receivers ends just before it, they are one."""
+        for each in self:
+            if each.last == gap.first - 1 and replace(gap, first=each.first, last=each.last) == each:
+                self.remove(each)
+                gap = replace(gap, first=each.first)
+                break
+        self.append(gap)
+
+    def to_tell(self, receiver: Receiver) -> list[GapRow]:
+        """Return those of which this receiver is to be told now."""
+        known = {id(gap) for gap in receiver.told}
+        mine = [gap for gap in self if receiver.id in gap.untold and id(gap) not in known]
+        receiver.told += mine
+        return mine
+
+    def heard(self, receiver: Receiver, count: int) -> None:
+        """So many the receiver has heard of since it attached: they are not told again."""
+        fresh = count - receiver.heard
+        heard, receiver.told, receiver.heard = receiver.told[:fresh], receiver.told[fresh:], count
+        for gap in heard:
+            gap.untold.remove(receiver.id)
+        self._drop_told()
+
+    def passed(self, receiver: Receiver, reported: Mapping[Origin, int]) -> None:
+        """The receiver's application has all up to here, whatever we know of it: no gap for it ends there."""
+        for gap in self:
+            if receiver.id in gap.untold and gap.last <= reported.get(gap.origin, NOTHING):
+                gap.untold.remove(receiver.id)
+        self._drop_told()
+
+    def forget(self, receiver: ReceiverId) -> None:
+        """The receiver has no place any more."""
+        for gap in self:
+            gap.untold[:] = [each for each in gap.untold if each != receiver]
+        self._drop_told()
+
+    def _drop_told(self) -> None:
+        self[:] = [gap for gap in self if gap.untold]
