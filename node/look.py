@@ -71,7 +71,7 @@ def _sessions(engine: Engine) -> Sessions:
     found = Sessions(Counter({role.value: 0 for role in Role}))
     for session in engine.context.sessions.values():
         found.roles[session.role.value] += 1
-        found.stored += session.stored_count
+        found.stored += session.entries.count
         found.gates += len(session.gates)
         for receiver in session.receivers.values():
             if receiver.connection is None:

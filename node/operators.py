@@ -58,7 +58,7 @@ def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[st
         "url": row.url if row else None,
         "epoch": owner.epoch,
         "state": here.role.value if here else "elsewhere",
-        "stored": here.stored_count if here else None,
+        "stored": here.entries.count if here else None,
         "receivers": len(here.receivers) if here else None,
         "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
         "lasts_s": here.lasts_s if here else None,
@@ -86,7 +86,7 @@ def _place(receiver: Receiver, session: Session) -> dict[str, Any]:
     """Return how it is with a receiver; `behind`: numbers between what it has and the newest."""
     return {
         "attached": receiver.connection is not None,
-        "behind": session.last_number - max(receiver.acknowledged, session.first_number - 1),
+        "behind": session.entries.last_number - max(receiver.acknowledged, session.entries.first_number - 1),
         "lasts_s": receiver.lasts_s,
         "reliability": str(receiver.reliability),
         "order": receiver.order,
@@ -118,7 +118,7 @@ def _status(node: Node) -> dict[str, Any]:
         "peer_bytes": node.peers.sent_bytes,
         "relayed": len(engine.door.relays.near) + len(engine.door.relays.far) if engine else 0,
         "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
-        "stored": sum(each.stored_count for each in engine.context.sessions.values()) if engine else 0,
+        "stored": sum(each.entries.count for each in engine.context.sessions.values()) if engine else 0,
         "refused": dict(engine.context.refused.counts) if engine else {},
     }
 

@@ -185,7 +185,7 @@ class Attaching:
                 settings.proxy,
                 settings.site,
                 subscriptions,
-                session.stored_count,
+                session.entries.count,
                 joined=fresh,
             ),
         )

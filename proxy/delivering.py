@@ -59,16 +59,16 @@ class Delivering:
             self._pump(session, receiver)
 
     def _pump(self, session: Session, receiver: Receiver) -> None:
-        while receiver.sent < session.last_number and not receiver.fetching:
+        while receiver.sent < session.entries.last_number and not receiver.fetching:
             limit = receiver.room()
             if limit <= 0:
                 return
-            entries = session.entries_after(receiver.sent, limit)
+            entries = session.entries.after(receiver.sent, limit)
             if entries is None:
                 self._load(session, receiver, receiver.room(READ_AHEAD))
                 return
             # Where there are none, the last ones went by policy.
-            self._send(session, receiver, entries, 0 if entries else session.last_number)
+            self._send(session, receiver, entries, 0 if entries else session.entries.last_number)
 
     def _send(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int = 0) -> None:
         gone = receiver.unrecorded(entries, session.retention)
@@ -118,7 +118,7 @@ class Delivering:
 
     def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
         receiver.fetching = True
-        connection, after, upto = receiver.connection, receiver.sent, session.evicted_number
+        connection, after, upto = receiver.connection, receiver.sent, session.entries.evicted_number
 
         def then(answer: list[Entry] | WaypostError) -> None:
             if receiver.connection != connection or receiver.sent != after:
@@ -135,5 +135,5 @@ class Delivering:
             self._pump(session, receiver)
             self._sweeps.bound(session)
 
-        first = max(after, session.first_number - 1)
+        first = max(after, session.entries.first_number - 1)
         self._context.emit(LoadEntries(session.id, first, limit, then, passing=receiver.known))

@@ -148,7 +148,7 @@ class Engine:
         staged = role in (Role.STAGED, Role.ORPHAN)
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
         session.describe(saved.descriptor)
-        session.restore_numbers(saved.first_number, saved.next_number)
+        session.entries.restore(saved.first_number, saved.next_number)
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
             session.gates[origin] = Gate(passed, here.get(origin, NOTHING))
@@ -262,7 +262,7 @@ class Engine:
 
     def _attest_receivers(self, session: Session) -> None:
         frontier = self._undrained[session.id]
-        if any(receiver.acknowledged < session.last_number for receiver in session.receivers.values()):
+        if any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values()):
             return
         del self._undrained[session.id]
         for receiver in session.receivers.values():

@@ -157,7 +157,7 @@ class Targets(Side[Incoming]):
         shadow, bounds = into.shadow, self._context.settings.bounds
         if shadow is None or into.ahead is Ahead.DONE or into.stored <= bounds.copy_at_attach:
             return False
-        return shadow.last_number - shadow.saved_number > bounds.chunk_entries
+        return shadow.entries.unsaved_count > bounds.chunk_entries
 
     def _write(self, into: Incoming) -> None:
         into.ahead = Ahead.UNDER_WAY
@@ -234,7 +234,7 @@ class Targets(Side[Incoming]):
                     receiver=asker.receiver,
                     incarnation=asker.incarnation,
                     copy=begun.copy if begun else "",
-                    has=begun.shadow.last_number if begun else 0,
+                    has=begun.shadow.entries.last_number if begun else 0,
                 )
                 self._say(one, prepare)
             case target.Install(prepared=prepared):
@@ -265,7 +265,7 @@ class Targets(Side[Incoming]):
         shadowing = into.machine.state is TargetState.SHADOWING
         if into.shadow is None or not shadowing or into.ahead is Ahead.UNDER_WAY:
             return False
-        return max(into.shadow.last_number, into.upto or 0) >= into.stored
+        return max(into.shadow.entries.last_number, into.upto or 0) >= into.stored
 
     def _complete(self, into: Incoming) -> bool:
         shadow = into.shadow
@@ -318,7 +318,7 @@ class Targets(Side[Incoming]):
     def _acknowledge_stored(self, into: Incoming) -> None:
         """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
         chunks, shadow = into.chunks, into.shadow
-        if shadow is None or shadow.last_number - shadow.saved_number <= self._context.settings.bounds.copy_unsaved:
+        if shadow is None or shadow.entries.unsaved_count <= self._context.settings.bounds.copy_unsaved:
             into.acknowledged = chunks
             self._acknowledge(into)
             return
@@ -384,7 +384,7 @@ class Targets(Side[Incoming]):
         What all receivers get meanwhile goes at the merge, as it does within one transfer: entries only ever go from
         the front, and the cut says where the front is.
         """
-        if shadow.role is not Role.SHADOW or shadow.saved_number < shadow.first_number or not into.copy:
+        if shadow.role is not Role.SHADOW or shadow.entries.saved_number < shadow.entries.first_number or not into.copy:
             self._claims().drop(shadow)
             return None
         self._claims().withdraw(shadow)
@@ -415,7 +415,7 @@ def _whole(into: Incoming, frozen: Frozen) -> bool:
     """Tell whether the shadow has every entry that is left at the cut."""
     if into.shadow is None or frozen.chunks != into.chunks:
         return False
-    copied = max(into.shadow.last_number, into.upto or 0)
+    copied = max(into.shadow.entries.last_number, into.upto or 0)
     return frozen.oldest >= frozen.next_number or copied == frozen.next_number - 1
 
 

@@ -144,8 +144,8 @@ class Keeper:
             session.epoch,
             session.role.value,
             session.descriptor(),
-            session.first_number,
-            session.next_number,
+            session.entries.first_number,
+            session.entries.next_number,
             {origin: gate.seen for origin, gate in session.gates.items()},
         )
 
@@ -158,7 +158,7 @@ class Keeper:
     ) -> None:
         if error is None:
             for session, change in zip(changed, batch.changes, strict=True):
-                session.saved(numbers[session.id], self._kept_in_memory(session))
+                session.entries.saved(numbers[session.id], self._kept_in_memory(session))
                 session.retention.saved(change.marks, change.removed, change.discarded)
             return
         if batch.site_state is not None:

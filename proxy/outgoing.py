@@ -157,7 +157,7 @@ class Sources(Side[Outgoing]):
             return StayReason.ACCESS
         if session.receivers.attached() - {message.receiver}:
             return StayReason.OTHERS_ATTACHED
-        if session.last_number - _copied(session, message) > self._context.settings.bounds.copy_at_attach:
+        if session.entries.last_number - _copied(session, message) > self._context.settings.bounds.copy_at_attach:
             return StayReason.LONG_COPY
         return None
 
@@ -306,7 +306,7 @@ class Sources(Side[Outgoing]):
     def _send_prepared(self, out: Outgoing) -> None:
         session = self._context.sessions[out.machine.session]
         transfer = out.machine
-        out.stored = session.last_number if session.stored_count else 0
+        out.stored = session.entries.last_number if session.entries.count else 0
         prepared = Prepared(
             session.id, transfer.transfer, session.epoch, session.descriptor(), out.stored, session.copy
         )
@@ -336,7 +336,7 @@ class Sources(Side[Outgoing]):
                 if frozen:
                     self._send_cut(out)
                 return
-            entries = session.entries_after(after, limit)
+            entries = session.entries.after(after, limit)
             if entries is None:
                 self._load(out, session, after, limit)
                 return
@@ -345,8 +345,8 @@ class Sources(Side[Outgoing]):
     def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
         """Read the next chunk from the store; what of it is in memory now may not be there yet."""
         out.loading = True
-        sent, evicted = out.sent, session.evicted_number
-        rest = session.entries_after(evicted, max(0, after + limit - evicted)) or []
+        sent, evicted = out.sent, session.entries.evicted_number
+        rest = session.entries.after(evicted, max(0, after + limit - evicted)) or []
 
         def then(answer: list[Entry] | WaypostError) -> None:
             out.loading = False
@@ -357,7 +357,7 @@ class Sources(Side[Outgoing]):
                 self._send_chunk(out, session, after + limit, stored + rest)
             self._copy_on(out)
 
-        self._context.emit(LoadEntries(session.id, max(after, session.first_number - 1), limit, then))
+        self._context.emit(LoadEntries(session.id, max(after, session.entries.first_number - 1), limit, then))
 
     def _send_chunk(self, out: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
         """Send the next chunk; what all receivers got since it was bounded is left out."""
@@ -405,8 +405,8 @@ class Sources(Side[Outgoing]):
             session.descriptor(),
             out.cut,
             len(out.bounds),
-            session.first_number,
-            session.next_number,
+            session.entries.first_number,
+            session.entries.next_number,
         )
         self._context.emit(SendPeer(out.machine.target, frozen))
 
@@ -420,7 +420,7 @@ def _wrong_epoch(here: Epoch, message: Prepare) -> str:
 def _copied(session: Session, message: Prepare) -> int:
     """Return the number up to which the asker has all that is stored, from an earlier transfer of the same copy."""
     has = message.has if session.copy and message.copy == session.copy else 0
-    return max(session.first_number - 1, min(has, session.last_number))
+    return max(session.entries.first_number - 1, min(has, session.entries.last_number))
 
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
@@ -434,5 +434,5 @@ def _next_range(out: Outgoing, session: Session, most: int) -> tuple[int, int]:
     after = out.bounds[out.sent - 1] if out.sent else out.start
     if out.sent < len(out.bounds):
         return after, max(1, out.bounds[out.sent] - after)
-    after = max(after, session.first_number - 1)
-    return after, min(most, session.last_number - after)
+    after = max(after, session.entries.first_number - 1)
+    return after, min(most, session.entries.last_number - after)

@@ -63,4 +63,8 @@ def _of_copies(engine: Engine) -> Iterator[Waiting]:
         # What an earlier transfer brought may wait for the disk too: no chunk of this one is acknowledged before that.
         all_acknowledged = 0 < into.acknowledged == into.chunks
         if into.shadow is not None and into.machine.state is TargetState.SHADOWING and all_acknowledged:
-            yield "copy to disk", into.shadow.last_number - into.shadow.saved_number, bounds.copy_unsaved
+            yield (
+                "copy to disk",
+                into.shadow.entries.unsaved_count,
+                bounds.copy_unsaved,
+            )

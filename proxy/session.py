@@ -2,12 +2,7 @@
 
 Theory
 ------
-*Entries* are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a handover and
-means nothing outside the session. Numbers ascend, and may have holes: what nobody holds any more (proxy/retention.py)
-goes from the middle too. From the front an entry goes when all receivers have it (non-destructive receipt; a receiver's
-place: proxy/receivers.py). Entries that are stored durably leave memory past a bound, and are read back from the store
-when a receiver gets there. So there are three numbers behind the next one: all below `first_number` are with everybody,
-all up to `saved_number` are in the store, and those above the evicted one are in memory.
+*Entries* are what it has stored (proxy/entries.py): they go from the front when all receivers have them.
 
 *Gates.* What comes live is taken at once, unless the session is not level with its origin yet: then it waits behind
 that origin's gate (handover/gate.py) until what is missing was fetched. So the session's frontier is the site's, except
@@ -23,13 +18,13 @@ the entries. Whatever of a session must outlive its copy here stands in it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from handover.gate import Gate
+from proxy.entries import Entries
 from proxy.gaps import Gaps
 from proxy.quota import Quota
 from proxy.receivers import Receiver, Receivers
@@ -121,12 +116,9 @@ class Session:
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
         self.base: dict[Origin, int] = {}
         """The frontier at which the session was made: what a receiver that never acknowledged has."""
-        self.next_number = 1
-        self.first_number = 1
+        self.entries = Entries()
         self.copy = ""
         """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
-        self.saved_number = 0
-        """Entries up to this one are in the store."""
         self.delivered: Counter[ProxyId] = Counter()
         """Notifications since the last look, by the proxy at which their receivers are."""
         self.since_ms = 0
@@ -158,9 +150,6 @@ class Session:
         """Subscriptions made in this copy."""
         self._held: tuple[str, ...] | None = ()
         """What the site must hold for it; None: to be found out anew."""
-        self._entries: list[Entry] = []
-        self._evicted_number = 0
-        """Entries up to this one may be in the store only."""
 
     def become(self, role: Role) -> None:
         """Change the role, as :data:`CHANGES` allows. Raises Internal."""
@@ -176,7 +165,7 @@ class Session:
     def subscriptions_changed(self) -> None:
         """Tell whoever decides by them."""
         self._held = None
-        stored = ((number, matched) for number, _, matched in self._entries)
+        stored = ((number, matched) for number, _, matched in self.entries.in_memory)
         self.retention.know([*self.active(), *self.ended], stored)
 
     def add_subscription(self, subscription: Subscription) -> None:
@@ -290,12 +279,10 @@ class Session:
         return False
 
     def accept(self, stored: Stored, matched: Matched) -> None:
-        entry = (self.next_number, stored, matched)
-        self._entries.append(entry)
-        self.retention.took(self.next_number, matched)
+        entry = self.entries.add(stored, matched)
+        self.retention.took(entry[0], matched)
         if self.quota is not None:
             self.quota.took(entry)
-        self.next_number += 1
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
@@ -324,8 +311,8 @@ class Session:
             gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
             gate.seen = cut.get(origin)
         self._begin_with(oldest)
-        self.next_number = following
-        self.saved_number = max(self.saved_number, oldest - 1)
+        self.entries.next_number = following
+        self.entries.saved_number = max(self.entries.saved_number, oldest - 1)
         self.retention.copying = False
         self.subscriptions_changed()
         self.become(Role.STAGED)
@@ -338,88 +325,36 @@ class Session:
 
     # ------------------------------------------------------------ what is stored
 
-    @property
-    def last_number(self) -> int:
-        return self.next_number - 1
-
-    @property
-    def stored_count(self) -> int:
-        """How many numbers lie between the oldest entry that somebody needs and the newest.
-
-        Of what policy has passed, what lies between others is among them, and the rest until the next sweep.
-        """
-        return self.next_number - self.first_number
-
-    def _place(self, number: int) -> int:
-        """Return where in memory the entries above `number` begin."""
-        return bisect_left(self._entries, (number + 1,))
-
-    def entries_after(self, number: int, limit: int) -> list[Entry] | None:
-        """Return up to `limit` entries after `number`; None: some of them are in the store only."""
-        number = max(number, self.first_number - 1)
-        if number < self._evicted_number:
-            return None
-        place = self._place(number)
-        return self._entries[place : place + limit]
-
-    @property
-    def evicted_number(self) -> int:
-        """Entries up to this one are to be read from the store, those above it are in memory."""
-        return self._evicted_number
-
     def unsaved(self, keep: int) -> tuple[list[Entry], int]:
         """Return what the store is to be given, and up to which number it has all then that it must have.
 
         What only receivers of best-effort events are still to have is stored where memory is to keep no more of it.
         """
-        entries = self._entries[self._place(self.saved_number) :]
-        if self._must_be_stored():
-            return entries, self.last_number
-        surplus = entries[: max(0, len(self._entries) - keep)]
-        return surplus, surplus[-1][0] if surplus else self.saved_number
+        return self.entries.unsaved(None if self._must_be_stored() else keep)
 
     def _must_be_stored(self) -> bool:
         if self.role in (Role.SHADOW, Role.STAGED) or not self.receivers:
             return True
-        return any(not each.lapses and each.acknowledged < self.last_number for each in self.receivers.values())
-
-    def saved(self, number: int, keep: int) -> None:
-        """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
-        self.saved_number = max(self.saved_number, number)
-        surplus = min(len(self._entries) - keep, self._place(self.saved_number))
-        if surplus > 0:
-            self._evicted_number = self._entries[surplus - 1][0]
-            del self._entries[:surplus]
-
-    @property
-    def saved_in_memory(self) -> int:
-        """How many entries are in memory that the store has."""
-        return self._place(self.saved_number)
-
-    def restore_numbers(self, first: int, following: int) -> None:
-        """All entries from `first` up to, not including, `following` are in the store, or are gone."""
-        self.first_number, self.next_number = first, following
-        self.saved_number = self._evicted_number = following - 1
+        return any(not each.lapses and each.acknowledged < self.entries.last_number for each in self.receivers.values())
 
     def remove_acknowledged(self) -> None:
         """Drop what all receivers have."""
         through = self.receivers.have()
-        if through is not None and through >= self.first_number:
+        if through is not None and through >= self.entries.first_number:
             self._begin_with(through + 1)
 
     def had(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
         """The receiver's application was given all up to here; its number follows as far as memory has the entries."""
         if frontier:
             receiver.had(frontier)
-            for number, stored, _ in self.entries_after(receiver.acknowledged, DELIVERY_BATCH) or ():
+            for number, stored, _ in self.entries.after(receiver.acknowledged, DELIVERY_BATCH) or ():
                 if stored.offset > receiver.frontier.get(stored.origin, NOTHING):
                     break
                 receiver.come(number)
         self.remove_acknowledged()
 
     def _begin_with(self, number: int) -> None:
-        self.first_number = number
-        del self._entries[: self._place(number - 1)]
+        self.entries.begin_with(number)
         self.retention.gone(number)
         if self.quota is not None:
             self.quota.gone(number)
@@ -431,16 +366,14 @@ class Session:
         if self.quota is None:
             return
         self.quota.going.update(going)
-        if self._evicted_number < self.first_number:
-            self.quota.begin_with(map(self.quota.look, self._entries), self.first_number)
+        if self.entries.evicted_number < self.entries.first_number:
+            self.quota.begin_with(map(self.quota.look, self.entries.in_memory), self.entries.first_number)
 
     def take_away(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
         leaving = list(numbers)
         for number in leaving:
-            place = self._place(number - 1)
-            if place < len(self._entries) and self._entries[place][0] == number:
-                del self._entries[place]
+            self.entries.remove(number)
         self.retention.leaving_one_by_one += leaving
         if self.quota is not None:
             self.quota.forget(leaving)
@@ -461,7 +394,7 @@ class Session:
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
         begins = join(dict(self.base if above is None else above), self.departed.pop(identity, {}))
-        joined = self.receivers[identity] = Receiver(identity, self.first_number - 1, begins, fresh=True)
+        joined = self.receivers[identity] = Receiver(identity, self.entries.first_number - 1, begins, fresh=True)
         return joined
 
     def said_farewell(self, identity: ReceiverId, incarnation: str, times: int) -> None:
@@ -486,7 +419,7 @@ class Session:
         self.gaps.forget(receiver.id)
         self.remove_acknowledged()
         if not self.receivers:
-            self._begin_with(self.next_number)
+            self._begin_with(self.entries.next_number)
 
     def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
         """Make the receiver's next delivery of these entries; None: it is to have none of them, and is past them."""
@@ -499,14 +432,14 @@ class Session:
         """Return where a failover would begin: what every receiver of persistent events has."""
         if not self.receivers:
             return dict(self.base)
-        return self.receivers.have_frontier(self.frontier(site), self.last_number, self._promised_from())
+        return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self._promised_from())
 
     def had_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what every receiver has, whatever its reliability."""
         if not self.receivers:
             return dict(self.base)
         seen = self.frontier(site)
-        return self.receivers.have_frontier(seen, self.last_number, self._promised_from(), all_of_them=True)
+        return self.receivers.have_frontier(seen, self.entries.last_number, self._promised_from(), all_of_them=True)
 
     def _promised_from(self) -> dict[Origin, int]:
         """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""
@@ -521,7 +454,7 @@ class Session:
     def level(self, site: Mapping[Origin, int]) -> None:
         """Receivers of best-effort events that have all: nothing of what was up to here can be a gap for them."""
         for receiver in self.receivers.values():
-            if receiver.lapses and receiver.acknowledged >= self.last_number:
+            if receiver.lapses and receiver.acknowledged >= self.entries.last_number:
                 receiver.had(self.frontier(site))
 
     def lapse(self, upto: Mapping[Origin, int]) -> None:
@@ -542,7 +475,7 @@ class Session:
         self.lapse(upto)
         for receiver in self.receivers.values():
             if receiver.lapses:
-                receiver.come(max(receiver.acknowledged, self.last_number))
+                receiver.come(max(receiver.acknowledged, self.entries.last_number))
         self.remove_acknowledged()
 
     # ------------------------------------------------------------ what travels
@@ -587,12 +520,6 @@ class Session:
     def take_entries(self, entries: Iterable[Entry]) -> None:
         """Take entries that were numbered elsewhere, in order; a repeat is dropped."""
         for entry in entries:
-            number, _, matched = entry
-            if number < self.next_number and self.stored_count:
-                continue
-            if not self.stored_count:
-                self.first_number = number
-                self.saved_number = number - 1
-            self._entries.append(entry)
-            self.retention.took(number, matched)
-            self.next_number = number + 1
+            if self.entries.take(entry):
+                number, _, matched = entry
+                self.retention.took(number, matched)

@@ -68,7 +68,7 @@ class Sweeps:
             self._discard(session, quota.surplus(), MAXIMUM_QUEUE)
         elif session.id not in self._counting and len(self._counting) < COUNTS_AT_ONCE:
             self._counting.add(session.id)
-            self._count(session, quota, session.first_number - 1, [])
+            self._count(session, quota, session.entries.first_number - 1, [])
 
     def _count(self, session: Session, quota: Quota, after: int, found: list[Kept]) -> None:
         """Read what the store has and memory has not, to know what there is; what fails is tried again with what comes
@@ -82,18 +82,18 @@ class Sweeps:
                 self._counting.discard(session.id)
                 return
             leaving = {*session.retention.leaving_one_by_one}
-            stored = [each for each in answer if each[0] <= session.evicted_number and each[0] not in leaving]
+            stored = [each for each in answer if each[0] <= session.entries.evicted_number and each[0] not in leaving]
             found.extend(map(quota.look, stored))
             last = answer[-1][0] if answer else after
-            if last < session.evicted_number and (answer or session.evicted_number > upto):
+            if last < session.entries.evicted_number and (answer or session.entries.evicted_number > upto):
                 self._count(session, quota, last, found)
                 return
             self._counting.discard(session.id)
-            in_memory = session.entries_after(session.evicted_number, session.last_number) or []
-            quota.begin_with([*found, *map(quota.look, in_memory)], session.first_number)
+            in_memory = session.entries.after(session.entries.evicted_number, session.entries.last_number) or []
+            quota.begin_with([*found, *map(quota.look, in_memory)], session.entries.first_number)
             self.bound(session)
 
-        upto = session.evicted_number
+        upto = session.entries.evicted_number
         self._context.emit(LoadEntries(session.id, after, READ_AHEAD, then))
 
     def resume(self, session: Session) -> None:
@@ -115,10 +115,10 @@ class Sweeps:
         def go() -> None:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.take_away([kept.number for kept in going if kept.number >= session.first_number])
+            session.take_away([kept.number for kept in going if kept.number >= session.entries.first_number])
             quota = session.quota
             if quota is not None and quota.known:
-                lowest = session.next_number if quota.lowest is None else quota.lowest
+                lowest = session.entries.next_number if quota.lowest is None else quota.lowest
                 session.pass_over(lowest, [(kept.number, kept.origin, kept.offset) for kept in going])
             self._context.dirty.add(session.id)
 
@@ -156,7 +156,7 @@ class Sweeps:
             self.bound(session)
         retention = session.retention
         if retention.aging:
-            retention.mark(now, session.next_number)
+            retention.mark(now, session.entries.next_number)
             if retention.unsaved_marks():
                 self._context.dirty.add(session.id)
         if sweep or retention.overdue > self._context.settings.bounds.sweep_batch:
@@ -219,7 +219,7 @@ class Sweeps:
         """Remove from the store what nobody holds any more."""
         self.expire(session)
         session.retention.looked()
-        through = session.saved_number
+        through = session.entries.saved_number
         windows = session.retention.windows(through)
         if not windows or session.id in self._sweeping:
             return

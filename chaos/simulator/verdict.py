@@ -87,7 +87,7 @@ def settled(world: World) -> bool:
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
         for session in engine.context.sessions.values():
-            behind = any(each.acknowledged < session.last_number for each in session.receivers.values())
+            behind = any(each.acknowledged < session.entries.last_number for each in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
     return True

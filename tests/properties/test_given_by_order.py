@@ -81,8 +81,8 @@ class GivenByOrder(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        while self.receiver.sent < self.session.last_number and (room := self.receiver.room()) > 0:
-            entries = self.session.entries_after(self.receiver.sent, room)
+        while self.receiver.sent < self.session.entries.last_number and (room := self.receiver.room()) > 0:
+            entries = self.session.entries.after(self.receiver.sent, room)
             assert entries is not None
             delivery = self.session.next_delivery(self.receiver, entries)
             if delivery is not None:
@@ -167,7 +167,7 @@ class GivenByOrder(RuleBasedStateMachine):
             self.give(3)
         self.settle()
         assert self.ever_had == {*self.ranks}
-        assert self.session.stored_count == 0
+        assert self.session.entries.count == 0
         assert not self.receiver.selective
 
 

@@ -73,7 +73,7 @@ def nothing() -> Place:
     alone.read_log()
     alone.pass_time(1_000)
     alone.keep()
-    assert alone.engine.context.sessions[SESSION].stored_count == 5
+    assert alone.engine.context.sessions[SESSION].entries.count == 5
     return Place(alone, "t", owner("me", 1).epoch)
 
 
@@ -406,4 +406,4 @@ def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
     place.alone.keep()
     place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
     session = place.alone.engine.context.sessions[SESSION]
-    assert (session.role, session.epoch, session.stored_count) == (Role.SERVING, 4, 1)
+    assert (session.role, session.epoch, session.entries.count) == (Role.SERVING, 4, 1)

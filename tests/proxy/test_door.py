@@ -264,9 +264,9 @@ def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     alone.says(1, Publish("p", "i", 0, [body(1)]))
     alone.read_log()
     alone.says(1, Acknowledge(1))
-    assert alone.engine.context.sessions[SESSION].stored_count == 1
+    assert alone.engine.context.sessions[SESSION].entries.count == 1
     alone.says(2, Detach(forget=True))
-    assert alone.engine.context.sessions[SESSION].stored_count == 0
+    assert alone.engine.context.sessions[SESSION].entries.count == 0
     assert not any(isinstance(each, Forgotten) for each in alone.heard(2))
     alone.keep()
     assert alone.heard(2)[-1] == Forgotten("other")
@@ -364,7 +364,7 @@ def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_ackno
     alone, offsets = given_three()
     alone.says(1, Acknowledge(0, frontier={Origin("A/0"): offsets[1]}))
     session = alone.engine.context.sessions[SESSION]
-    assert session.stored_count == 1
+    assert session.entries.count == 1
     alone.engine.client_disconnected(1)
     alone.attach(2)
     assert delivered(alone.heard(2)) == [3]
@@ -373,8 +373,8 @@ def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_ackno
 def test_the_rest_of_a_delivery_is_acknowledged_as_if_nothing_had_been_said_before() -> None:
     alone, offsets = given_three()
     alone.says(1, Acknowledge(0, frontier={Origin("A/0"): offsets[0]}))
-    alone.says(1, Acknowledge(alone.engine.context.sessions[SESSION].last_number))
-    assert alone.engine.context.sessions[SESSION].stored_count == 0
+    alone.says(1, Acknowledge(alone.engine.context.sessions[SESSION].entries.last_number))
+    assert alone.engine.context.sessions[SESSION].entries.count == 0
     alone.says(1, Publish("p", "i", 3, [body(4)]))
     alone.read_log()
     assert delivered(alone.heard()) == [4]
@@ -386,4 +386,4 @@ def test_a_place_behind_what_was_delivered_is_refused_and_changes_nothing(fronti
     alone.says(1, Acknowledge(0, frontier=frontier))
     (refused,) = alone.heard()
     assert (refused.code, refused.field) == ("BAD_MESSAGE", "frontier")
-    assert alone.engine.context.sessions[SESSION].stored_count == 3
+    assert alone.engine.context.sessions[SESSION].entries.count == 3

@@ -210,9 +210,9 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
     after.log = list(before.log)
     found = after.engine.context.sessions[name(0)]
     after.read_log()
-    assert (found.last_number, after.engine.state.frontier) == (1, state.frontier)
+    assert (found.entries.last_number, after.engine.state.frontier) == (1, state.frontier)
     publish(after, 6)
-    assert found.last_number == 2
+    assert found.entries.last_number == 2
 
 
 def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again() -> None:
@@ -306,14 +306,14 @@ def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeyp
     alone.pass_time(1_000)
     alone.keep()
     sessions = alone.engine.context.sessions
-    assert {(each.stored_count, each.saved_in_memory) for each in sessions.values()} == {(5, 2)}
+    assert {(each.entries.count, each.entries.saved_in_memory) for each in sessions.values()} == {(5, 2)}
     alone.says(1, Attach(name(3), "r", "i", {}))
     alone.keep()
     alone.answer(effects.LoadEntries, [])
     publish(alone, 6)
     alone.pass_time(1_000)
     alone.keep()
-    assert sessions[name(3)].saved_in_memory == 3 and sessions[name(4)].saved_in_memory == 2
+    assert sessions[name(3)].entries.saved_in_memory == 3 and sessions[name(4)].entries.saved_in_memory == 2
 
 
 def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,10 +188,10 @@ def test_who_comes_back_is_past_what_went() -> None:
     alone = bounded(Queue(2))
     take(alone, 1, 2, 3, 4, 5)
     session = alone.engine.context.sessions[SESSION]
-    assert session.stored_count == 2
+    assert session.entries.count == 2
     assert given_to(alone) == [4, 5]
     alone.says(2, Acknowledge(5))
-    assert session.stored_count == 0
+    assert session.entries.count == 0
 
 
 def test_what_is_past_its_deadline_is_not_delivered() -> None:
@@ -210,10 +210,10 @@ def test_nothing_is_removed_before_the_journal_says_so() -> None:
     alone.journal_waits = True
     take(alone, 2)
     session = alone.engine.context.sessions[SESSION]
-    assert session.stored_count == 2
+    assert session.entries.count == 2
     alone.journal_waits = False
     alone.answer_all(effects.Attest, None)
-    assert session.stored_count == 1
+    assert session.entries.count == 1
 
 
 def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
@@ -249,7 +249,7 @@ def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
     alone.pass_time(300)
     alone.keep()
     session = alone.engine.context.sessions[SESSION]
-    assert session.evicted_number == 3
+    assert session.entries.evicted_number == 3
     in_store = [entry(number) for number in (1, 2, 3)]
     alone.says(2, msgspec.structs.replace(Attach(SESSION, "other", "i2", {}), queue=Queue(2)))
     alone.keep()
@@ -276,12 +276,12 @@ def test_nobody_gets_past_what_was_chosen_later_before_that_is_on_record_too() -
     alone.waiting.remove(first)
     first.then(None)
     alone.settle()
-    assert session.first_number == 2
+    assert session.entries.first_number == 2
     assert session.receivers[ReceiverId("r")].acknowledged == 1
     alone.waiting.remove(second)
     second.then(None)
     alone.settle()
-    assert session.first_number == 3
+    assert session.entries.first_number == 3
     assert session.receivers[ReceiverId("r")].acknowledged == 2
 
 
@@ -333,5 +333,5 @@ def test_what_was_about_to_go_when_the_session_stood_still_goes_when_it_is_serve
     alone.settle()
     alone.keep()
     assert session.quota is not None and not session.quota.going
-    assert session.stored_count == 2
+    assert session.entries.count == 2
     assert given_to(alone) == [2, 3]

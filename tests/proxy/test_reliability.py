@@ -156,7 +156,7 @@ def test_nothing_is_stored_for_receivers_of_best_effort_events_alone() -> None:
     alone = serving(BEST_EFFORT_EVENTS, BEST_EFFORT)
     publish(alone, 1, 2)
     assert stored(alone) == []
-    assert alone.engine.context.sessions[SESSION].stored_count == 2
+    assert alone.engine.context.sessions[SESSION].entries.count == 2
 
 
 def test_what_one_receiver_of_persistent_events_is_still_to_have_is_stored() -> None:
@@ -175,7 +175,7 @@ def test_what_memory_is_to_keep_no_more_of_is_stored_all_the_same() -> None:
     assert stored(alone) == [1, 2]
     publish(alone, 6)
     assert stored(alone) == [3]
-    assert alone.engine.context.sessions[SESSION].evicted_number == 3
+    assert alone.engine.context.sessions[SESSION].entries.evicted_number == 3
     assert delivered(alone.heard(11)) == [1, 2, 3, 4, 5, 6]
 
 
@@ -197,9 +197,15 @@ def restarted(alone: Alone, entries: int) -> Alone:
     for offset, record in enumerate(alone.log):
         state.fold(offset, record)
     saved = SavedSession(
-        SESSION, session.epoch, "serving", session.descriptor(), session.first_number, session.next_number, {}
+        SESSION,
+        session.epoch,
+        "serving",
+        session.descriptor(),
+        session.entries.first_number,
+        session.entries.next_number,
+        {},
     )
-    assert session.stored_count == entries
+    assert session.entries.count == entries
     acceptance, position = state.acceptance.snapshot(), len(alone.log)
     place = SitePlace(position, acceptance, state.snapshot())
     later = Alone(Restored(position, acceptance, place, [saved]))
@@ -263,7 +269,7 @@ def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
     publish(alone, 1, 2)
     later = restarted(alone, 2)
     assert {fact.receiver for fact in later.facts if fact.kind == "gap"} == {"r11"}
-    assert later.engine.context.sessions[SESSION].stored_count == 2
+    assert later.engine.context.sessions[SESSION].entries.count == 2
 
 
 def test_a_place_on_a_connection_of_best_effort_is_given_up_after_a_restart_unless_its_client_comes_at_once() -> None:

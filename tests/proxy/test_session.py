@@ -50,15 +50,15 @@ def test_numbers_agree_with_a_list_that_forgets_nothing(steps: list[tuple[str, i
             model.append(len(model))
         elif what == "save":
             saved = max(saved, min(number, len(model) - 1))
-            real.saved(saved, 3)
+            real.entries.saved(saved, 3)
         else:
             receiver.acknowledged = max(receiver.acknowledged, min(number, len(model) - 1))
             real.remove_acknowledged()
-        assert real.last_number == len(model) - 1
-        assert real.stored_count == len(model) - 1 - receiver.acknowledged
+        assert real.entries.last_number == len(model) - 1
+        assert real.entries.count == len(model) - 1 - receiver.acknowledged
         assert [each[0] for each in real.unsaved(10)[0]] == model[max(saved, receiver.acknowledged) + 1 :]
     begin = max(after, receiver.acknowledged)
-    found = real.entries_after(after, limit)
+    found = real.entries.after(after, limit)
     if found is None:
         assert begin < saved, "only what is in the store may have left memory"
     else:
@@ -71,17 +71,17 @@ def test_an_entry_goes_when_all_receivers_have_it() -> None:
     made.accept(stored(0), (X,))
     one.acknowledged = 1
     made.remove_acknowledged()
-    assert made.stored_count == 1
+    assert made.entries.count == 1
     two.acknowledged = 1
     made.remove_acknowledged()
-    assert made.stored_count == 0
+    assert made.entries.count == 0
 
 
 def test_without_receivers_everything_is_kept() -> None:
     made = session()
     made.accept(stored(0), (X,))
     made.remove_acknowledged()
-    assert made.stored_count == 1
+    assert made.entries.count == 1
 
 
 def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> None:
@@ -90,10 +90,10 @@ def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> No
     for offset in range(3):
         made.accept(stored(offset), (X,))
     receiver.connect(1, Attach("s", "r", "i", {A: 2}, 10))
-    entries = made.entries_after(receiver.sent, 10)
+    entries = made.entries.after(receiver.sent, 10)
     assert entries is not None and made.next_delivery(receiver, entries) is None
     assert receiver.acknowledged == 3
-    assert made.stored_count == 0
+    assert made.entries.count == 0
 
 
 def test_a_window_bounds_what_is_under_way() -> None:
@@ -102,7 +102,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     made.accept(stored(0), (X,))
     made.accept(stored(1), (X,))
     receiver.connect(1, Attach("s", "r", "i", {}, 1))
-    entries = made.entries_after(0, receiver.room())
+    entries = made.entries.after(0, receiver.room())
     assert entries is not None
     made.next_delivery(receiver, entries)
     assert receiver.room() == 0
@@ -117,14 +117,14 @@ def test_where_too_much_was_overtaken_the_oldest_that_is_missing_is_sent_alone()
     for offset in range(OVERTAKING + 3):
         made.accept(stored(offset), (X,))
     receiver.connect(1, Attach("s", "r", "i", {}, order="priority", selective={A: [*range(1, OVERTAKING + 1)]}))
-    entries = made.entries_after(receiver.sent, receiver.room())
+    entries = made.entries.after(receiver.sent, receiver.room())
     assert entries is not None and [number for number, *_ in entries] == [1]
     assert made.next_delivery(receiver, entries) is not None
     assert receiver.room() == 0
     receiver.acknowledge(1)
     made.remove_acknowledged()
     assert receiver.room() == 1
-    while entries := made.entries_after(receiver.sent, receiver.room()):
+    while entries := made.entries.after(receiver.sent, receiver.room()):
         made.next_delivery(receiver, entries)
     assert sum(flight.count for flight in receiver.flights) == 2
     with pytest.raises(LimitExceeded):
@@ -135,7 +135,7 @@ def test_a_frozen_session_keeps_an_origin_it_never_saw_behind_a_gate() -> None:
     made = session()
     made.freeze({A: 3})
     made.arrive(stored(9, B), (X,))
-    assert made.last_number == 0
+    assert made.entries.last_number == 0
     assert set(made.gates) == {A, B}
 
 
@@ -170,5 +170,5 @@ def test_what_every_receiver_has_names_what_was_promised_though_one_never_heard_
     receiver = made.join(ReceiverId("r"))
     made.subscriptions[X].promised = {A: 0, B: 4}
     made.accept(stored(5, B), (X,))
-    assert receiver.acknowledged < made.last_number
+    assert receiver.acknowledged < made.entries.last_number
     assert made.acknowledged_frontier({A: 0, B: 5}).get(B) is not None

@@ -185,9 +185,9 @@ def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal
     take(alone, 1)
     alone.says(1, Acknowledge(1))
     passes_s(alone, 4)
-    assert places(alone) == {"r", "other"} and alone.engine.context.sessions[SESSION].stored_count == 1
+    assert places(alone) == {"r", "other"} and alone.engine.context.sessions[SESSION].entries.count == 1
     passes_s(alone, 4)
-    assert places(alone) == {"r"} and alone.engine.context.sessions[SESSION].stored_count == 0
+    assert places(alone) == {"r"} and alone.engine.context.sessions[SESSION].entries.count == 0
     (said,) = (fact for fact in alone.facts if fact.kind == "attached" and fact.receiver == "other")
     assert said.reason == "forgotten: not attached for 5 s"
 
@@ -261,7 +261,7 @@ def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stan
     alone.keep()
     here = alone.engine.state.frontier[A]
     session = alone.engine.context.sessions[SESSION]
-    assert (session.stored_count, session.acknowledged_frontier({})) == (0, {A: here})
+    assert (session.entries.count, session.acknowledged_frontier({})) == (0, {A: here})
     alone.facts.clear()
     take(alone, 3)
     alone.attach(3, "next")
@@ -306,7 +306,7 @@ def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
     passes_s(alone, 4)
     assert places(alone) == {"r"}
     # Nothing was acknowledged by the one that stayed: all is there still.
-    assert alone.engine.context.sessions[SESSION].stored_count == 2
+    assert alone.engine.context.sessions[SESSION].entries.count == 2
     told = alone.engine.context.sessions[SESSION].descriptor()
     assert {*told.departed} == {ReceiverId("other")}
     alone.attach(3, "other")

@@ -93,7 +93,7 @@ def test_what_all_receivers_got_between_two_transfers_is_neither_kept_nor_given_
     told.tell("resume c\nmove c a1\nrun 60\nleave c\nrun 500")
     source = told.story.world.nodes[ProxyId("a1")].engine
     assert source is not None
-    oldest = source.context.sessions[S].first_number
+    oldest = source.context.sessions[S].entries.first_number
     assert min(has) < oldest <= MANY
     told.tell("pause c\nmove c a2\nwithin 20000 a2 serves s\nrun 500")
     left = told.rows("a2")
