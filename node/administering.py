@@ -13,7 +13,7 @@ from node.pages import AccessWish, ReceiverWish, RetentionWish, SubscriptionWish
 from proxy.administering import Administration, Then
 from proxy.session import Session
 from proxy.terms import Terms, terms_of
-from waypost.errors import NotServed, WaypostError
+from waypost.errors import NoAnswer, WaypostError
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
 from waypost.queue import UNBOUNDED
@@ -23,12 +23,12 @@ CHANGE_S = 10.0
 """So long a change may take, before it is said that nobody knows what became of it."""
 
 
-async def set_access(node: Node, wish: AccessWish) -> Session:
+async def set_access(node: Node, wish: AccessWish) -> SessionId:
     grants = {name: Granted(each.rights, each.password, each.by_token) for name, each in wish.grants.items()}
     return await _changed(node, wish.session, lambda here, session, then: here.set_access(session, grants, then))
 
 
-async def set_terms(node: Node, wish: TermsWish) -> Session:
+async def set_terms(node: Node, wish: TermsWish) -> SessionId:
     def wanted(session: Session) -> Terms:
         terms, named = terms_of(session), wish.model_fields_set
         if "lasts_s" in named:
@@ -44,25 +44,25 @@ async def set_terms(node: Node, wish: TermsWish) -> Session:
     return await _changed(node, wish.session, lambda here, session, then: here.settle(session, wanted, then))
 
 
-async def set_retention(node: Node, wish: RetentionWish) -> Session:
+async def set_retention(node: Node, wish: RetentionWish) -> SessionId:
     name = SubscriptionId(wish.subscription)
     return await _changed(
         node, wish.session, lambda here, session, then: here.retain(session, name, wish.ttl_s, wish.max_count, then)
     )
 
 
-async def unsubscribe(node: Node, wish: SubscriptionWish) -> Session:
+async def unsubscribe(node: Node, wish: SubscriptionWish) -> SessionId:
     name = SubscriptionId(wish.subscription)
     return await _changed(node, wish.session, lambda here, session, then: here.unsubscribe(session, name, then))
 
 
-async def forget(node: Node, wish: ReceiverWish) -> Session:
+async def forget(node: Node, wish: ReceiverWish) -> SessionId:
     name = ReceiverId(wish.receiver)
     return await _changed(node, wish.session, lambda here, session, then: here.forget(session, name, then))
 
 
-async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> Session:
-    """Have it changed; return the session as it is then. Raises WaypostError."""
+async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> SessionId:
+    """Have it changed; return which session that was. Raises WaypostError."""
     here, identity = node.serving_engine.door.administration, SessionId(session)
     done: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
     change(here, identity, lambda failure: None if done.done() else done.set_result(failure))
@@ -71,7 +71,7 @@ async def _changed(node: Node, session: str, change: Callable[[Administration, S
         async with asyncio.timeout(CHANGE_S):
             failure = await done
     except TimeoutError:
-        raise NotServed("the change was not written in time; ask again, and it is made once", field="session") from None
+        raise NoAnswer("the change was not written in time; see how the session is now", field="session") from None
     if failure is not None:
         raise failure
-    return here.session(identity)
+    return identity

@@ -154,13 +154,13 @@ async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     return {"session": session, "deleted": True}
 
 
-def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[Session]]) -> Answer:
+def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[SessionId]]) -> Answer:
     """Return what answers with the session as it is when the change was made."""
 
     async def answer(node: Node, request: Request) -> dict[str, Any]:
-        session = await change(node, await _wish(kind, request))
+        identity = await change(node, await _wish(kind, request))
         context = node.serving_engine.context
-        return {"session": _session(context, session.id, context.owners[session.id])}
+        return {"session": _session(context, identity, context.owners[identity])}
 
     return answer
 
@@ -234,6 +234,10 @@ ANSWERS: dict[tuple[str, str], Answer] = {
 """Each answers the page of :data:`node.pages.PAGES` of that method and path."""
 
 
+class _NoOperator(Forbidden):
+    """It is proven who asks, and that one may not."""
+
+
 def _let_in(node: Node, request: Request) -> None:
     """Raises Forbidden: not everybody may use these pages, and no token names somebody who may."""
     if not node.config.operators:
@@ -246,7 +250,7 @@ def _let_in(node: Node, request: Request) -> None:
         raise Unreachable("the registry has not told yet by what tokens are known")
     named = read(context.token_key, token, context.clock.unix_ms())
     if named.principal not in node.config.operators:
-        raise Forbidden(f"principal {named.principal} is no operator of this proxy", field="authorization")
+        raise _NoOperator(f"principal {named.principal} is no operator of this proxy", field="authorization")
 
 
 async def _respond(answer: Answer, node: Node, request: Request) -> Response:
@@ -262,6 +266,8 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
 def _refusal(error: WaypostError) -> Response:
     body = {"v": 1, "error": {"code": error.code, "message": error.message, "field": error.field}}
     if isinstance(error, Forbidden):
+        if isinstance(error, _NoOperator):
+            return JSONResponse(body, 403)
         return JSONResponse(body, 401, headers={"www-authenticate": "Bearer"})
     status = 503 if isinstance(error, NotServed) else STATUS_OF.get(error.exit_status, 503)
     return JSONResponse(body, status)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +41,18 @@ class DrainWish(_Shape):
     paused: bool = False
 
 
+Principal = Annotated[str, Field(max_length=MAX_ID_LENGTH)]
+
+
+def _unsaid(default: Any, **bounds: Any) -> Any:
+    """Return a field that stays as it was where it is not named: what stands here then means nothing."""
+
+    def forget(schema: dict[str, Any]) -> None:
+        schema.pop("default", None)
+
+    return Field(default, json_schema_extra=forget, **bounds)
+
+
 class SessionWish(_Shape):
     session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
 
@@ -62,33 +74,33 @@ class AccessWish(SessionWish):
     """From now on these principals may do that, and nobody else anything; none: everybody may do everything. The one
     without a name is whoever names none."""
 
-    grants: dict[str, GrantWish] = Field(max_length=MAX_PRINCIPALS)
+    grants: dict[Principal, GrantWish] = Field(max_length=MAX_PRINCIPALS)
 
 
 class QueueSet(_Shape):
     """How much a session stores at most, and what goes when it is more. Null: without a bound; what is not named stays
     as it was."""
 
-    max_count: int | None = Field(None, ge=1, le=MAX_STORED)
-    max_bytes: int | None = Field(None, ge=1, le=MAX_STORED_BYTES)
-    discard: Discard = "fifo"
-    deadlines: bool = False
+    max_count: int | None = _unsaid(None, ge=1, le=MAX_STORED)
+    max_bytes: int | None = _unsaid(None, ge=1, le=MAX_STORED_BYTES)
+    discard: Discard = _unsaid("fifo")
+    deadlines: bool = _unsaid(False)
 
 
 class ReliabilitySet(_Shape):
     """What the receivers of a session may not exceed, from their next attach on; what is not named stays as it was."""
 
-    events: Degree = "persistent"
-    connection: Degree = "persistent"
+    events: Degree = _unsaid("persistent")
+    connection: Degree = _unsaid("persistent")
 
 
 class TermsWish(SessionWish):
     """Set what holds for the session as a whole; what is not named stays. `lasts_s` null: without an end; `queue` null:
     without bounds of its own."""
 
-    lasts_s: int | None = Field(None, ge=1, le=MAX_TTL_S)
-    queue: QueueSet | None = None
-    reliability: ReliabilitySet = ReliabilitySet()
+    lasts_s: int | None = _unsaid(None, ge=1, le=MAX_TTL_S)
+    queue: QueueSet | None = _unsaid(None)
+    reliability: ReliabilitySet = _unsaid(ReliabilitySet())
 
 
 class SubscriptionWish(SessionWish):
@@ -341,7 +353,8 @@ def _operation(page: Page) -> dict[str, Any]:
     elif not page.free:
         answers |= {
             "400": _content(Refusal, "What is asked cannot be; the field says why."),
-            "401": _content(Refusal, "No token names an operator of this proxy."),
+            "401": _content(Refusal, "No token says who asks."),
+            "403": _content(Refusal, "Who asks is no operator of this proxy."),
             "404": _content(Refusal, "There is no such thing."),
             "503": _content(Refusal, "A part that is needed does not answer; try again."),
         }

@@ -116,7 +116,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
-                await asyncio.sleep(paces.wait_s(message, time.monotonic()))
+                await _pause(socket, paces.wait_s(message, time.monotonic()))
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
@@ -125,6 +125,14 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         node.disconnect(number)
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
+
+
+async def _pause(socket: WebSocket, wait_s: float) -> None:
+    """Take nothing more of it for so long; what it said before it left is taken at once."""
+    lost: asyncio.Event = socket.scope["extensions"]["lost"]["event"]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await lost.wait()
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
@@ -206,12 +214,22 @@ def make_app(node: Node) -> Starlette:
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which says besides whom a client's certificate names (ASGI's extension "tls")."""
+    """uvicorn's WebSocket, which says besides whom a client's certificate names (ASGI's extension "tls"), and when the
+    connection is lost, also while nobody asks for what came."""
+
+    _lost: asyncio.Event | None = None
 
     async def run_asgi(self) -> None:
         certificate = self.transport.get_extra_info("peercert") or {}
         self.scope["extensions"]["tls"] = {"client_cert_name": name_on(certificate) if certificate else None}
+        self._lost = asyncio.Event()
+        self.scope["extensions"]["lost"] = {"event": self._lost}
         await super().run_asgi()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._lost is not None:
+            self._lost.set()
+        super().connection_lost(exc)
 
 
 def _certified(socket: WebSocket) -> str | None:

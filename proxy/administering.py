@@ -1,7 +1,8 @@
 """What operators change of a session that is served here. They ask nobody for a right; who may be one, says the node.
 
 What is changed is in force at once, and its asker is told when it would survive this proxy, as everybody is who changes
-a session (proxy/answering.py). Asked again, each of them changes nothing more.
+a session (proxy/answering.py). Asked again, each of them changes nothing more; but a password that is said again is
+hashed again, and whoever is attached by it has to say it again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from proxy.session import Session
 from proxy.subscribing import Subscriptions
 from proxy.sweeping import Sweeps
 from proxy.terms import Terms, settle
-from waypost.errors import NotFound, NotServed, Refused, WaypostError
+from waypost.errors import NoAnswer, NotFound, NotServed, Refused, WaypostError
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
 from waypost.reliability import check_level
@@ -142,7 +143,7 @@ class Administration:
             is_ours = self._context.serving(session.id) is session and session.epoch == epoch
             if failure is None and is_ours:
                 done()
-            lost = None if is_ours else NotServed(f"session {session.id} has moved meanwhile; ask again")
+            lost = None if is_ours else NoAnswer(f"session {session.id} has moved meanwhile; see how it is now")
             then(failure or lost)
 
         self._context.dirty.add(session.id)

@@ -14,7 +14,7 @@ from proxy.guard import Admitted, Guard, Proof
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Asker, Claims, Wish, taken
-from proxy.receivers import Receiver
+from proxy.receivers import Receiver, check_overtaking
 from proxy.relay import Relays
 from proxy.session import Session
 from proxy.subscription import Subscription
@@ -24,6 +24,7 @@ from proxy.transfers import Transfers
 from waypost.access import ADMINISTER
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
+from waypost.frontier import Selective
 from waypost.identity import Epoch, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import BEST_EFFORT_PLACE_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
@@ -226,8 +227,11 @@ class Attaching:
         """Return what reliability the receiver is to have.
 
         Raises:
-            Refused: one is higher than the level above it allows, or it may not change the session's ways.
+            Refused: one is higher than the level above it allows, or it may not change the session's ways, or it says
+                to have more out of order than can be.
         """
+        place = session.receivers.get(ReceiverId(message.receiver))
+        check_overtaking(place.selective if place else Selective(), message.selective)
         if _wanted(session, message) != terms_of(session):
             self._guard.require(session, principal, ADMINISTER)
         above = self._context.settings.reliability

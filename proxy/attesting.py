@@ -17,7 +17,7 @@ from waypost.identity import Origin, ReceiverId, SessionId
 from waypost.keys import texts
 from waypost.messages import Attestation
 from waypost.queue import UNBOUNDED
-from waypost.records import LAPSED, Fact, FactKind
+from waypost.records import HEEDED, LAPSED, Fact, FactKind
 
 
 def subscribed(context: Context, session: Session, made: Subscription) -> None:
@@ -60,7 +60,7 @@ def bounded(context: Context, session: Session) -> None:
         session,
         max_count=queue.max_count or 0,
         bytes=queue.max_bytes or 0,
-        reason=f"{queue.discard}, deadlines" if queue.deadlines else queue.discard,
+        reason=f"{queue.discard}, {HEEDED}" if queue.deadlines else queue.discard,
     )
 
 

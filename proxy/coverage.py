@@ -10,7 +10,7 @@ from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
 from proxy.histories import Histories
 from proxy.receivers import Receiver
-from proxy.retention import TOO_OLD, Matched
+from proxy.retention import Matched
 from proxy.session import Role, Session
 from proxy.stored import Stored
 from proxy.subscription import Subscription
@@ -20,7 +20,7 @@ from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, site_of
 from waypost.messages import BecameEffective, Gap
 from waypost.notification import read_body
-from waypost.records import FactKind
+from waypost.records import TOO_OLD, FactKind
 
 
 class Coverage:

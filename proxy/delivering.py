@@ -13,7 +13,7 @@ from proxy.sweeping import Sweeps
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SessionId
-from waypost.limits import DELIVERY_BATCH, READ_AHEAD
+from waypost.limits import READ_AHEAD
 
 
 class Delivering:
@@ -65,7 +65,7 @@ class Delivering:
                 return
             entries = session.entries.after(receiver.sent, limit)
             if entries is None:
-                self._load(session, receiver, receiver.room(READ_AHEAD))
+                self._load(session, receiver, min(READ_AHEAD, receiver.window - receiver.under_way))
                 return
             # Where there are none, the last ones went by policy.
             self._send(session, receiver, entries, 0 if entries else session.entries.last_number)
@@ -91,8 +91,8 @@ class Delivering:
         """Send what was read. Fewer than asked for may be all that was looked at; none: there are none up to `upto`."""
         if not entries:
             self._send(session, receiver, [], upto)
-        for begin in range(0, len(entries), DELIVERY_BATCH):
-            batch = entries[begin : begin + DELIVERY_BATCH]
+        while entries and (room := receiver.room()) > 0:
+            batch, entries = entries[:room], entries[room:]
             self._send(session, receiver, batch)
             if receiver.fetching or receiver.sent < batch[-1][0]:
                 # Not all of it went: the rest is read again, or waits for the journal.

@@ -22,6 +22,7 @@ from proxy.moving import Moving
 from proxy.ownership import Claims
 from proxy.publishing import Publishing
 from proxy.quenching import Quenching
+from proxy.receivers import check_overtaking
 from proxy.relay import Relays
 from proxy.session import Role, Session
 from proxy.subscribing import Subscriptions
@@ -246,11 +247,13 @@ class Door:
         session = self._context.sessions.get(connection.session) if connection.session else None
         receiver = self.attaching.receiver_of(connection)
         if receiver is not None:
-            receiver.check_selective(message.selective)
+            check_overtaking(receiver.selective, message.selective)
         self.attaching.leave(connection)
         if session is not None and receiver is not None and session.role is Role.SERVING:
             receiver.had_selectively(message.selective)
-            session.had(receiver, message.frontier)
+            # What we never heard of, nobody here was ever sent.
+            known = self._context.state.frontier
+            session.had(receiver, {origin: upto for origin, upto in message.frontier.items() if origin in known})
             self._context.dirty.add(session.id)
 
     def _forget(self, connection: Connection, message: Detach) -> None:
@@ -374,15 +377,15 @@ class Door:
             raise BadMessage("that was not delivered yet", field="frontier")
         if message.gaps > receiver.heard + len(receiver.told):
             raise BadMessage(f"{message.gaps} gaps were not told yet", field="gaps")
-        receiver.check_selective(message.selective)
+        check_overtaking(receiver.selective, message.selective)
         if message.gaps > receiver.heard and session.role is Role.SERVING:
             session.gaps.heard(receiver, message.gaps)
             self._context.dirty.add(session.id)
         self._context.tally.acknowledged += receiver.acknowledge(message.through)
+        receiver.had_selectively(message.selective)
         if session.role is Role.FROZEN:
             # What is handed over must not change any more; it goes when the session thaws.
             return
-        receiver.had_selectively(message.selective)
         session.had(receiver, message.frontier)
         self._context.dirty.add(session.id)
         self.delivering.to(session, receiver)

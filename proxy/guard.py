@@ -111,8 +111,6 @@ class Guard:
             if not self._knows(tries, attach, grant):
                 return self._look(session, attach, grant.hash, tries, then)
         self.require(session, principal, READ)
-        if attach.lasts_s is not None:
-            self.require(session, principal, ADMINISTER)
         if named is None:
             return Admitted(principal, grant)
         clock = self._context.clock
@@ -225,12 +223,12 @@ class Guard:
                 raise Refused(f"principal {name or '(none)'} has no password yet; name one", field="grants")
             if granted.by_token and (granted.password or not name):
                 raise Refused("a token names a principal, and nothing else proves it then", field="grants")
-        if self.hashing >= ACCESS_CHANGES_AT_ONCE:
-            raise Refused("the access of too many sessions is being changed; ask again in a moment", field="grants")
         fresh = {name: granted.password for name, granted in grants.items() if granted.password}
         if not fresh:
             then({})
             return
+        if self.hashing >= ACCESS_CHANGES_AT_ONCE:
+            raise Refused("the access of too many sessions is being changed; ask again in a moment", field="grants")
         self.hashing += 1
 
         def answered(hashes: list[str] | WaypostError) -> None:

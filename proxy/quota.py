@@ -18,9 +18,8 @@ from proxy.stored import Entry
 from waypost.clock import NEVER
 from waypost.identity import Origin
 from waypost.queue import Queue, deadline_of, priority_of
+from waypost.records import DEADLINE, MAXIMUM_QUEUE
 
-MAXIMUM_QUEUE = "maximum queue"
-DEADLINE = "its own deadline"
 SLACK = 64
 """Entries that are gone of which a heap may have as many more."""
 

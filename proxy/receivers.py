@@ -42,7 +42,7 @@ from waypost.limits import (
     RECEIVER_WINDOW_BYTES,
 )
 from waypost.messages import Attach, DeliverEncoded
-from waypost.queue import Order
+from waypost.queue import Order, goes_by_attributes
 from waypost.reliability import PERSISTENT, Reliability
 
 
@@ -111,7 +111,9 @@ class Receiver:
         self.incarnation = Incarnation(message.incarnation)
         self.known = join(dict(message.frontier), self.frontier)
         self.had_selectively(message.selective)
-        self.window, self.order = message.window, message.order
+        self.selective.reached(self.known)
+        self.order = message.order
+        self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
         self._begin_anew()
 
@@ -129,13 +131,13 @@ class Receiver:
 
     # ------------------------------------------------------------ what goes out
 
-    def room(self, most: int = DELIVERY_BATCH) -> int:
-        """Return how many notifications it may be sent now, of `most`: one at a time if too much was overtaken."""
+    def room(self) -> int:
+        """Return how many notifications its next delivery may have: one at a time if too much was overtaken."""
         if len(self.selective) >= OVERTAKING:
             return 0 if self.flights else 1
         if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
             return 0
-        return min(most, self.window - self.under_way)
+        return min(DELIVERY_BATCH, self.window - self.under_way)
 
     def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
         """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
@@ -214,12 +216,6 @@ class Receiver:
         if self.selective:
             self.selective.reached(self.frontier)
 
-    def check_selective(self, rows: Mapping[Origin, list[int]]) -> None:
-        """Raises LimitExceeded: so much is never overtaken."""
-        count, most = len(self.selective) + sum(map(len, rows.values())), 3 * OVERTAKING
-        if count > most:
-            raise LimitExceeded(f"{count} notifications out of order; the most is {most}", field="selective")
-
     def had_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
         """Its application has these too, though not all before them."""
         for origin, offsets in rows.items():
@@ -242,7 +238,7 @@ class Receiver:
         count = 0
         while self.flights and self.flights[0].through <= through:
             flight = self.flights.pop(0)
-            self.acknowledged = flight.number
+            self.acknowledged = max(self.acknowledged, flight.number)
             self.had(flight.coordinates)
             count += flight.count
             self.under_way_bytes -= flight.size
@@ -303,6 +299,14 @@ class Receiver:
         made.reliability, made.order = row.reliability, row.order
         made.selective = Selective(row.selective)
         return made
+
+
+def check_overtaking(known: Selective, said: Mapping[Origin, list[int]]) -> None:
+    """Raises LimitExceeded: with what is known, so much is never overtaken."""
+    fresh = sum(not known.has(origin, offset) for origin, offsets in said.items() for offset in offsets)
+    count, most = len(known) + fresh, 3 * OVERTAKING
+    if count > most:
+        raise LimitExceeded(f"{count} notifications out of order; the most is {most}", field="selective")
 
 
 class Receivers(dict[ReceiverId, Receiver]):

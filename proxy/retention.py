@@ -24,11 +24,9 @@ from proxy.subscription import Subscription
 from waypost.clock import NEVER
 from waypost.identity import Origin, SubscriptionId
 from waypost.keys import Key, Protection
+from waypost.records import MAXIMUM_COUNT, TIME_TO_LIVE
 
 Matched = tuple[SubscriptionId, ...]
-TIME_TO_LIVE = "time to live"
-TOO_OLD = "time to live, by the time in its log"
-MAXIMUM_COUNT = "maximum count"
 GRAIN_MS = 1_000
 """Ages are known as exactly as this."""
 

@@ -32,7 +32,7 @@ from proxy.retention import Matched, Retention
 from proxy.stored import Entry, Stored
 from proxy.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, GapRow
+from waypost.checkpoint import Descriptor, Farewell, GapRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
@@ -106,9 +106,7 @@ class Session:
         self.receivers = Receivers()
         self.departed: dict[ReceiverId, dict[Origin, int]] = {}
         """What receivers had that have no place any more: should they come back, they are not given it again."""
-        self.farewells: dict[ReceiverId, tuple[str, int]] = {}
-        """Who left for good here: which life of it, and how often that one had asked for the session. What it had asked
-        before may still be on its way, over a connection that has ended."""
+        self.farewells: dict[ReceiverId, Farewell] = {}
         self.gates: dict[Origin, Gate[tuple[Stored, Matched]]] = {}
         self.ahead: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
@@ -399,14 +397,15 @@ class Session:
 
     def said_farewell(self, identity: ReceiverId, incarnation: str, times: int) -> None:
         """The receiver left for good, by its own word."""
-        self.farewells[identity] = incarnation, times
+        self.farewells.pop(identity, None)
+        self.farewells[identity] = Farewell(incarnation, times)
         if len(self.farewells) > DEPARTED_REMEMBERED:
             del self.farewells[next(iter(self.farewells))]
 
     def has_left_since(self, identity: ReceiverId, incarnation: str, times: int) -> bool:
         """Tell whether the receiver left for good after it had asked this."""
-        life, last = self.farewells.get(identity, ("", 0))
-        return life == incarnation and 0 < times <= last
+        said = self.farewells.get(identity)
+        return said is not None and said.incarnation == incarnation and 0 < times <= said.times
 
     def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
         """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""
@@ -493,6 +492,7 @@ class Session:
             departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
             reliability=self.reliability,
             queue=self.queue,
+            farewells=dict(self.farewells),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -502,6 +502,7 @@ class Session:
         self.gaps = Gaps.copied(descriptor.gaps)
         self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
+        self.farewells = dict(descriptor.farewells)
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

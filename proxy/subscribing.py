@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from proxy import attesting
 from proxy.context import Context
 from proxy.coverage import Coverage
@@ -15,7 +17,7 @@ from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
 from waypost.keys import CONSUMER, Key, primed
-from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.limits import MAX_DESCRIPTOR_BYTES, MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import Subscribe
 from waypost.subscription import Expression
 
@@ -90,6 +92,9 @@ class Subscriptions:
 
     def _make_room(self, session: Session, more: int) -> None:
         session.forget_ended(session.had_by_all(self._context.state.frontier))
+        size = len(msgspec.json.encode(session.descriptor())) if more else 0
+        if size > MAX_DESCRIPTOR_BYTES:
+            raise LimitExceeded(f"the session's subscriptions and receivers take {size} bytes; end some of them")
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "

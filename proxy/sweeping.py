@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from proxy.context import Context
 from proxy.effects import FindOutdated, LoadEntries
 from proxy.ports import Swept
-from proxy.quota import DEADLINE, MAXIMUM_QUEUE, Kept, Quota
+from proxy.quota import Kept, Quota
 from proxy.receivers import Receiver
 from proxy.retention import GRAIN_MS, Window
 from proxy.session import Role, Session
@@ -22,7 +22,7 @@ from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId
 from waypost.limits import COUNTS_AT_ONCE, READ_AHEAD
-from waypost.records import FORGOTTEN, FactKind
+from waypost.records import DEADLINE, FORGOTTEN, MAXIMUM_QUEUE, FactKind
 
 
 class Sweeps:

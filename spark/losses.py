@@ -29,15 +29,19 @@ from spark.judged import LOST
 from spark.owed import KEY
 from spark.owed import RECEIVER as _RECEIVER
 from waypost.identity import NOTHING
-from waypost.records import FORGOTTEN, LAPSED, FactKind
+from waypost.records import (
+    DEADLINE,
+    FORGOTTEN,
+    HEEDED,
+    LAPSED,
+    MAXIMUM_COUNT,
+    MAXIMUM_QUEUE,
+    TIME_TO_LIVE,
+    FactKind,
+)
 
 HANDOVERS = ("handover", "failover", "thaw")
 """Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
-
-TIME_TO_LIVE, MAXIMUM_COUNT = "time to live", "maximum count"
-"""The kinds of policy, as reasons of `removed` name them."""
-MAXIMUM_QUEUE, DEADLINE, HEEDED = "maximum queue", "its own deadline", "deadlines"
-"""The same of a session's queue, and the word by which it says that deadlines count."""
 
 _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]
 

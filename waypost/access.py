@@ -18,7 +18,7 @@ Right = Literal["read", "subscribe", "administer"]
 READ: Right = "read"
 SUBSCRIBE: Right = "subscribe"
 ADMINISTER: Right = "administer"
-"""Change the access, delete the session, and say for how long it lasts."""
+"""Change the access, delete the session, and say for how long it lasts, how much it stores and how reliably."""
 
 LEVELS: dict[str, tuple[Right, ...]] = {
     "user": (READ,),

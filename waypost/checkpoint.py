@@ -76,14 +76,22 @@ class GapRow(msgspec.Struct, frozen=True):
     untold: list[ReceiverId]
 
 
+class Farewell(msgspec.Struct, frozen=True):
+    """A receiver left for good, by its own word: which life of it, and how often that had asked for the session. What
+    it had asked before may still be on its way, over a connection that has ended."""
+
+    incarnation: str
+    times: int
+
+
 class Descriptor(msgspec.Struct, frozen=True):
     """All of a session that is not a stored notification.
 
     `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
     when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
     `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what receivers
-    had that have no place any more. `reliability`: that of the session, which its receivers' may not exceed;
-    `queue`: how much it stores at most (waypost/queue.py).
+    had that have no place any more, and `farewells` those of them that left for good. `reliability`: that of the
+    session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
     """
 
     base: dict[Origin, int] = {}
@@ -96,6 +104,7 @@ class Descriptor(msgspec.Struct, frozen=True):
     departed: dict[ReceiverId, dict[Origin, int]] = {}
     reliability: Reliability = PERSISTENT
     queue: Queue = UNBOUNDED
+    farewells: dict[ReceiverId, Farewell] = {}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

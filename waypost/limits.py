@@ -13,6 +13,8 @@ MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
+MAX_DESCRIPTOR_BYTES = 768 * 1024
+"""Of a session without its notifications, when a subscription is added: its checkpoint is one record of a log."""
 COUNTS_AT_ONCE = 16
 """Sessions with a queue of which a proxy reads what they have stored; the others when something comes for them."""
 MAX_STORED = 100_000_000
@@ -27,6 +29,9 @@ MAX_TTL_S = 10 * 365 * 86_400
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
+MAX_ORIGINS = 1_000
+"""Origins in one frontier that a client says."""
+MAX_ORIGIN_LENGTH = MAX_ID_LENGTH + 20
 MAX_KEYS = 64
 """Security keys that are said together, of a notification, a subscription or a connection."""
 MAX_KEY_BYTES = 1024
@@ -80,9 +85,10 @@ ATTESTATIONS = 1_000
 ATTESTATIONS_BYTES = 1024 * 1024
 RECEIVER_WINDOW = 4000
 """Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
-OVERTAKING = RECEIVER_WINDOW
+OVERTAKING = 400
 """Notifications that a receiver may have before older ones, which its order put behind them; past it the oldest that
-it does not have is sent to it alone. Who says to have three times as many is refused."""
+it does not have is sent to it alone. So much is under way to it at most. Who says to have three times as many is
+refused: all of that goes into the session's checkpoint."""
 PING_EVERY_S = 3.0
 """So often a client library asks whether its proxy is still there."""
 PONG_WITHIN_S = 3.0

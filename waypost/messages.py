@@ -25,6 +25,8 @@ from waypost.limits import (
     MAX_EXPRESSION_BYTES,
     MAX_FRAME_BYTES,
     MAX_ID_LENGTH,
+    MAX_ORIGIN_LENGTH,
+    MAX_ORIGINS,
     MAX_PASSWORD_LENGTH,
     MAX_PRINCIPALS,
     MAX_PUBLISH_BATCH,
@@ -42,6 +44,9 @@ _T = TypeVar("_T")
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Serial = Annotated[int, Meta(ge=0)]
 Principal = Annotated[str, Meta(max_length=MAX_ID_LENGTH)]
+SaidOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH)]
+SaidFrontier = Annotated[dict[SaidOrigin, int], Meta(max_length=MAX_ORIGINS)]
+SaidCoordinates = Annotated[dict[SaidOrigin, list[int]], Meta(max_length=MAX_ORIGINS)]
 Password = Annotated[str, Meta(max_length=MAX_PASSWORD_LENGTH)]
 
 
@@ -87,7 +92,7 @@ class Attach(_Message, tag="attach", frozen=True):
     session: Name
     receiver: Name
     incarnation: Name
-    frontier: dict[Origin, int]
+    frontier: SaidFrontier
     window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
     create: bool = True
     lasts_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
@@ -99,7 +104,7 @@ class Attach(_Message, tag="attach", frozen=True):
     session_reliability: Reliability | None = None
     queue: Queue | None = None
     order: Order = "any"
-    selective: dict[Origin, list[int]] = {}
+    selective: SaidCoordinates = {}
     times: Serial = 0
 
 
@@ -202,9 +207,9 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
 
     through: Serial
     attestations: list[Attestation] = []
-    frontier: dict[Origin, int] = {}
+    frontier: SaidFrontier = {}
     gaps: Serial = 0
-    selective: dict[Origin, list[int]] = {}
+    selective: SaidCoordinates = {}
 
 
 class Detach(_Message, tag="detach", frozen=True):
@@ -214,8 +219,8 @@ class Detach(_Message, tag="detach", frozen=True):
     """
 
     forget: bool = False
-    frontier: dict[Origin, int] = {}
-    selective: dict[Origin, list[int]] = {}
+    frontier: SaidFrontier = {}
+    selective: SaidCoordinates = {}
 
 
 class Delete(_Message, tag="delete", frozen=True):

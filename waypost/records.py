@@ -199,6 +199,12 @@ class FactKind(StrEnum):
 FORGOTTEN, JOINED = "forgotten", "joined"
 """Reasons of :attr:`FactKind.ATTACHED` that mean another thing than that a receiver attached."""
 LAPSED = "best effort"
+"""The reason of a gap."""
+TIME_TO_LIVE, TOO_OLD, MAXIMUM_COUNT = "time to live", "time to live, by the time in its log", "maximum count"
+MAXIMUM_QUEUE, DEADLINE = "maximum queue", "its own deadline"
+"""Policies, as the journal names them where they removed something."""
+HEEDED = "deadlines"
+"""What the journal says of a queue in which they count."""
 """Reason of :attr:`FactKind.GAP`: what waited for a receiver of best-effort events went with the process that kept it.
 """
 

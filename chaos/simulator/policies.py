@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from proxy.quota import MAXIMUM_QUEUE
-from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
-from waypost.records import Fact, FactKind, Published
+from waypost.records import MAXIMUM_COUNT, MAXIMUM_QUEUE, TIME_TO_LIVE, Fact, FactKind, Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:

@@ -35,14 +35,18 @@ def set_access(
 
 def _passwords(file: Path) -> dict[str, str]:
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error, "passwords-file") from None
-    found = {}
+    found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
-        who, colon, password = line.partition(":")
-        if not colon or not password:
+        who, _, password = line.partition(":")
+        if not line:
+            continue
+        if not password:
             raise Refused(f"line {number} of {file} is not WHO:PASSWORD", field="passwords-file")
+        if who in found:
+            raise Refused(f"line {number} of {file} names {who or '(none)'} again", field="passwords-file")
         found[who] = password
     return found
 

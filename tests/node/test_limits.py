@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 import waypost
 from chaos.cluster import Cluster, Place
 from node.pace import Pace
+from tests.helpers.waiting import until_seen
 from waypost.errors import NoProxy, Unreachable
-from waypost.messages import VERSION, Hello, Welcome, decode_proxy_message, encode_message
+from waypost.messages import VERSION, Attach, Attached, Hello, Publish, Welcome, decode_proxy_message, encode_message
+from waypost.notification import Notification
 
 RATE = 50
 CHANGE_RATE = 20
@@ -30,6 +32,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     places = [Place("a1", "A", flags), Place("b1", "B", bounded)]
     with Cluster(places, [], tmp_path_factory.mktemp("limits")) as cluster:
         yield cluster
+
+
+def attached(cluster: Cluster, session: str, receiver: str) -> bool:
+    rows = cluster.proxies["a1"].ask("/v1/sessions")["sessions"]
+    return any(row["places"][receiver]["attached"] for row in rows if row["session"] == session)
 
 
 async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:
@@ -101,6 +108,18 @@ async def test_who_changes_too_much_waits_and_nobody_else_does(cluster: Cluster)
         await asyncio.gather(*asked)
         assert time.monotonic() - began > 0.5
         await hasty.delete()
+
+
+async def test_who_leaves_while_he_has_to_wait_is_gone_at_once(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    async with websockets.connect(f"{url}/v1/client") as socket_:
+        await socket_.send(encode_message(Hello(VERSION, "hasty")))
+        await socket_.send(encode_message(Attach("limits/gone", "r", "i", {})))
+        while not isinstance(decode_proxy_message(await socket_.recv()), Attached):
+            pass
+        # Twenty seconds' worth.
+        await socket_.send(encode_message(Publish("p", "i", 0, [Notification({"n": 1}).body] * 1_000)))
+    await until_seen(lambda: not attached(cluster, "limits/gone", "r"), "nobody is attached", within_s=12)
 
 
 @given(st.integers(1, 1000), st.lists(st.tuples(st.floats(0, 2), st.integers(1, 500)), max_size=30))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import proxy.receivers
-from proxy.receivers import Receiver
+from proxy.receivers import Receiver, check_overtaking
 from proxy.session import Role, Session
 from proxy.stored import Stored
 from waypost.client.receiving import ReceiverState, Receiving
@@ -63,7 +63,7 @@ class GivenByOrder(RuleBasedStateMachine):
 
     def say(self, said: list[Acknowledge]) -> None:
         for each in said:
-            self.receiver.check_selective(each.selective)
+            check_overtaking(self.receiver.selective, each.selective)
             self.receiver.acknowledge(each.through)
             self.receiver.had_selectively(each.selective)
             self.session.had(self.receiver, each.frontier)

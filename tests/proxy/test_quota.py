@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from federation.ports import Claimed
 from proxy import effects
 from proxy.context import Bounds
-from proxy.quota import DEADLINE, MAXIMUM_QUEUE, SLACK, Quota
+from proxy.quota import SLACK, Quota
 from proxy.stored import Entry, Stored
 from tests.helpers.alone import SESSION, Alone
 from tests.proxy.test_door import delivered
@@ -21,7 +21,7 @@ from waypost.identity import Incarnation, Origin, ReceiverId, SubscriptionId
 from waypost.messages import Acknowledge, Attach, Attached, Problem, Publish, Subscribe
 from waypost.notification import Int64, Notification, Value
 from waypost.queue import DISCARDS, UNBOUNDED, Discard, Queue
-from waypost.records import Published
+from waypost.records import DEADLINE, MAXIMUM_QUEUE, Published
 
 A = Origin("A/0")
 X = (SubscriptionId("x"),)

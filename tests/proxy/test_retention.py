@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from proxy.retention import GRAIN_MS, MAXIMUM_COUNT, TIME_TO_LIVE, Mark, Retention, Window
+from proxy.retention import GRAIN_MS, Mark, Retention, Window
 from proxy.subscription import Subscription
 from waypost.identity import SubscriptionId
+from waypost.records import MAXIMUM_COUNT, TIME_TO_LIVE
 from waypost.subscription import parse
 
 X, Y, Z = SubscriptionId("x"), SubscriptionId("y"), SubscriptionId("z")

@@ -6,7 +6,6 @@ from federation.ports import OwnerChanged
 from proxy import effects
 from proxy.ports import Outdated, Swept
 from proxy.receivers import Receiver
-from proxy.retention import MAXIMUM_COUNT, TIME_TO_LIVE
 from proxy.session import Role, Session
 from tests.helpers.alone import ME, SESSION, Alone, owner
 from tests.proxy.test_door import delivered
@@ -15,6 +14,7 @@ from waypost.identity import GENERATION, NO_PROXY, Epoch, Origin, ReceiverId, Su
 from waypost.limits import DEPARTED_REMEMBERED
 from waypost.messages import Acknowledge, Attach, Attached, Delete, Deleted, DeliverEncoded, Detach, Publish, Subscribe
 from waypost.notification import Notification
+from waypost.records import MAXIMUM_COUNT, TIME_TO_LIVE
 
 A = Origin("A/0")
 X = SubscriptionId("x")

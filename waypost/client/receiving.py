@@ -217,11 +217,10 @@ class Receiving:
                 join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
                 attestations, self._unsaid = self._unsaid, []
                 said.append(Acknowledge(batch.deliver.through, attestations))
-        if self._goes_by_attributes:
+        if state.selective:
             state.selective.reached(state.frontier)
-            if not self._ranked or sum(map(len, self._unsaid_coordinates.values())) >= DELIVERY_BATCH:
-                said += self._say_coordinates()
-        return said
+        unsaid = sum(map(len, self._unsaid_coordinates.values()))
+        return said + self._say_coordinates() if unsaid and (not self._ranked or unsaid >= DELIVERY_BATCH) else said
 
     def _take_over(self, batch: _Batch) -> None:
         """The application has all of this delivery that it was given."""

@@ -140,7 +140,12 @@ class Offering(_Party):
         by_asker: dict[str, list[list[Notification]]] = {}
         for request, parts in zip(requests, answers, strict=True):
             by_asker.setdefault(request.asker, []).append(parts)
-        await asyncio.gather(*(self._send(asker, resources, keys) for asker, resources in by_asker.items()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for asker, resources in by_asker.items():
+                    group.create_task(self._send(asker, resources, keys))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _send(self, asker: str, resources: list[list[Notification]], keys: Keys) -> None:
         for parts in resources:
