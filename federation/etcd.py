@@ -441,7 +441,7 @@ async def _ask_for_signs(call: Any) -> None:
 
 def _address(endpoint: str) -> tuple[str, int]:
     host, _, port = endpoint.strip().removeprefix("http://").rpartition(":")
-    if not host or not port.isdigit():
+    if not host or "/" in host or not port.isdigit():
         raise BadConfiguration(f"not an address of etcd: {endpoint!r}", hint="write host:port")
     return host, int(port)
 

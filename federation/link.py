@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import msgspec
 
 from federation.messages import LinkRecord
-from federation.site_state import Acceptance, Advanced, Announced, Arrived, Filter, SiteState
+from federation.site_events import Advanced, Announced, Arrived
+from federation.site_state import Acceptance, Filter, SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS

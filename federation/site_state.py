@@ -37,6 +37,18 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from federation.site_events import (
+    Advanced,
+    Announced,
+    Arrived,
+    Covered,
+    Event,
+    HoldsDropped,
+    InterestChanged,
+    Interrupted,
+    Released,
+    WantsChanged,
+)
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
 from waypost.keys import OPEN, Protection
@@ -51,74 +63,6 @@ from waypost.records import (
     Published,
     Record,
     Unreadable,
-)
-
-
-class Arrived(msgspec.Struct, frozen=True):
-    """A notification came that is new here."""
-
-    origin: Origin
-    offset: int
-    record: Published | Forwarded
-
-
-class Advanced(msgspec.Struct, frozen=True):
-    """An origin's frontier moved without a notification."""
-
-    origin: Origin
-    upto: int
-
-
-class Covered(msgspec.Struct, frozen=True):
-    """From above `above` on, this log has every match of the expression from that origin."""
-
-    expression: str
-    origin: Origin
-    above: int
-
-
-class Interrupted(msgspec.Struct, frozen=True):
-    """What matches the expression and lies between that origin's frontier and where it is covered from now on is not
-    in this log, and never will be."""
-
-    expression: str
-    origin: Origin
-
-
-class HoldsDropped(msgspec.Struct, frozen=True):
-    proxy: ProxyId
-    incarnation: Incarnation
-
-
-class Released(msgspec.Struct, frozen=True):
-    """From here on the proxy needs these expressions no more for the session, as it said."""
-
-    proxy: ProxyId
-    session: SessionId
-    expressions: frozenset[str]
-
-
-class WantsChanged(msgspec.Struct, frozen=True):
-    """What this site asks of that neighbour is different now."""
-
-    neighbour: SiteId
-
-
-class InterestChanged(msgspec.Struct, frozen=True):
-    """Somebody more wants what matches the expression, or nobody any more, or by other keys; perhaps."""
-
-    expression: str
-
-
-class Announced(msgspec.Struct, frozen=True):
-    """To be told to a neighbour, in the order of the log: from where on its filter is effective."""
-
-    neighbour: SiteId
-    effective: Effective
-
-
-Event = (
-    Arrived | Advanced | Covered | Interrupted | HoldsDropped | Released | WantsChanged | InterestChanged | Announced
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,12 +40,20 @@ STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
 
 
-def _sessions(node: Node) -> list[dict[str, Any]]:
-    """Return all sessions; `url`: where their owner is, which alone knows more of them; None: it has no lease."""
+def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
+    """Return all sessions, or the one that is named.
+
+    `url`: where their owner is, which alone knows more of them; None: it has no lease.
+    """
     if node.engine is None:
         return []
-    owners = sorted(node.engine.context.owners.items())
+    all_of_them = node.engine.context.owners
+    owners = sorted(all_of_them.items()) if named is None else _one(all_of_them, SessionId(named))
     return [_session(node.engine.context, identity, owner) for identity, owner in owners if not owner.deleted]
+
+
+def _one(owners: Mapping[SessionId, Ownership], identity: SessionId) -> list[tuple[SessionId, Ownership]]:
+    return [(identity, owners[identity])] if identity in owners else []
 
 
 def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[str, Any]:
@@ -185,7 +193,7 @@ async def _shown_status(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
-    return {"sessions": _sessions(node)}
+    return {"sessions": _sessions(node, request.query_params.get("session"))}
 
 
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:

@@ -310,13 +310,15 @@ class Page(NamedTuple):
     gives: type[_Answer]
     wants: type[_Shape] | None = None
     free: bool = False
+    names: str = ""
+    """What may be named behind the path; else there is all."""
 
 
 PAGES = (
     Page("GET", "/livez", "Whether the process lives and answers.", Live, free=True),
     Page("GET", "/readyz", "Whether it takes new clients; 503: it does not.", Ready, free=True),
     Page("GET", "/v1/status", "Everything about the proxy.", Status),
-    Page("GET", "/v1/sessions", "All sessions of the federation.", Sessions),
+    Page("GET", "/v1/sessions", "All sessions of the federation, or one of them.", Sessions, names="session"),
     Page("POST", "/v1/sessions/delete", "Delete a session, whoever owns it.", Deleted, DeleteWish),
     Page("POST", "/v1/sessions/access", "Say who may do what with a session.", Changed, AccessWish),
     Page("POST", "/v1/sessions/terms", "Say how long it lasts, how much it stores, how reliably.", Changed, TermsWish),
@@ -359,6 +361,8 @@ def _operation(page: Page) -> dict[str, Any]:
             "503": _content(Refusal, "A part that is needed does not answer; try again."),
         }
     operation: dict[str, Any] = {"summary": page.says, "responses": answers}
+    if page.names:
+        operation["parameters"] = [{"name": page.names, "in": "query", "schema": {"type": "string"}}]
     if page.wants is not None:
         operation["requestBody"] = {"required": True} | _content(page.wants, page.wants.__doc__ or "")
     if not page.free:

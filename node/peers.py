@@ -22,9 +22,10 @@ from federation.ports import ProxyRow
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
+from waypost.frames import decode_frame
 from waypost.identity import Incarnation, ProxyId
 from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE
-from waypost.messages import VERSION, decode_frame
+from waypost.messages import VERSION
 
 INTRODUCTION_S = 4.0
 """More than the other side waits for its registry to know us."""

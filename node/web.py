@@ -33,8 +33,9 @@ from node.seal import Opener, new_nonce
 from node.tls import Tls, name_on, vouched
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
+from waypost.frames import decode_client_message, encode_message
 from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
-from waypost.messages import Problem, decode_client_message, encode_message
+from waypost.messages import Problem
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 HELLO_S = 2.0

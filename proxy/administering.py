@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from proxy.access import AccessChanges
+from proxy.answering import once_kept
 from proxy.context import Context
 from proxy.guard import Guard
 from proxy.keeper import Keeper
@@ -136,15 +137,14 @@ class Administration:
         return subscription
 
     def _once_kept(self, session: Session, then: Then, done: Callable[[], None] = lambda: None) -> None:
-        """Tell it when store and changelog have the session as it is now, and it is ours still (handover rule 6)."""
-        epoch = session.epoch
+        """Tell it when the session is kept as it is now."""
 
-        def kept(failure: WaypostError | None) -> None:
-            is_ours = self._context.serving(session.id) is session and session.epoch == epoch
-            if failure is None and is_ours:
-                done()
-            lost = None if is_ours else NoAnswer(f"session {session.id} has moved meanwhile; see how it is now")
-            then(failure or lost)
+        def kept() -> None:
+            done()
+            then(None)
+
+        def lost(failure: WaypostError | None) -> None:
+            then(failure or NoAnswer(f"session {session.id} has moved meanwhile; see how it is now"))
 
         self._context.dirty.add(session.id)
-        self._keeper.written(session, kept)
+        once_kept(self._context, self._keeper, session, kept, lost)

@@ -18,6 +18,27 @@ from waypost.errors import WaypostError
 from waypost.messages import Detach, Wait
 
 
+def once_kept(
+    context: Context,
+    keeper: Keeper,
+    session: Session,
+    kept: Callable[[], None],
+    lost: Callable[[WaypostError | None], None],
+) -> None:
+    """Call `kept` once store and changelog have the session as it is now, and it is ours still; else `lost`, with why
+    it was not written, or with None: it is ours no more."""
+    epoch = session.epoch
+
+    def then(failure: WaypostError | None) -> None:
+        is_ours = context.serving(session.id) is session and session.epoch == epoch
+        if failure is None and is_ours:
+            kept()
+        else:
+            lost(failure)
+
+    keeper.written(session, then)
+
+
 class Answers:
     """Gives them.
 
@@ -32,13 +53,9 @@ class Answers:
 
     def once_kept(self, connection: Connection, session: Session, message: Change, answer: Callable[[], None]) -> None:
         """Call `answer` once the session is kept as it is now; if it cannot be, tell the client why."""
-        epoch = session.epoch
 
-        def then(failure: WaypostError | None) -> None:
-            is_ours = self._context.serving(session.id) is session and session.epoch == epoch
-            if failure is None and is_ours:
-                answer()
-            elif isinstance(message, Detach):
+        def lost(failure: WaypostError | None) -> None:
+            if isinstance(message, Detach):
                 # Who could not be forgotten comes again, and asks again.
                 why = failure.message if failure is not None else "the session has moved"
                 self._context.emit(Send(connection.number, Wait(why, self._context.settings.retry_ms)))
@@ -47,4 +64,4 @@ class Answers:
             else:
                 self._again(connection.number, message)
 
-        self._keeper.written(session, then)
+        once_kept(self._context, self._keeper, session, answer, lost)

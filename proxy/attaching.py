@@ -148,51 +148,59 @@ class Attaching:
             self._once_written(connection, session, message)
             return
         connection.attach = connection.proof = None
+        if self._take_place(connection, session, place, message):
+            self._seat(connection, session, place, message, admitted, reliability)
+            self._greet(connection, session, place, message)
+
+    def _take_place(self, connection: Connection, session: Session, place: Receiver, message: Attach) -> bool:
+        """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
+        if place.connection is None or place.connection == connection.number:
+            return True
+        if place.incarnation != message.incarnation:
+            now = self._context.clock.now_ms()
+            pause_ms = self._context.quarrels.take_place(session.id, place.id, message.incarnation, now)
+            if pause_ms:
+                self._say(connection, Wait(f"receiver {place.id} is in use in two places", pause_ms))
+                return False
+            self._context.emit(Send(place.connection, taken(session.id, place.id)))
+        self._context.emit(Hangup(place.connection, "the receiver attached again"))
+        return True
+
+    def _seat(
+        self,
+        connection: Connection,
+        session: Session,
+        receiver: Receiver,
+        message: Attach,
+        admitted: Admitted,
+        reliability: Reliability,
+    ) -> None:
+        """The receiver is on this connection from now on, and the session as it wants it."""
         connection.principal, connection.hash = admitted.principal, admitted.grant.hash
         connection.until_ms = admitted.until_ms
         if admitted.until_ms != NEVER:
             self._ending[connection.number] = connection
-        receiver = session.receivers[ReceiverId(message.receiver)]
-        if receiver.connection is not None and receiver.connection != connection.number:
-            if receiver.incarnation != message.incarnation:
-                now = self._context.clock.now_ms()
-                pause_ms = self._context.quarrels.take_place(session.id, receiver.id, message.incarnation, now)
-                if pause_ms:
-                    self._say(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
-                    return
-                self._context.emit(Send(receiver.connection, taken(session.id, receiver.id)))
-            self._context.emit(Hangup(receiver.connection, "the receiver attached again"))
         receiver.connect(connection.number, message)
         connection.session, connection.receiver = session.id, receiver.id
         connection.incarnation, connection.times = message.incarnation, message.times
         receiver.reliability, receiver.lasts_s = reliability, _place_s(reliability, message.place_s)
         settle(self._context, self._sweeps, session, _wanted(session, message))
-        fresh, receiver.fresh = receiver.fresh, False
         session.idle_ms = 0
+
+    def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
+        """Tell it of the session, and give it what there is for it."""
+        fresh, receiver.fresh = receiver.fresh, False
+        frontier = dict(message.frontier)
         self._context.attest(
-            FactKind.ATTACHED,
-            session,
-            receiver=receiver.id,
-            frontier=dict(message.frontier),
-            best_effort=receiver.lapses,
+            FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.lapses
         )
         subscriptions = {sub.id: sub.settings() for sub in session.active()}
-        settings = self._context.settings
-        self._say(
-            connection,
-            Attached(
-                session.id,
-                session.epoch,
-                settings.proxy,
-                settings.site,
-                subscriptions,
-                session.entries.count,
-                joined=fresh,
-            ),
-        )
+        site, stored = self._context.settings.site, session.entries.count
+        attached = Attached(session.id, session.epoch, self._context.proxy, site, subscriptions, stored, joined=fresh)
+        self._say(connection, attached)
         for subscription in session.active():
             self.tell_effective(connection, subscription)
-        session.gaps.passed(receiver, message.frontier)
+        session.gaps.passed(receiver, frontier)
         # What is told is on record first.
         self._context.once_attested(partial(self._tell_gaps, session, receiver, connection.number))
         self._context.dirty.add(session.id)

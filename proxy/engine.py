@@ -22,17 +22,8 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_state import (
-    Acceptance,
-    Arrived,
-    Covered,
-    HoldsDropped,
-    InterestChanged,
-    Interrupted,
-    Released,
-    SiteState,
-    Snapshot,
-)
+from federation.site_events import Arrived, Covered, HoldsDropped, InterestChanged, Interrupted, Released
+from federation.site_state import Acceptance, SiteState, Snapshot
 from handover.gate import Gate
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of

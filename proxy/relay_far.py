@@ -15,14 +15,9 @@ from proxy.effects import Effect, Hangup, Send, SendPeer
 from proxy.relay_line import BEAT_MS, WRONG_NUMBER, Ended, Line
 from waypost.clock import NEVER
 from waypost.errors import Refused
+from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Incarnation, ProxyId
-from waypost.messages import (
-    Attach,
-    ClientMessage,
-    Hello,
-    decode_client_message,
-    encode_message,
-)
+from waypost.messages import Attach, ClientMessage, Hello
 
 PASSED_ON = Hello | Attach | OfSession
 """What a client says of its session; the rest is the near proxy's own business."""

@@ -12,8 +12,9 @@ from proxy.context import Context
 from proxy.effects import Send, SendPeer
 from proxy.relay_line import WRONG_NUMBER, Ended, Line
 from waypost.clock import NEVER
+from waypost.frames import encode_message
 from waypost.identity import ProxyId, SessionId
-from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait, encode_message
+from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait
 
 
 @dataclass(slots=True)

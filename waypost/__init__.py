@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from waypost.client import blocking
     from waypost.client.attaching import attach, produce
     from waypost.client.joining import join
+    from waypost.client.received import Received
     from waypost.client.receiving import ReceiverState
     from waypost.client.rendezvous import meet, offer
-    from waypost.client.session import Received, Session, allow
+    from waypost.client.session import Session, allow
     from waypost.errors import WaypostError
     from waypost.frontier import Frontier
     from waypost.keys import Keys, public_key
@@ -59,7 +60,7 @@ _HOMES = {
     "Keys": "waypost.keys",
     "Notification": "waypost.notification",
     "Queue": "waypost.queue",
-    "Received": "waypost.client.session",
+    "Received": "waypost.client.received",
     "ReceiverState": "waypost.client.receiving",
     "Reliability": "waypost.reliability",
     "Request": "waypost.rendezvous",

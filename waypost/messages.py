@@ -9,21 +9,17 @@ connections is the frontier.
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from waypost.access import Right
-from waypost.errors import BadMessage, LimitExceeded
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.keys import KeyList
 from waypost.limits import (
     MAX_COUNT,
     MAX_EXPRESSION_BYTES,
-    MAX_FRAME_BYTES,
     MAX_ID_LENGTH,
     MAX_ORIGIN_LENGTH,
     MAX_ORIGINS,
@@ -475,70 +471,3 @@ ProxyMessage = (
     | Gap
     | Problem
 )
-
-# ---------------------------------------------------------------- frames
-
-_encoder = msgspec.msgpack.Encoder()
-_from_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
-_from_proxy: msgspec.msgpack.Decoder[ProxyMessage] = msgspec.msgpack.Decoder(ProxyMessage)
-
-
-def encode_message(message: msgspec.Struct | msgspec.Raw) -> bytes:
-    """Return the frame; what is Raw is one already."""
-    return _encoder.encode(message)
-
-
-def decode_client_message(frame: bytes | str) -> ClientMessage:
-    """Decode what a client sent.
-
-    Raises:
-        BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
-    """
-    return decode_frame(_from_client, frame)
-
-
-def check_client_message(message: msgspec.Struct) -> None:
-    """Look at what a client is about to say as a proxy will. Raises BadMessage, which names the field."""
-    try:
-        frame = encode_message(message)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadMessage(f"it cannot be said: {error}") from None
-    decode_client_message(frame)
-
-
-def decode_proxy_message(frame: bytes | str) -> ProxyMessage:
-    """Decode what a proxy sent; raises as :func:`decode_client_message`."""
-    return decode_frame(_from_proxy, frame)
-
-
-def decode_frame(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | str) -> _T:
-    """Decode one frame, and turn the codec's errors into ours."""
-    if isinstance(frame, str):
-        raise BadMessage("a text frame; messages are MessagePack in binary frames")
-    if len(frame) > MAX_FRAME_BYTES:
-        raise LimitExceeded(f"a frame of {len(frame)} bytes; the limit is {MAX_FRAME_BYTES}", field="frame")
-    try:
-        return decoder.decode(frame)
-    except msgspec.ValidationError as error:
-        # What is quoted in it may be of several lines; an error is one.
-        reason, _, path = " ".join(str(error).split()).partition(" - at `")
-        raise BadMessage(reason, field=_named(path.rstrip("`"), frame, decoder)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadMessage(f"the frame is no MessagePack: {error}") from None
-    except RecursionError:
-        raise BadMessage("the frame is nested too deeply") from None
-
-
-def _named(path: str, frame: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> str | None:
-    """Return the path of a field by its name: messages travel as arrays, ``$[2]`` would say little."""
-    place = re.match(r"\$\[(\d+)\]", path)
-    if place is None:
-        return path or None
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, RecursionError):
-        tag = msgspec.msgpack.decode(frame)[0]
-        kinds = {kind.__struct_config__.tag: kind for kind in get_args(decoder.type)}
-        fields: tuple[str, ...] = kinds[tag].__struct_fields__ if tag in kinds else ()
-        number = int(place[1]) - 1
-        if 0 <= number < len(fields):
-            return fields[number] + path[place.end() :]
-    return path

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import waypost
 from chaos.checker import Given
-from waypost.client.session import Received
+from waypost.client.received import Received
 from waypost.client.told import Redirected
 from waypost.errors import WaypostError
 

@@ -15,6 +15,7 @@ from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
 from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
+from waypost.frames import decode_client_message, decode_proxy_message, encode_message
 from waypost.identity import (
     GENERATION,
     NOTHING,
@@ -25,18 +26,7 @@ from waypost.identity import (
     SessionId,
     SubscriptionId,
 )
-from waypost.messages import (
-    VERSION,
-    Attached,
-    BecameEffective,
-    Credential,
-    Deleted,
-    Gap,
-    Hello,
-    decode_client_message,
-    decode_proxy_message,
-    encode_message,
-)
+from waypost.messages import VERSION, Attached, BecameEffective, Credential, Deleted, Gap, Hello
 from waypost.notification import Notification, read_body
 from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
 from waypost.records import FactKind

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 import waypost
 from chaos.checker import Tally, check
 from chaos.demo.travellers import Traveller
-from waypost.client.session import Received
+from waypost.client.received import Received
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 

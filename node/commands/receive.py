@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import waypost
-from waypost.client.session import Received
+from waypost.client.received import Received
 from waypost.client.told import Redirected, Retry
 from waypost.errors import Refused, WaypostError
 from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from typing import Any
+from urllib.parse import urlencode
 
 from node.commands.asking import address, ask
 from waypost.errors import NotFound, Unreachable
@@ -73,7 +74,7 @@ def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
 
 def _row(session: str, url: str) -> dict[str, Any]:
     """Raises NotFound."""
-    for row in ask(url, "/v1/sessions")["sessions"]:
+    for row in ask(url, f"/v1/sessions?{urlencode({'session': session})}")["sessions"]:
         if row["session"] == session:
             return dict(row)
     raise NotFound(f"there is no session {session}", field="session")

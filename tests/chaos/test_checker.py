@@ -14,7 +14,7 @@ from chaos.cluster import Cluster, Place
 from chaos.workloads.audience import Give, Guest
 from chaos.workloads.roaming import Roaming
 from tests.helpers.waiting import until
-from waypost.client.session import Received
+from waypost.client.received import Received
 from waypost.identity import Incarnation, NotificationId, Origin
 
 SEED = 11

@@ -17,8 +17,9 @@ from chaos.faults.silence import ANSWERS, Silence
 from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience
 from tests.helpers.waiting import until_seen, until_still
+from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import SessionId
-from waypost.messages import VERSION, Attach, Attached, Deliver, Hello, decode_proxy_message, encode_message
+from waypost.messages import VERSION, Attach, Attached, Deliver, Hello
 
 LEASE_MS = 12_000
 """Longer than a target is patient with a source."""

@@ -17,7 +17,8 @@ from federation.link_ends import LinkEnds, LinkMessage
 from federation.link_out import GIVE_UP_MS
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site_state import Advanced, Arrived, Covered, SiteState
+from federation.site_events import Advanced, Arrived, Covered
+from federation.site_state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId

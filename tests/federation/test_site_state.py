@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from federation.site_state import (
+from federation.site_events import (
     Advanced,
     Announced,
     Arrived,
@@ -15,10 +15,9 @@ from federation.site_state import (
     InterestChanged,
     Interrupted,
     Released,
-    SiteState,
     WantsChanged,
-    read_snapshot,
 )
+from federation.site_state import SiteState, read_snapshot
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import (
     Asked,

@@ -20,7 +20,8 @@ with atheris.instrument_imports(include=["waypost", "proxy", "handover", "federa
     from tests.helpers.alone import Alone
     from tests.properties.test_frames import FROM_CLIENT
     from waypost.errors import BadMessage, LimitExceeded
-    from waypost.messages import Acknowledged, Hello, Publish, decode_client_message
+    from waypost.frames import decode_client_message
+    from waypost.messages import Acknowledged, Hello, Publish
     from waypost.notification import Notification
 
 STRANGER, OTHER = 7, 8

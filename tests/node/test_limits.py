@@ -18,7 +18,8 @@ from chaos.cluster import Cluster, Place
 from node.pace import Pace
 from tests.helpers.waiting import until_seen
 from waypost.errors import NoProxy, Unreachable
-from waypost.messages import VERSION, Attach, Attached, Hello, Publish, Welcome, decode_proxy_message, encode_message
+from waypost.frames import decode_proxy_message, encode_message
+from waypost.messages import VERSION, Attach, Attached, Hello, Publish, Welcome
 from waypost.notification import Notification
 
 RATE = 50

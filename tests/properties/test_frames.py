@@ -54,10 +54,10 @@ from waypost import messages, records
 from waypost.access import EVERYTHING, READ, Grant
 from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
+from waypost.frames import decode_client_message, decode_proxy_message
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
 from waypost.keys import Key, Protection
 from waypost.limits import MAX_FRAME_BYTES
-from waypost.messages import decode_client_message, decode_proxy_message
 from waypost.notification import Notification
 from waypost.queue import Queue
 from waypost.records import decode_fact, decode_record

@@ -18,8 +18,9 @@ from proxy.receivers import Receiver, check_overtaking
 from proxy.session import Role, Session
 from proxy.stored import Stored
 from waypost.client.receiving import ReceiverState, Receiving
+from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
-from waypost.messages import Acknowledge, Attach, Deliver, decode_proxy_message, encode_message
+from waypost.messages import Acknowledge, Attach, Deliver
 from waypost.notification import Notification
 from waypost.queue import rank
 from waypost.records import Published

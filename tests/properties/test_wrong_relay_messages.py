@@ -15,8 +15,9 @@ from proxy import effects
 from proxy.refusals import Refusal
 from tests.helpers.alone import SESSION, Alone, owner, row
 from tests.properties.test_wrong_handover_messages import picture
+from waypost.frames import encode_message
 from waypost.identity import ProxyId
-from waypost.messages import VERSION, Attach, Attested, Detach, Hello, Publish, encode_message
+from waypost.messages import VERSION, Attach, Attested, Detach, Hello, Publish
 
 YOU, THEY = ProxyId("you"), ProxyId("they")
 

@@ -10,6 +10,7 @@ from proxy import effects
 from proxy.session import Role
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
+from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Incarnation, Origin, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
@@ -36,8 +37,6 @@ from waypost.messages import (
     Unsubscribed,
     Wait,
     Welcome,
-    decode_proxy_message,
-    encode_message,
 )
 from waypost.notification import Notification
 from waypost.records import Published

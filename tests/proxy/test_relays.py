@@ -8,8 +8,9 @@ from handover.messages import Frozen, Offer, Prepare, Prepared, RelayEnd, RelayU
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone, owner, row
 from waypost.checkpoint import Descriptor
+from waypost.frames import encode_message
 from waypost.identity import Incarnation, Origin, ProxyId
-from waypost.messages import VERSION, Attach, Attached, Hello, Wait, encode_message
+from waypost.messages import VERSION, Attach, Attached, Hello, Wait
 
 YOU = ProxyId("you")
 

@@ -17,20 +17,10 @@ from tests.helpers.alone import SESSION, Alone
 from tests.proxy.test_door import delivered
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant
 from waypost.errors import BadMessage
+from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Origin, ReceiverId, SiteId
 from waypost.limits import BEST_EFFORT_PLACE_S
-from waypost.messages import (
-    Acknowledge,
-    Attach,
-    Attached,
-    Gap,
-    Problem,
-    Publish,
-    Subscribe,
-    Unsubscribe,
-    decode_client_message,
-    encode_message,
-)
+from waypost.messages import Acknowledge, Attach, Attached, Gap, Problem, Publish, Subscribe, Unsubscribe
 from waypost.notification import Notification
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, DEGREES, PERSISTENT, Degree, Reliability
 

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from waypost.errors import BadMessage, LimitExceeded
+from waypost.frames import decode_client_message, encode_message
 from waypost.limits import MAX_FRAME_BYTES, MAX_ID_LENGTH
-from waypost.messages import Attach, Subscribe, decode_client_message, encode_message
+from waypost.messages import Attach, Subscribe
 
 
 def frame(*values: object) -> bytes:

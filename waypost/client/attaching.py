@@ -11,9 +11,10 @@ from waypost.client.machine import ClientMachine
 from waypost.client.receiving import ReceiverState
 from waypost.client.session import Session, checked
 from waypost.errors import Refused
+from waypost.frames import check_client_message
 from waypost.identity import SessionId
 from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
-from waypost.messages import Attach, Credential, check_client_message
+from waypost.messages import Attach, Credential
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
@@ -57,8 +58,9 @@ def attach(
         session_reliability: of the session from now on: no receiver that attaches may exceed it.
         queue: how much the session stores at most from now on, whoever wants it (:mod:`waypost.queue`). What is
             discarded is in the journal, with the reason.
-        order: what is given first of what waits here, no more than `window`: ``fifo``, the oldest; ``priority``, that
-            of the highest Priority; ``deadline``, that of the soonest StopTime or Timeout; ``any``: as is easiest.
+        order: what is given first of what waits here, at most `window`, or 400 of them: ``fifo``, the oldest;
+            ``priority``, that of the highest Priority; ``deadline``, that of the soonest StopTime or Timeout; ``any``:
+            as is easiest.
         principal: as whom, if the session's access names principals.
         password: the one that proves it; a session that is open asks for none.
         token: proves the principal that it names, without a password, until it ends; to the session, and to a proxy

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from waypost.client import attaching
 from waypost.client import session as asynchronous
+from waypost.client.received import Received
 from waypost.client.receiving import ReceiverState
-from waypost.client.session import Received
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, SubscriptionId
 from waypost.keys import NO_KEYS, Keys

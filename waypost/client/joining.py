@@ -28,11 +28,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waypost.client.attaching import attach
+from waypost.client.received import Received
 from waypost.client.receiving import ReceiverState
-from waypost.client.session import Received, Session
+from waypost.client.session import Session
 from waypost.errors import Refused
 from waypost.frontier import RecentIds
 from waypost.identity import NotificationId, SessionId, SubscriptionId
+from waypost.queue import goes_by_attributes
 
 MOMENT_S = 0.005
 """How long a head is waited for that may have the same notification as the others."""
@@ -183,13 +185,15 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
         options: of :func:`waypost.attach`, the same for all.
 
     Raises:
-        Refused: there is none, or one twice.
+        Refused: there is none, or one twice; or they are to be given in another order than theirs.
     """
     if isinstance(sessions, str):
         raise Refused("a list of sessions, please", field="sessions")
     listed = [SessionId(each) for each in sessions]
     if not listed or len({*listed}) != len(listed):
         raise Refused("one session or several, each once", field="sessions")
+    if goes_by_attributes(options.get("order", "any")):
+        raise Refused("joined sessions are given in the order in which their notifications came", field="order")
     place = state or JoinedState()
     for identity in listed:
         place.states.setdefault(identity, ReceiverState())

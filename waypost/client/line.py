@@ -21,8 +21,9 @@ from waypost.client.tls import tls_from_environment
 from waypost.client.told import NotTaken, Redirected, Retry, Told
 from waypost.clock import full_jitter_ms
 from waypost.errors import WaypostError
+from waypost.frames import decode_proxy_message, encode_message
 from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
-from waypost.messages import Attached, Detach, Welcome, decode_proxy_message, encode_message
+from waypost.messages import Attached, Detach, Welcome
 
 FAREWELL_S = 2.0
 """How long leaving in order may take."""

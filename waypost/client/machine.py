@@ -24,6 +24,7 @@ from waypost.client.quenching import Quenching
 from waypost.client.receiving import ReceiverState, Receiving, Taken
 from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry, Told
 from waypost.errors import Forbidden, LogUnavailable, NotFound, NotServed, SessionDeleted, WaypostError, from_wire
+from waypost.frames import check_client_message
 from waypost.identity import (
     NotificationId,
     ProxyId,
@@ -72,7 +73,6 @@ from waypost.messages import (
     Unsubscribed,
     Wait,
     Welcome,
-    check_client_message,
 )
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability

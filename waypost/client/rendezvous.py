@@ -26,7 +26,8 @@ from typing import Any
 from uuid import uuid4
 
 from waypost.client.attaching import attach
-from waypost.client.session import Received, Session, checked
+from waypost.client.received import Received
+from waypost.client.session import Session, checked
 from waypost.errors import BadNotification, NotFound, WaypostError
 from waypost.identity import SubscriptionId
 from waypost.keys import CONSUMER, NO_KEYS, Key, Keys

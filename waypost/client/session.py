@@ -24,7 +24,8 @@ from waypost.access import LEVELS
 from waypost.client.line import FAREWELL_S, Finder, Line
 from waypost.client.machine import ClientMachine
 from waypost.client.producing import Published
-from waypost.client.receiving import ReceiverState, Taken
+from waypost.client.received import Received
+from waypost.client.receiving import ReceiverState
 from waypost.client.told import Answered, Asked, Outcome, Refusal, Retry, Told
 from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId, Origin, SubscriptionId
@@ -43,33 +44,6 @@ from waypost.notification import Notification, Value
 
 log = logging.getLogger("waypost")
 NO_PROXY = "is a proxy running? name it with --proxy or WAYPOST_PROXY"
-
-
-class Received(Notification):
-    """A notification as received: a mapping of its attributes, and where it comes from.
-
-    `subscriptions` are the ids of all subscriptions of the session that it matched, `secure` those of them whose keys
-    it met (:class:`waypost.Keys`).
-    """
-
-    __slots__ = ("at_ms", "coordinate", "id", "secure", "subscriptions")
-
-    coordinate: Coordinate
-    id: NotificationId
-    at_ms: int
-    subscriptions: tuple[SubscriptionId, ...]
-    secure: tuple[SubscriptionId, ...]
-
-    @classmethod
-    def of(cls, taken: Taken) -> Received:
-        received = cls.__new__(cls)
-        entry, received.subscriptions, received.secure = taken
-        received._body = entry.body
-        received._attributes = None
-        received.coordinate = Coordinate(entry.origin, entry.offset)
-        received.id = NotificationId(entry.producer, entry.incarnation, entry.sequence)
-        received.at_ms = entry.at_ms
-        return received
 
 
 class Session:

@@ -1,0 +1,76 @@
+"""What a record of a site's log means to whoever reads it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
+from waypost.records import Effective, Forwarded, Published
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A notification came that is new here."""
+
+    origin: Origin
+    offset: int
+    record: Published | Forwarded
+
+
+class Advanced(msgspec.Struct, frozen=True):
+    """An origin's frontier moved without a notification."""
+
+    origin: Origin
+    upto: int
+
+
+class Covered(msgspec.Struct, frozen=True):
+    """From above `above` on, this log has every match of the expression from that origin."""
+
+    expression: str
+    origin: Origin
+    above: int
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """What matches the expression and lies between that origin's frontier and where it is covered from now on is not
+    in this log, and never will be."""
+
+    expression: str
+    origin: Origin
+
+
+class HoldsDropped(msgspec.Struct, frozen=True):
+    proxy: ProxyId
+    incarnation: Incarnation
+
+
+class Released(msgspec.Struct, frozen=True):
+    """From here on the proxy needs these expressions no more for the session, as it said."""
+
+    proxy: ProxyId
+    session: SessionId
+    expressions: frozenset[str]
+
+
+class WantsChanged(msgspec.Struct, frozen=True):
+    """What this site asks of that neighbour is different now."""
+
+    neighbour: SiteId
+
+
+class InterestChanged(msgspec.Struct, frozen=True):
+    """Somebody more wants what matches the expression, or nobody any more, or by other keys; perhaps."""
+
+    expression: str
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """To be told to a neighbour, in the order of the log: from where on its filter is effective."""
+
+    neighbour: SiteId
+    effective: Effective
+
+
+Event = (
+    Arrived | Advanced | Covered | Interrupted | HoldsDropped | Released | WantsChanged | InterestChanged | Announced
+)

@@ -1,0 +1,82 @@
+"""What a client says to have, held against what can be; and what of it its place keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.receivers import Receiver
+from proxy.session import Role, Session
+from tests.helpers.alone import SESSION, Alone
+from waypost.errors import BadMessage
+from waypost.frames import decode_client_message, encode_message
+from waypost.identity import Epoch, Origin, ReceiverId, SessionId
+from waypost.limits import MAX_ORIGINS, OVERTAKING
+from waypost.messages import Acknowledge, Attach, Attached, Detach, Problem
+
+A = Origin("A/0")
+
+
+def served(alone: Alone) -> Receiver:
+    (receiver,) = alone.engine.context.sessions[SESSION].receivers.values()
+    return receiver
+
+
+def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its_place() -> None:
+    alone = Alone()
+    alone.serve()
+    receiver = served(alone)
+    too_many = {A: [*range(3 * OVERTAKING + 1)]}
+    alone.says(1, Acknowledge(0, selective=too_many))
+    alone.says(1, Attach(SESSION, receiver.id, "i", {}, order="priority", selective=too_many))
+    alone.says(1, Attach(SESSION, receiver.id, "i", {}, order="priority", selective={A: [5]}))
+    said = [each for each in alone.heard(1) if isinstance(each, Problem | Attached)]
+    assert [each.field if isinstance(each, Problem) else "attached" for each in said] == ["selective"] * 2 + [
+        "attached"
+    ]
+    assert receiver.selective.rows() == {A: [5]}
+
+
+def test_what_is_said_again_counts_once() -> None:
+    alone = Alone()
+    alone.serve()
+    many = {A: [*range(2 * OVERTAKING)]}
+    alone.says(1, Acknowledge(0, selective=many))
+    alone.says(1, Detach(selective=many))
+    assert [each for each in alone.heard(1) if isinstance(each, Problem)] == []
+    assert len(served(alone).selective) == 2 * OVERTAKING
+
+
+def test_a_last_word_of_origins_that_nobody_heard_of_is_not_kept() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.says(1, Detach(frontier={Origin("nowhere/0"): 5}))
+    assert "nowhere/0" not in served(alone).frontier
+
+
+@pytest.mark.parametrize(
+    "frontier",
+    [{Origin(f"A/{number}"): 0 for number in range(MAX_ORIGINS + 1)}, {Origin("x" * 10_000): 0}],
+    ids=["too many", "too long"],
+)
+def test_a_frontier_that_no_federation_has_is_no_message(frontier: dict[Origin, int]) -> None:
+    for message in (Attach("s", "r", "i", frontier), Detach(frontier=frontier), Acknowledge(0, frontier=frontier)):
+        with pytest.raises(BadMessage):
+            decode_client_message(encode_message(message))
+
+
+def test_what_a_receiver_had_asked_before_it_left_for_good_gives_it_no_place_after_a_move_either() -> None:
+    here = Session(SessionId("s"), Epoch(1), Role.SERVING)
+    here.said_farewell(ReceiverId("r"), "life", 3)
+    there = Session(SessionId("s"), Epoch(2), Role.STAGED)
+    there.describe(here.descriptor())
+    asked = [there.has_left_since(ReceiverId("r"), "life", times) for times in (0, 2, 3, 4)]
+    assert asked == [False, True, True, False]
+    assert not there.has_left_since(ReceiverId("r"), "another", 1)
+
+
+def test_a_cursor_never_moves_back() -> None:
+    receiver = Receiver(ReceiverId("r"), 0)
+    receiver.connect(1, Attach("s", "r", "i", {}))
+    receiver.come(15)
+    receiver.acknowledge(10)
+    assert receiver.acknowledged == 15
