@@ -12,6 +12,7 @@ from node.node import Node
 from node.pages import AccessWish, ReceiverWish, RetentionWish, SubscriptionWish, TermsWish
 from proxy.administering import Administration, Then
 from proxy.session import Session
+from proxy.subscription import Subscription
 from proxy.terms import Terms, terms_of
 from waypost.errors import NoAnswer, WaypostError
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
@@ -45,10 +46,15 @@ async def set_terms(node: Node, wish: TermsWish) -> SessionId:
 
 
 async def set_retention(node: Node, wish: RetentionWish) -> SessionId:
-    name = SubscriptionId(wish.subscription)
-    return await _changed(
-        node, wish.session, lambda here, session, then: here.retain(session, name, wish.ttl_s, wish.max_count, then)
-    )
+    name, named = SubscriptionId(wish.subscription), wish.model_fields_set
+
+    def wanted(known: Subscription) -> tuple[int | None, int | None]:
+        return (
+            wish.ttl_s if "ttl_s" in named else known.ttl_s,
+            wish.max_count if "max_count" in named else known.max_count,
+        )
+
+    return await _changed(node, wish.session, lambda here, session, then: here.retain(session, name, wanted, then))
 
 
 async def unsubscribe(node: Node, wish: SubscriptionWish) -> SessionId:

@@ -19,6 +19,7 @@ import typer
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
 from node import cli_keys, cli_rendezvous, cli_sessions
+from node.commands.reading import printable
 from node.config import NodeConfig, load_config
 from node.options import Json, KeysFile, Proxy, TokenFile
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
@@ -328,9 +329,9 @@ def report(error: WaypostError, *, as_json: bool) -> int:
             body["offset"] = offset
         print(json.dumps({"v": 1, "error": body}))
     else:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+            print("hint:", "\n".join(map(printable, error.hint.split("\n"))), file=sys.stderr)
     return error.exit_status
 
 

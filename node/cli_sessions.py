@@ -103,16 +103,16 @@ def set_(
 def retain(
     session: str,
     subscription: Subscription,
-    ttl: Annotated[int | None, typer.Option(help="Store what matches for so many seconds; else for ever.")] = None,
-    max_count: Annotated[int | None, typer.Option(help="Store only so many, the newest; else all.")] = None,
+    ttl: Annotated[int | None, typer.Option(min=0, help="Store what matches for so many seconds; 0: for ever.")] = None,
+    max_count: Annotated[int | None, typer.Option(min=0, help="Store only so many, the newest; 0: all.")] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Say how long what a subscription matches is stored, and how much of it."""
-    from node.commands.administering import change
+    """Say how long what a subscription matches is stored, and how much of it; what is not said stays."""
+    from node.commands.administering import bounds, change
 
-    asked = {"subscription": subscription, "ttl_s": ttl, "max_count": max_count}
-    change("retention", session, asked, proxy=proxy, as_json=json_)
+    asked = bounds({"ttl_s": ttl, "max_count": max_count})
+    change("retention", session, {"subscription": subscription, **asked}, proxy=proxy, as_json=json_)
 
 
 @app.command("unsubscribe")

@@ -174,8 +174,6 @@ def _check_parts_tls(config: NodeConfig) -> None:
             f"{config.parts_cert} is shown over TLS only; name the file of who certifies Kafka and etcd",
             field="parts_ca",
         )
-    if config.parts_ca and not (config.kafka or config.etcd):
-        raise BadConfiguration("it is for Kafka and etcd; say where one of them is, or leave it out", field="parts_ca")
 
 
 def _is_everywhere(host: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -31,8 +32,9 @@ from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.tokens import read
 from waypost.access import BY_TOKEN, Grant
-from waypost.errors import BadMessage, Forbidden, NotFound, NotServed, Unreachable, WaypostError
+from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.limits import MAX_BODY_BYTES
 
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
 WishT = TypeVar("WishT", bound=BaseModel)
@@ -173,9 +175,36 @@ def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[Sessi
     return answer
 
 
+async def _body(request: Request) -> bytes:
+    """Return the body. Raises LimitExceeded, before more of it is read."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise LimitExceeded(f"a body has {MAX_BODY_BYTES} bytes at most", field="body")
+    return body
+
+
+def _once_each(body: bytes) -> Any:
+    """Return what the JSON says. Raises BadMessage: it is none, or says one thing twice."""
+
+    def pairs(listed: list[tuple[str, Any]]) -> dict[str, Any]:
+        said: dict[str, Any] = {}
+        for name, value in listed:
+            if name in said:
+                raise BadMessage("it is said twice", field=name)
+            said[name] = value
+        return said
+
+    try:
+        return json.loads(body, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage(f"no JSON: {error}") from None
+
+
 async def _wish(kind: type[WishT], request: Request) -> WishT:
     try:
-        return kind.model_validate_json(await request.body())
+        return kind.model_validate(_once_each(await _body(request)), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None
@@ -214,7 +243,7 @@ async def _drains(node: Node, request: Request) -> dict[str, Any]:
 async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
     """Show the moves that would level the load; to a POST, have them made."""
     apply = request.method == "POST"
-    if apply and await request.body():
+    if apply and await _body(request):
         raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
     moves = node.serving_engine.rebalance(apply=apply)
     node.drain()

@@ -110,10 +110,11 @@ class SubscriptionWish(SessionWish):
 
 
 class RetentionWish(SubscriptionWish):
-    """Store what this subscription matches for so many seconds, and so many of it; null: without that bound."""
+    """Store what this subscription matches for so many seconds, and so many of it; null: without that bound. What is
+    not named stays as it was."""
 
-    ttl_s: int | None = Field(ge=1, le=MAX_TTL_S)
-    max_count: int | None = Field(ge=1, le=MAX_COUNT)
+    ttl_s: int | None = _unsaid(None, ge=1, le=MAX_TTL_S)
+    max_count: int | None = _unsaid(None, ge=1, le=MAX_COUNT)
 
 
 class ReceiverWish(SessionWish):

@@ -7,7 +7,7 @@ import contextlib
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -34,8 +34,8 @@ from node.tls import Tls, name_on, vouched
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
-from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, REFUSAL_DETAIL
-from waypost.messages import Problem
+from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, PACED_BYTES, REFUSAL_DETAIL
+from waypost.messages import Acknowledge, Problem
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 HELLO_S = 2.0
@@ -92,6 +92,50 @@ async def _frame(socket: WebSocket) -> bytes | str:
     return data if data is not None else str(message.get("text") or "")
 
 
+class _Said:
+    """What a client says, frame by frame."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._waiting: deque[bytes | str] = deque()
+        """Frames that came during a pause, and their bytes."""
+        self._waiting_bytes = 0
+        self._gone: Exception | None = None
+
+    async def next(self) -> bytes | str:
+        """Return the next frame. Raises WebSocketDisconnect, or RuntimeError: there is no other one."""
+        if self._waiting:
+            frame = self._waiting.popleft()
+            self._waiting_bytes -= len(frame)
+            return frame
+        if self._gone is not None:
+            raise self._gone
+        return await _frame(self._socket)
+
+    async def pause(self, wait_s: float, hear: Callable[[bytes | str], bool]) -> None:
+        """Take nothing for so long, or until the client leaves. What it says meanwhile waits here, as far as there is
+        room: whoever is not read at all answers no ping, and is given up for lost by its peer.
+
+        Args:
+            hear: takes a frame that need not wait, and tells whether it was one.
+        """
+        if not wait_s or self._gone is not None:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self._waiting_bytes < PACED_BYTES:
+                    try:
+                        frame = await _frame(self._socket)
+                    except (WebSocketDisconnect, RuntimeError) as gone:
+                        self._gone = gone
+                        return
+                    if not hear(frame):
+                        self._waiting.append(frame)
+                        self._waiting_bytes += len(frame)
+                await asyncio.sleep(wait_s)
+
+
 async def serve_client(socket: WebSocket, node: Node) -> None:
     """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
     await socket.accept()
@@ -100,16 +144,26 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     if node.engine is None or refusal:
         await socket.close(TRY_LATER, refusal)
         return
-    line, principal = Socket(socket), _certified(socket)
+    line, said, principal = Socket(socket), _Said(socket), _certified(socket)
     context = node.engine.context
     number = node.connect(Connection(address, line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
     paces = Paces(node.config.publish_rate, node.config.change_rate, time.monotonic())
+
+    def acknowledged(frame: bytes | str) -> bool:
+        """Who publishes too fast is still delivered what he wants."""
+        with contextlib.suppress(Refused):
+            message = decode_client_message(frame)
+            if isinstance(message, Acknowledge):
+                node.client_message(number, message)
+                return True
+        return False
+
     try:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
             try:
-                frame = await _frame(socket)
+                frame = await said.next()
             except (WebSocketDisconnect, RuntimeError):
                 return
             try:
@@ -117,7 +171,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
-                await _pause(socket, paces.wait_s(message, time.monotonic()))
+                await said.pause(paces.wait_s(message, time.monotonic()), acknowledged)
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
@@ -126,14 +180,6 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         node.disconnect(number)
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
-
-
-async def _pause(socket: WebSocket, wait_s: float) -> None:
-    """Take nothing more of it for so long; what it said before it left is taken at once."""
-    lost: asyncio.Event = socket.scope["extensions"]["lost"]["event"]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(wait_s):
-            await lost.wait()
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
@@ -215,22 +261,12 @@ def make_app(node: Node) -> Starlette:
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which says besides whom a client's certificate names (ASGI's extension "tls"), and when the
-    connection is lost, also while nobody asks for what came."""
-
-    _lost: asyncio.Event | None = None
+    """uvicorn's WebSocket, which says besides whom a client's certificate names (ASGI's extension "tls")."""
 
     async def run_asgi(self) -> None:
         certificate = self.transport.get_extra_info("peercert") or {}
         self.scope["extensions"]["tls"] = {"client_cert_name": name_on(certificate) if certificate else None}
-        self._lost = asyncio.Event()
-        self.scope["extensions"]["lost"] = {"event": self._lost}
         await super().run_asgi()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._lost is not None:
-            self._lost.set()
-        super().connection_lost(exc)
 
 
 def _certified(socket: WebSocket) -> str | None:

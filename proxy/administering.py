@@ -16,9 +16,10 @@ from proxy.guard import Guard
 from proxy.keeper import Keeper
 from proxy.session import Session
 from proxy.subscribing import Subscriptions
+from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
 from proxy.terms import Terms, settle
-from waypost.errors import NoAnswer, NotFound, NotServed, Refused, WaypostError
+from waypost.errors import NoAnswer, NotFound, NotServed, Refused, Unreachable, WaypostError
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
 from waypost.reliability import check_level
@@ -58,6 +59,7 @@ class Administration:
         Raises:
             NotFound: there is none.
             NotServed: it is served elsewhere, or not at this moment.
+            Unreachable: it is with a proxy that is gone.
         """
         owner = self._context.owners.get(identity)
         if owner is None or owner.deleted:
@@ -67,8 +69,12 @@ class Administration:
             return session
         if owner.proxy != self._context.proxy:
             row = self._context.proxies.get(owner.proxy)
-            where = f"proxy {owner.proxy}, at {row.url}" if row else f"proxy {owner.proxy}, which has no lease now"
-            raise NotServed(f"session {identity} is with {where}; ask there", field="session")
+            if row is None:
+                dead = (
+                    f"session {identity} is with proxy {owner.proxy}, which has no lease now; whoever attaches gets it"
+                )
+                raise Unreachable(dead, field="session")
+            raise NotServed(f"session {identity} is with proxy {owner.proxy}, at {row.url}; ask there", field="session")
         raise NotServed(f"session {identity} cannot be changed at this moment; ask again", field="session")
 
     # ------------------------------------------------------------ what may be changed
@@ -101,11 +107,20 @@ class Administration:
         self._once_kept(session, then)
 
     def retain(
-        self, identity: SessionId, subscription: SubscriptionId, ttl_s: int | None, max_count: int | None, then: Then
+        self,
+        identity: SessionId,
+        subscription: SubscriptionId,
+        change: Callable[[Subscription], tuple[int | None, int | None]],
+        then: Then,
     ) -> None:
-        """Store what a subscription matches for so long, and so much of it. Raises Refused."""
+        """Store what a subscription matches for so long, and so much of it; `change` returns how long, and how much.
+
+        Raises:
+            Refused: there is no such subscription.
+        """
         session = self.session(identity)
-        self._subscriptions.retain(session, self._known(session, subscription), ttl_s, max_count)
+        ttl_s, max_count = change(session.subscriptions[self._known(session, subscription)])
+        self._subscriptions.retain(session, subscription, ttl_s, max_count)
         self._once_kept(session, then, lambda: self._tell(session, subscription))
 
     def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, then: Then) -> None:

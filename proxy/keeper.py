@@ -8,7 +8,7 @@ receivers' frontiers drop. What all receivers acknowledged meanwhile is never wr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from federation.ports import SiteSnapshot
 from proxy.context import Context
@@ -47,7 +47,7 @@ class Keeper:
         self._snapshot_position = 0
         """Up to where the last snapshot of the site's state goes that we wrote."""
         self._serial = 0
-        self._checkpointed: dict[SessionId, dict[Origin, int]] = {}
+        self._checkpointed: dict[SessionId, int] = {}
         self._under_way: Counter[SessionId] = Counter()
         """Checkpoints on their way to the changelog."""
         self._touched: set[SessionId] = set()
@@ -186,6 +186,7 @@ class Keeper:
         session.level(self._context.state.frontier)
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
+        reached = _reached(session, acknowledged)
 
         def written(error: WaypostError | None) -> None:
             self._under_way[session.id] -= 1
@@ -193,7 +194,7 @@ class Keeper:
                 del self._under_way[session.id]
             if self._context.sessions.get(session.id) is session:
                 if error is None:
-                    self._checkpointed[session.id] = acknowledged
+                    self._checkpointed[session.id] = reached
                 else:
                     self._touched.add(session.id)
             then(error)
@@ -235,7 +236,7 @@ class Keeper:
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)
             if session.ended:
                 session.forget_ended(session.had_by_all(self._context.state.frontier))
-            if acknowledged != self._checkpointed.get(identity):
+            if _reached(session, acknowledged) != self._checkpointed.get(identity):
                 self.checkpoint(session, nobody_waits)
 
     def _keep_site(self, now_ms: int) -> None:
@@ -273,3 +274,11 @@ class Keeper:
         if not self._saving and self._anything():
             return min(self._flush_at, self._checkpoint_at)
         return self._checkpoint_at
+
+
+def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
+    """Return a digest of how far all receivers are, and each of them: what a failover is to know soon."""
+    places = (
+        (each.id, frozenset(each.frontier.items()), each.selective.digest()) for each in session.receivers.values()
+    )
+    return hash((frozenset(acknowledged.items()), frozenset(places)))

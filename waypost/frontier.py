@@ -57,6 +57,10 @@ class Selective:
             else:
                 del self._offsets[origin]
 
+    def digest(self) -> int:
+        """Return what tells these from others, in this process."""
+        return hash(frozenset((origin, frozenset(offsets)) for origin, offsets in self._offsets.items()))
+
     def rows(self) -> dict[Origin, list[int]]:
         return {origin: sorted(offsets) for origin, offsets in self._offsets.items()}
 

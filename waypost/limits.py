@@ -56,6 +56,9 @@ QUENCH_TERMS = 500
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 
+MAX_BODY_BYTES = 256 * 1024
+"""Of what an operator asks by HTTP; what is more is not read."""
+
 # --- moves
 MOVES_AT_ONCE = 32
 """Sessions that one proxy hands over at one time for a drain or a rebalance; the others wait."""
@@ -100,6 +103,9 @@ RECEIVER_WINDOW_BYTES = 24 * 1024 * 1024
 CONNECTION_QUEUE_BYTES = 32 * 1024 * 1024
 """Unsent bytes of one connection; there the proxy hangs up, and the client resumes from its frontier. More than what a
 receiver may have under way, or a backlog would hang up on everybody who comes for it."""
+
+PACED_BYTES = 16 * 1024 * 1024
+"""Bytes of frames of a client that wait because it may only say so much in a second; there it is read no more."""
 
 QUARREL_FIRST_MS = 200
 """So long a receiver's new connection keeps its place against another life of that receiver; it doubles each time."""

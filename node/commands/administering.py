@@ -10,7 +10,7 @@ from node.commands.asking import address, ask
 from node.commands.reading import unreadable
 from node.commands.sessions import FOLLOWED, printed, row_of
 from waypost.access import LEVELS
-from waypost.errors import NotServed, Refused
+from waypost.errors import NotServed, Refused, Unreachable
 
 
 def set_access(
@@ -25,6 +25,8 @@ def set_access(
         who, _, level = each.rpartition("=")
         if level not in LEVELS:
             raise Refused(f"{each!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
+        if who in grants:
+            raise Refused(f"{who or '(none)'} is named twice", field="grants")
         # Who names nobody can prove nothing but a password.
         password = known.pop(who, None if who else "")
         grants[who] = {"rights": LEVELS[level], "password": password, "by_token": password is None}
@@ -61,12 +63,16 @@ def set_terms(
     as_json: bool,
 ) -> None:
     """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
-    bounds = {name: None if value == 0 and value is not False else value for name, value in _said(queue).items()}
     asked: dict[str, Any] = {"lasts_s": lasts_s or None} if lasts_s is not None else {}
-    asked |= {name: said for name, said in (("queue", bounds), ("reliability", _said(reliability))) if said}
+    asked |= {name: said for name, said in (("queue", bounds(queue)), ("reliability", _said(reliability))) if said}
     if not asked:
         raise Refused("say what is to be changed; --help lists it")
     change("terms", session, asked, proxy=proxy, as_json=as_json)
+
+
+def bounds(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what was said of these; 0 is no bound."""
+    return {name: None if value == 0 and value is not False else value for name, value in _said(options).items()}
 
 
 def _said(options: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +87,8 @@ def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None,
         try:
             answer = ask(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
         except NotServed as error:
-            moved = error
+            why = error.message
             continue
         print(json.dumps(answer) if as_json else printed(answer["session"]))
         return
-    raise moved
+    raise Unreachable(why, field="session", hint="it changes hands at this moment; try again")

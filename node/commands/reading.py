@@ -61,3 +61,8 @@ def asked_reliability(events: str | None, connection: str | None) -> Reliability
     if events is None and connection is None:
         return None
     return reliability_of(events or connection or "", connection or "persistent")
+
+
+def printable(text: str) -> str:
+    """Return what others wrote as it may stand in a line on a terminal."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import waypost
+from node.commands.reading import printable
 from node.commands.receive import ATTACH_S, WaitedInVain
 from waypost.client import rendezvous
 from waypost.errors import NotFound, OutputFailed, Refused
@@ -42,7 +43,7 @@ def _checked(folder: Path) -> Path:
 
 def _read(root: Path, request: Request) -> bytes:
     """Return a file of the folder. Raises Refused; what lies elsewhere is not there."""
-    missing = NotFound(f"{_printable(request.path)} is not there")
+    missing = NotFound(f"{printable(request.path)} is not there")
     path = PurePosixPath(request.path)
     if path.is_absolute() or ".." in path.parts:
         raise missing
@@ -52,7 +53,7 @@ def _read(root: Path, request: Request) -> bytes:
             raise missing
         size = file.stat().st_size
         if size > request.most_bytes:
-            raise Refused(f"{_printable(request.path)} has {size} bytes, and {request.most_bytes} are taken")
+            raise Refused(f"{printable(request.path)} has {size} bytes, and {request.most_bytes} are taken")
         return file.read_bytes()
     except (OSError, RuntimeError, ValueError):
         # Links that go round, names that no file can have, files that we may not read.
@@ -142,13 +143,8 @@ def _is(file: Path, data: bytes) -> bool:
         return False
 
 
-def _printable(text: str) -> str:
-    """Return what others wrote as it may stand in a line on a terminal."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in text)
-
-
 def _tell(said: dict[str, object], as_json: bool, text: str = "") -> None:
     if as_json:
         print(json.dumps({"v": 1} | said), flush=True)
     else:
-        print(text or _printable(" ".join(str(value) for value in said.values())), flush=True)
+        print(text or printable(" ".join(str(value) for value in said.values())), flush=True)

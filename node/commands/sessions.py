@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from node.commands.asking import address, ask
+from node.commands.reading import printable
 from waypost.errors import NotFound, Unreachable
 
 ELSEWHERE = "elsewhere"
@@ -21,24 +22,23 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
         print(json.dumps(answer))
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, header_style="")
     for heading in ("session", "owner", "epoch", "state", "stored", "receivers"):
         table.add_column(heading)
     for row in answer["sessions"]:
-        table.add_row(
-            *(
-                "" if row[each] is None else str(row[each])
-                for each in ("session", "owner", "epoch", "state", "stored", "receivers")
-            )
-        )
+        said = (row[each] for each in ("session", "owner", "epoch", "state", "stored", "receivers"))
+        table.add_row(*("" if each is None else escape(printable(str(each))) for each in said))
     Console(soft_wrap=True).print(table)
 
 
 def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
     answer = ask(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
-    print(json.dumps(answer) if as_json else f"session {session} is deleted, with all that was stored for it")
+    print(
+        json.dumps(answer) if as_json else f"session {printable(session)} is deleted, with all that was stored for it"
+    )
 
 
 def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
@@ -53,7 +53,7 @@ def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def printed(row: dict[str, Any]) -> str:
-    return "\n".join(f"{key}: {value}" for key, value in row.items() if value is not None)
+    return "\n".join(f"{key}: {printable(str(value))}" for key, value in row.items() if value is not None)
 
 
 def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:

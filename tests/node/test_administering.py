@@ -7,6 +7,8 @@ import asyncio
 import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from chaos.cluster import Cluster, Place
 from node.commands import asking
 from tests.helpers.waiting import until_seen
 from waypost.errors import Forbidden, NotFound, NotServed, Refused
+from waypost.limits import MAX_BODY_BYTES
 from waypost.messages import SubscriptionChanged
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
@@ -129,7 +132,8 @@ async def test_a_subscription_is_kept_otherwise_and_ended_and_its_receivers_are_
     ):
         await session.subscribe("n > 0", id="x")
         await session.until_effective("x", ["A/0"])
-        shown = await ran(here, "retain", "admin/subscription", "x", "--ttl", "60", "--max-count", "5")
+        await ran(here, "retain", "admin/subscription", "x", "--ttl", "60")
+        shown = await ran(here, "retain", "admin/subscription", "x", "--max-count", "5")
         kept = shown["subscriptions"]["x"]
         assert (kept["ttl_s"], kept["max_count"]) == (60, 5)
         await producer.publish({"n": 1})
@@ -137,9 +141,9 @@ async def test_a_subscription_is_kept_otherwise_and_ended_and_its_receivers_are_
         await producer.publish({"n": 2})
         # What it matched before is still given.
         assert (await asyncio.wait_for(anext(session), 20))["n"] == 1
-        await until_seen(lambda: len(told) == 2, "it was told of both")
+        await until_seen(lambda: len(told) == 3, "it was told of all")
         assert told[0].settings is not None and told[0].settings.ttl_s == 60
-        assert told[1].settings is None
+        assert told[2].settings is None
 
 
 async def test_the_place_of_a_receiver_that_is_away_is_given_up_and_what_waited_for_it_goes(cluster: Cluster) -> None:
@@ -179,6 +183,9 @@ async def test_a_proxy_that_does_not_own_a_session_says_who_does(cluster: Cluste
         ({"queue": {"max_count": 0}}, "queue.max_count"),
         ({"lasts_s": 0}, "lasts_s"),
         ({"last_s": 1}, "last_s"),
+        ({"lasts_s": True}, "lasts_s"),
+        ({"lasts_s": "10"}, "lasts_s"),
+        ({"queue": {"deadlines": "yes"}}, "queue.deadlines"),
     ],
 )
 async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
@@ -198,6 +205,27 @@ async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
     )
 
 
+async def test_what_is_said_twice_or_is_too_long_is_refused(cluster: Cluster) -> None:
+    address = f"http://127.0.0.1:{cluster.proxies['a1'].port}/v1/sessions/delete"
+    for body in (b'{"session": "one", "session": "another"}', b" " * (MAX_BODY_BYTES + 1), b"[" * 100_000):
+        request = urllib.request.Request(address, body, method="POST")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            await asyncio.to_thread(urllib.request.urlopen, request)
+        with caught.value as refused_:
+            assert refused_.code == 400
+
+
+async def test_what_names_hold_for_a_terminal_does_not_reach_it(cluster: Cluster) -> None:
+    here, name = cluster.proxies["a1"].url, "admin/\x1b[31m\n[red]row"
+    async with waypost.attach(name, proxy=here) as session:
+        await session.until_attached()
+        words = [WAYPOST, "sessions", "ls", "--proxy", here]
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)
+        (line,) = [line for line in done.stdout.splitlines() if "row" in line]
+        assert "\x1b" not in done.stdout and line.strip().startswith("admin/") and "[red]" in line
+        await session.delete()
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
@@ -205,6 +233,7 @@ async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
         (["alice"], "grants"),
         (["alice=king"], "grants"),
         (["alice=owner", "--open"], "grants"),
+        (["alice=owner", "alice=user"], "grants"),
         (["alice=owner", "--passwords-file", "/nosuch"], "passwords-file"),
     ],
 )

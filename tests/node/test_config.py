@@ -41,7 +41,6 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"advertise": "ws://host:many"}, "advertise", "flag"),
         ({"host": "0.0.0.0"}, "advertise", "0.0.0.0 is no address that others can reach; say with --advertise"),
         ({"host": ""}, "advertise", "every address is no address that others can reach; say with --advertise"),
-        ({"parts_ca": "ca.pem"}, "parts_ca", "say where one of them is, or leave it out"),
         ({"parts_cert": "c.pem", "etcd": "h:1"}, "parts_key", "c.pem is of no use without its key"),
         ({"parts_key": "c.key", "etcd": "h:1"}, "parts_cert", "c.key is the key of no certificate"),
         ({"parts_cert": "c.pem", "parts_key": "c.key", "etcd": "h:1"}, "parts_ca", "name the file of who certifies"),

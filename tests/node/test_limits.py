@@ -81,6 +81,27 @@ async def test_who_publishes_too_fast_waits_and_nobody_else_does(cluster: Cluste
         assert time.monotonic() - began > 0.5
 
 
+async def test_who_publishes_too_fast_stays_connected_and_is_delivered_what_he_wants(cluster: Cluster) -> None:
+    url = cluster.proxies["a1"].url
+    again: list[object] = []
+
+    def hear(event: object) -> None:
+        if isinstance(event, Attached):
+            again.append(event)
+
+    async with waypost.attach("limits/both", proxy=url, on_event=hear, window=10) as session:
+        await session.subscribe("limits_both > 0", id="x")
+        await session.until_effective("x", ["A/0"])
+        # More than its library waits for an answer to a ping, and its window full many times.
+        count = 10 * RATE
+        for number in range(1, count + 1):
+            await session.publish_soon({"limits_both": number})
+        for number in range(1, count + 1):
+            assert (await asyncio.wait_for(anext(session), 60))["limits_both"] == number
+        assert len(again) == 1
+        await session.delete()
+
+
 async def test_from_one_address_come_no_more_than_so_many_and_another_one_is_let_in(cluster: Cluster) -> None:
     url = cluster.proxies["b1"].url
     inside = [await waypost.produce(f"p{number}", proxy=url).__aenter__() for number in range(2)]

@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    places = [Place("a1", "A", flags), Place("b1", "B", flags)]
+    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("order")) as cluster:
         yield cluster
 
@@ -67,6 +67,24 @@ async def test_by_priority_and_nothing_twice_for_another_life_elsewhere_after_a_
     async with waypost.attach("order/s", proxy=there, order="priority") as third:
         assert await next_ones(third, 3) == [5, 1, 8]
         await third.delete()
+
+
+async def test_what_a_receiver_has_out_of_order_comes_no_more_after_a_failover_either(cluster: Cluster) -> None:
+    await store(cluster, "order/f", *({"Priority": each} for each in (0, 9, 9, 9)))
+    here, there = cluster.proxies["a1"], cluster.proxies["a2"]
+    async with waypost.attach("order/f", proxy=here.url, order="priority") as first:
+        assert await next_ones(first, 3) == [2, 3, 4]
+        first.acknowledge()
+        # What is answered would survive the proxy and its disk, and all that was said before it.
+        await first.subscribe("n > 100", id="y")
+        await first.abandon()
+    await asyncio.to_thread(here.kill)
+    async with waypost.attach("order/f", proxy=there.url, order="priority") as second:
+        assert await next_ones(second, 1) == [1]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(second), 2)
+        await second.delete()
+    await asyncio.to_thread(here.start)
 
 
 async def test_by_deadline_the_one_that_ends_first_and_what_never_ends_last(cluster: Cluster) -> None:

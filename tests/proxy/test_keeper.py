@@ -6,7 +6,7 @@ from federation.site_state import SiteState
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
-from waypost.identity import Origin, SiteId
+from waypost.identity import Origin, ReceiverId, SiteId
 from waypost.messages import Acknowledge, Publish, Subscribe
 from waypost.notification import Notification
 
@@ -173,3 +173,16 @@ def test_one_proxy_keeps_the_state_for_all_of_its_site() -> None:
     second.reload(None)
     second.pass_time(2_000)
     assert len(snapshots(second)) == 1
+
+
+def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.pass_time(5_000)
+    alone.keep()
+    alone.says(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
+    for _ in range(5):
+        alone.pass_time(1_000)
+        alone.answer_all(effects.Save, None)
+    (written,) = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert written.checkpoint.descriptor.receivers[ReceiverId("r")].selective == {Origin("A/0"): [7]}

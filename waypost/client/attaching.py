@@ -13,7 +13,7 @@ from waypost.client.session import Session, checked
 from waypost.errors import Refused
 from waypost.frames import check_client_message
 from waypost.identity import SessionId
-from waypost.limits import MAX_ID_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
+from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
 from waypost.messages import Attach, Credential
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
@@ -87,23 +87,25 @@ def attach(
     ):
         if given is not None and not isinstance(given, kind):
             raise Refused(f"a waypost.{kind.__name__}, please", field=field)
-    settings = Attach(
-        "s",
-        "r",
-        "i",
+    for field, text in (("session", session), ("receiver", receiver), ("name", name or session)):
+        _check_text(text, 1, MAX_ID_LENGTH, field)
+    _check_text(principal, 0, MAX_ID_LENGTH, "principal")
+    _check_text(password, 0, MAX_PASSWORD_LENGTH, "password")
+    wished = Attach(
+        session,
+        receiver,
+        "life",
         {},
         window,
+        credential=Credential(principal, password),
         reliability=reliability,
         session_reliability=session_reliability,
         queue=queue,
         order=order,
     )
-    check_client_message(settings)
+    check_client_message(wished)
     checked(lasts_s, MAX_TTL_S, "lasts_s")
     checked(place_s, MAX_TTL_S, "place_s")
-    for field, text in (("session", session), ("receiver", receiver), ("name", name or session)):
-        if not 0 < len(text) <= MAX_ID_LENGTH:
-            raise Refused(f"{len(text)} characters; a name has 1 to {MAX_ID_LENGTH}", field=field)
     machine = ClientMachine(
         name or f"{session}/{receiver}"[:MAX_ID_LENGTH],
         SessionId(session),
@@ -140,6 +142,13 @@ def produce(
     addresses = [proxy] if isinstance(proxy, str) else proxy
     machine = ClientMachine(name, None, token=token if callable(token) else lambda: token)
     return Session(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
+
+
+def _check_text(text: object, least: int, most: int, field: str) -> None:
+    if not isinstance(text, str):
+        raise Refused(f"{text!r:.40} is no text", field=field)
+    if not least <= len(text) <= most:
+        raise Refused(f"{len(text)} characters; it has {least} to {most}", field=field)
 
 
 def _finder() -> Finder | None:

@@ -525,8 +525,8 @@ class Session:
 
 def checked(value: int | None, most: int, name: str) -> None:
     """Raise Refused unless the value is None or from 1 to `most`."""
-    if value is not None and not 1 <= value <= most:
-        raise Refused(f"{value}; it is a whole number from 1 to {most}", field=name)
+    if value is not None and not (isinstance(value, int) and 1 <= value <= most):
+        raise Refused(f"{value!r}; it is a whole number from 1 to {most}", field=name)
 
 
 def _short(expression: str) -> SubscriptionId:
