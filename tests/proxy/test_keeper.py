@@ -178,11 +178,17 @@ def test_one_proxy_keeps_the_state_for_all_of_its_site() -> None:
 def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> None:
     alone = Alone()
     alone.serve()
-    alone.pass_time(5_000)
+
+    def checkpoints() -> list[effects.PutCheckpoint]:
+        for _ in range(5):
+            alone.pass_time(1_000)
+            alone.answer_all(effects.Save, None)
+        return [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+
+    checkpoints()
     alone.keep()
+    alone.engine.context.dirty.add(SESSION)
+    assert checkpoints() == [], "nothing has changed"
     alone.says(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
-    for _ in range(5):
-        alone.pass_time(1_000)
-        alone.answer_all(effects.Save, None)
-    (written,) = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    (written,) = checkpoints()
     assert written.checkpoint.descriptor.receivers[ReceiverId("r")].selective == {Origin("A/0"): [7]}
