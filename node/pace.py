@@ -37,8 +37,8 @@ class Paces:
         self._publishing = Pace(publish_rate, now_s)
         self._changing = Pace(change_rate, now_s)
 
-    def wait_s(self, message: ClientMessage, now_s: float) -> float:
-        """The client has said this; return for how many seconds to take nothing more of it."""
+    def wait_s(self, message: ClientMessage, now_s: float) -> float | None:
+        """The client has said this; return for how many seconds to take nothing more of it. None: it does not count."""
         if isinstance(message, Publish):
             return self._publishing.wait_s(len(message.bodies), now_s)
-        return self._changing.wait_s(1, now_s) if isinstance(message, CHANGES) else 0.0
+        return self._changing.wait_s(1, now_s) if isinstance(message, CHANGES) else None

@@ -171,7 +171,9 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
-                await said.pause(paces.wait_s(message, time.monotonic()), acknowledged)
+                wait_s = paces.wait_s(message, time.monotonic())
+                if wait_s is not None:
+                    await said.pause(wait_s, acknowledged)
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))

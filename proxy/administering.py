@@ -70,10 +70,8 @@ class Administration:
         if owner.proxy != self._context.proxy:
             row = self._context.proxies.get(owner.proxy)
             if row is None:
-                dead = (
-                    f"session {identity} is with proxy {owner.proxy}, which has no lease now; whoever attaches gets it"
-                )
-                raise Unreachable(dead, field="session")
+                gone = f"proxy {owner.proxy} of session {identity} is gone; whoever attaches gets it, then ask again"
+                raise Unreachable(gone, field="session")
             raise NotServed(f"session {identity} is with proxy {owner.proxy}, at {row.url}; ask there", field="session")
         raise NotServed(f"session {identity} cannot be changed at this moment; ask again", field="session")
 
@@ -89,7 +87,7 @@ class Administration:
             try:
                 session = self.session(identity)
                 self._access.let(session, grants, hashes)
-            except Refused as error:
+            except WaypostError as error:
                 then(error)
                 return
             self._access.put_out(session)

@@ -133,7 +133,7 @@ class Receiver:
 
     def room(self) -> int:
         """Return how many notifications its next delivery may have: one at a time if too much was overtaken."""
-        if len(self.selective) >= OVERTAKING:
+        if self.selective and len(self.selective) >= OVERTAKING:
             return 0 if self.flights else 1
         if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
             return 0
@@ -167,10 +167,10 @@ class Receiver:
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []
         met: dict[int, Matched] = {}
-        selective = self.selective
+        above = self.selective if self.selective else None
         for number, stored, matched in entries:
             if stored.offset > known.get(stored.origin, NOTHING):
-                has = selective and selective.has(stored.origin, stored.offset)
+                has = above is not None and above.has(stored.origin, stored.offset)
                 holding = () if has else held(number, matched)
                 if holding:
                     if raws and size + stored.size > DELIVERY_BATCH_BYTES:

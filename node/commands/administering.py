@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from node.commands.reading import unreadable
 from node.commands.sessions import FOLLOWED, printed, row_of
 from waypost.access import LEVELS
 from waypost.errors import NotServed, Refused, Unreachable
+
+AGAIN_S = 0.3
+"""A handover takes no longer, as a rule."""
 
 
 def set_access(
@@ -88,6 +92,7 @@ def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None,
             answer = ask(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
         except NotServed as error:
             why = error.message
+            time.sleep(AGAIN_S)
             continue
         print(json.dumps(answer) if as_json else printed(answer["session"]))
         return

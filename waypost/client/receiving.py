@@ -139,9 +139,11 @@ class Receiving:
         if deliver.epoch < state.epoch:
             return False
         state.epoch = deliver.epoch
-        seen, fresh, selective = self._taken_in, [], state.selective
+        seen, fresh, above = self._taken_in, [], state.selective if state.selective else None
         for index, entry in enumerate(deliver.entries):
-            if entry.offset <= seen.get(entry.origin, NOTHING) or selective.has(entry.origin, entry.offset):
+            if entry.offset <= seen.get(entry.origin, NOTHING) or (
+                above is not None and above.has(entry.origin, entry.offset)
+            ):
                 self.duplicates_dropped += 1
                 continue
             seen[entry.origin] = entry.offset
@@ -154,16 +156,16 @@ class Receiving:
         batch = _Batch(deliver, proxy, fresh, self._came)
         self._came += len(deliver.entries)
         self._inbox.append(batch)
-        self._line_up(batch, fresh)
+        if self._goes_by_attributes:
+            self._line_up(batch, fresh)
         return not fresh and len(self._inbox) == 1
 
     def _line_up(self, batch: _Batch, entries: list[int]) -> None:
-        """These are to be given, where that does not go as they came."""
-        if self._goes_by_attributes:
-            for index in entries:
-                entry = batch.deliver.entries[index]
-                by = rank(self.order, read_body(entry.body), entry.at_ms)
-                heappush(self._ranked, (by, batch.came + index, batch, index))
+        """These are to be given, by their attributes."""
+        for index in entries:
+            entry = batch.deliver.entries[index]
+            by = rank(self.order, read_body(entry.body), entry.at_ms)
+            heappush(self._ranked, (by, batch.came + index, batch, index))
 
     # ------------------------------------------------------------ what the application is given, and has
 
@@ -199,7 +201,8 @@ class Receiving:
     def give_back(self) -> None:
         """The application does not have what it was given since it last said so: it comes again."""
         for batch in self._in_hand:
-            self._line_up(batch, batch.fresh[batch.had : batch.given])
+            if self._goes_by_attributes:
+                self._line_up(batch, batch.fresh[batch.had : batch.given])
             batch.given = batch.had
         self._in_hand.clear()
 
@@ -219,8 +222,12 @@ class Receiving:
                 said.append(Acknowledge(batch.deliver.through, attestations))
         if state.selective:
             state.selective.reached(state.frontier)
-        unsaid = sum(map(len, self._unsaid_coordinates.values()))
-        return said + self._say_coordinates() if unsaid and (not self._ranked or unsaid >= DELIVERY_BATCH) else said
+        if self._unsaid_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
+            said += self._say_coordinates()
+        return said
+
+    def _unsaid_count(self) -> int:
+        return sum(map(len, self._unsaid_coordinates.values()))
 
     def _take_over(self, batch: _Batch) -> None:
         """The application has all of this delivery that it was given."""
