@@ -80,6 +80,8 @@ def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Colum
     field = F.col(f"fact.{name}")
     if name == "keys":
         return F.coalesce(field, F.array().cast("array<string>")).alias(name)
+    if name == "order":
+        return F.coalesce(field, F.lit("any")).alias(name)
     if name in ("secure_only", "best_effort"):
         return F.coalesce(field, F.lit(False)).alias(name)
     if name in ("offsets", "digests"):
