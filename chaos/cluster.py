@@ -84,10 +84,20 @@ class ProxyProcess:
         except (OSError, urllib.error.URLError, ValueError) as error:
             raise Unreachable(f"{self.name} at port {self.port}: {error}") from None
 
+    def shown(self, session: str) -> dict[str, Any] | None:
+        """Return what this proxy knows of the session; None: there is none. Raises Unreachable."""
+        rows = self.ask("/v1/sessions")["sessions"]
+        return next((row for row in rows if row["session"] == session), None)
+
+    def stored(self, session: str) -> int:
+        """Return how much this proxy has stored for the session. Raises Unreachable."""
+        row = self.shown(session)
+        return (row["stored"] or 0) if row else 0
+
     def owner(self, session: str) -> tuple[str, int] | None:
         """Return who owns the session, and at which epoch, as far as this proxy knows. Raises Unreachable."""
-        rows = self.ask("/v1/sessions")["sessions"]
-        return next(((row["owner"], row["epoch"]) for row in rows if row["session"] == session), None)
+        row = self.shown(session)
+        return (row["owner"], row["epoch"]) if row else None
 
     def phases(self, session: str) -> list[str]:
         """Return the role and phase of each transfer of the session here: "target committing". Raises Unreachable."""

@@ -3,8 +3,8 @@ it (proxy/administering.py)."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import asdict, replace
 
@@ -14,7 +14,7 @@ from proxy.administering import Administration, Then
 from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.terms import Terms, terms_of
-from waypost.errors import NoAnswer, WaypostError
+from waypost.errors import NoAnswer
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
 from waypost.queue import UNBOUNDED
@@ -70,12 +70,8 @@ async def forget(node: Node, wish: ReceiverWish) -> SessionId:
 async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> SessionId:
     """Have it changed; return which session that was. Raises WaypostError."""
     here, identity = node.serving_engine.door.administration, SessionId(session)
-    done: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
-    change(here, identity, lambda failure: None if done.done() else done.set_result(failure))
-    node.drain()
     try:
-        async with asyncio.timeout(CHANGE_S):
-            failure = await done
+        failure = await node.answer_to(partial(change, here, identity), CHANGE_S)
     except TimeoutError:
         raise NoAnswer("the change was not written in time; see how the session is now", field="session") from None
     if failure is not None:

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -58,6 +58,7 @@ from waypost.messages import ClientMessage
 from waypost.queue import Queue
 from waypost.reliability import reliability_of
 
+T = TypeVar("T")
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
@@ -407,14 +408,18 @@ class Node:
 
     async def mark(self) -> int:
         """Append a closing marker; return its offset once log and journal have it. Raises WaypostError."""
-        marked: asyncio.Future[int | WaypostError] = asyncio.get_running_loop().create_future()
-        self._engine.close_log(lambda answer: None if marked.done() else marked.set_result(answer))
-        self.drain()
-        async with asyncio.timeout(MARK_S):
-            answer = await marked
+        answer: int | WaypostError = await self.answer_to(self._engine.close_log, MARK_S)
         if isinstance(answer, WaypostError):
             raise answer
         return answer
+
+    async def answer_to(self, ask: Callable[[Callable[[T], None]], None], within_s: float) -> T:
+        """Ask the engine, and return what it answers. Raises TimeoutError, and what `ask` raises."""
+        answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        ask(lambda answer: None if answered.done() else answered.set_result(answer))
+        self.drain()
+        async with asyncio.timeout(within_s):
+            return await answered
 
     @property
     def unsettled(self) -> int:

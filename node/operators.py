@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -35,6 +34,7 @@ from waypost.access import BY_TOKEN, Grant
 from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
 from waypost.identity import Ownership, ProxyId, SessionId
 from waypost.limits import MAX_BODY_BYTES
+from waypost.subscription.batch import NotJson, read_json
 
 Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
 WishT = TypeVar("WishT", bound=BaseModel)
@@ -185,26 +185,11 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _once_each(body: bytes) -> Any:
-    """Return what the JSON says. Raises BadMessage: it is none, or says one thing twice."""
-
-    def pairs(listed: list[tuple[str, Any]]) -> dict[str, Any]:
-        said: dict[str, Any] = {}
-        for name, value in listed:
-            if name in said:
-                raise BadMessage("it is said twice", field=name)
-            said[name] = value
-        return said
-
-    try:
-        return json.loads(body, object_pairs_hook=pairs)
-    except (ValueError, RecursionError) as error:
-        raise BadMessage(f"no JSON: {error}") from None
-
-
 async def _wish(kind: type[WishT], request: Request) -> WishT:
     try:
-        return kind.model_validate(_once_each(await _body(request)), strict=True)
+        return kind.model_validate(read_json((await _body(request)).decode()), strict=True)
+    except (NotJson, UnicodeDecodeError) as error:
+        raise BadMessage(str(error)) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None

@@ -87,8 +87,7 @@ async def test_what_was_acknowledged_in_the_middle_of_a_delivery_is_safe_whateve
         assert await session.until_attested(10)
         # What follows is what kill -9 does: nothing more is said.
         await session.abandon()
-    (shown,) = (row for row in home.ask("/v1/sessions")["sessions"] if row["session"] == name)
-    assert shown["stored"] == 70
+    assert home.stored(name) == 70
     assert taken + await _rest(name, home.url, 70) == NUMBERS
 
 

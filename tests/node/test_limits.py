@@ -36,8 +36,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def attached(cluster: Cluster, session: str, receiver: str) -> bool:
-    rows = cluster.proxies["a1"].ask("/v1/sessions")["sessions"]
-    return any(row["places"][receiver]["attached"] for row in rows if row["session"] == session)
+    row = cluster.proxies["a1"].shown(session)
+    return row is not None and row["places"][receiver]["attached"]
 
 
 async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:

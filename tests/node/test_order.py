@@ -38,11 +38,8 @@ async def store(cluster: Cluster, session: str, *attributes: dict[str, int]) -> 
         for number, each in enumerate(attributes, 1):
             await producer.publish({"n": number, **each})
 
-    def stored() -> bool:
-        listed = cluster.proxies["a1"].ask("/v1/sessions")["sessions"]
-        return any(each["session"] == session and each.get("stored") == len(attributes) for each in listed)
-
-    await until_seen(stored, f"{len(attributes)} wait for {session}")
+    stored = cluster.proxies["a1"].stored
+    await until_seen(lambda: stored(session) == len(attributes), f"{len(attributes)} wait for {session}")
 
 
 async def test_by_priority_and_nothing_twice_for_another_life_elsewhere_after_a_crash(cluster: Cluster) -> None:

@@ -98,8 +98,8 @@ def refusals(proxy: ProxyProcess) -> dict[str, int]:
 
 
 def owner(proxy: ProxyProcess) -> Any:
-    rows = proxy.ask("/v1/sessions")["sessions"]
-    return next((row["owner"], row["epoch"], row["state"]) for row in rows if row["session"] == SESSION)
+    row = proxy.shown(SESSION)
+    return row and (row["owner"], row["epoch"], row["state"])
 
 
 PREPARE = Prepare(SessionId(SESSION), "t", Epoch(1))

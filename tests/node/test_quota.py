@@ -24,11 +24,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 async def until_stored(cluster: Cluster, proxy: str, session: str, count: int) -> None:
-    def stored() -> bool:
-        listed = cluster.proxies[proxy].ask("/v1/sessions")["sessions"]
-        return any(each["session"] == session and each.get("stored") == count for each in listed)
-
-    await until_seen(stored, f"{count} are stored for {session} at {proxy}")
+    here = cluster.proxies[proxy]
+    await until_seen(lambda: here.stored(session) == count, f"{count} are stored for {session} at {proxy}")
 
 
 async def given(session: waypost.Session, last: int) -> list[int]:
@@ -77,8 +74,8 @@ async def test_a_proxys_own_bound_holds_for_a_session_that_asks_for_none(cluster
         for number in range(1, 31):
             await producer.publish({"n": number, "m": 1})
         await until_stored(cluster, "a1", "quota/t", 5)
-        listed = cluster.proxies["a1"].ask("/v1/sessions")["sessions"]
-        (shown,) = (each for each in listed if each["session"] == "quota/t")
+        shown = cluster.proxies["a1"].shown("quota/t")
+        assert shown is not None
         assert shown["queue"] == {"max_count": 5, "max_bytes": None, "discard": "fifo", "deadlines": False}
         assert shown["places"]["main"]["attached"] is False and shown["places"]["main"]["behind"] == 5
         assert shown["reliability"] == "persistent events, persistent connection"

@@ -50,7 +50,7 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
         await receiver.abandon()
         await producer.publish({"n": 2})
         await producer.publish({"n": 3})
-    await until_seen(lambda: stored(cluster, session) == 2, f"2 and 3 wait for {session}")
+    await until_seen(lambda: proxy.stored(session) == 2, f"2 and 3 wait for {session}")
     # What is to be written, is written by then.
     await asyncio.sleep(1)
     await asyncio.to_thread(proxy.kill)
@@ -79,11 +79,6 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
         cell = Cell(came, len(gaps), receiver.joined, "x" in said.subscriptions)
         await receiver.delete()
     return cell
-
-
-def stored(cluster: Cluster, session: str) -> int:
-    listed = cluster.proxies["a1"].ask("/v1/sessions")["sessions"]
-    return next((int(each["stored"]) for each in listed if each["session"] == session), -1)
 
 
 async def test_persistent_events_on_a_persistent_connection_all_survive(cluster: Cluster) -> None:

@@ -52,11 +52,6 @@ async def once_offered(name: str, url: str) -> None:
         pass
 
 
-def stored(cluster: Cluster, proxy: str, session: str) -> int:
-    listed = cluster.proxies[proxy].ask("/v1/sessions")["sessions"]
-    return next((each["stored"] or 0 for each in listed if each["session"] == session), 0)
-
-
 async def until_answered(offering: Offering, count: int) -> None:
     serving = asyncio.ensure_future(offering.serve())
     async with asyncio.timeout(PATIENCE_S):
@@ -86,7 +81,7 @@ async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_
             await meeting.session.delete()
     async with waypost.meet("ivo", proxy=a1) as meeting:
         identity = await meeting.arrange("hilda", "there")
-        await until_seen(lambda: stored(cluster, "b1", session_of_owner("hilda")) == 5, "all wait for her")
+        await until_seen(lambda: cluster.proxies["b1"].stored(session_of_owner("hilda")) == 5, "all wait for her")
         async with waypost.offer("hilda", provide, proxy=b1) as offering:
             serving = asyncio.ensure_future(offering.serve())
             assert (await resource_of(meeting, identity)).data == DATA
@@ -252,9 +247,8 @@ async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
             for identity in (first, second):
                 assert (await resource_of(meeting, identity)).data == DATA
             serving.cancel()
-        shown = cluster.proxies["a2"].ask("/v1/sessions")["sessions"]
-        (mine,) = (each for each in shown if each["session"] == "rendezvous/asker/omar")
-        assert {*mine["places"]} == {"main"}
+        mine = cluster.proxies["a2"].shown("rendezvous/asker/omar")
+        assert mine is not None and {*mine["places"]} == {"main"}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300])

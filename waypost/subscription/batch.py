@@ -73,7 +73,7 @@ def read_json(text: str) -> Any:
 
     Raises:
         NotJson: it is none.
-        BadMessage: it has a number that no type holds.
+        BadMessage: it has a number that no type holds, or one name twice in an object.
     """
     try:
         return json.loads(
@@ -106,7 +106,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise BadMessage("given twice; a notification has one value of a name", field=twice)
+        raise BadMessage("given twice; an object has one value of a name", field=twice)
     return read
 
 
