@@ -74,9 +74,9 @@ def _scenario(name: str, *, trace: bool) -> int:
 
 
 def _trace(seed: int) -> int:
-    from chaos.simulator.schedule import Schedule
+    from chaos.simulator.draw import draw
 
-    world, wrong = Schedule.of(seed).play()
+    world, wrong = draw(seed).play()
     print("\n".join([*world.trace, *(wrong or ["all is well"]), f"trace {world.hash()}"]))
     return WRONG if wrong else 0
 
@@ -106,11 +106,11 @@ def _many(seeds: range, workers: int | None, *, as_json: bool) -> int:
 
 def _explain(seed: int, tally: Tally) -> None:
     """Print what was wrong with a seed, its shortest script, and how to see it again."""
-    from chaos.simulator.schedule import Schedule, shrink
+    from chaos.simulator.draw import draw
+    from chaos.simulator.schedule import shrink
 
     wrong = tally.wrong[seed]
     print(f"seed {seed}: {wrong[0]}")
     if not wrong[0].startswith("FAULT"):
-        run = Schedule.of(seed)
-        print(f"  shrunk to {shrink(run, wrong[0].split()[0])}")
+        print(f"  shrunk to {shrink(draw(seed), wrong[0].split()[0])}")
     print(f"  again: waypost sim --seeds {seed}..{seed + 1} --trace")

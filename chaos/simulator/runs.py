@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from chaos.simulator.coverage import coverage
-from chaos.simulator.schedule import Schedule
+from chaos.simulator.draw import draw
 
 CHUNK = 25
 
@@ -41,7 +41,7 @@ def play(seeds: range) -> Tally:
     for seed in seeds:
         tally.schedules += 1
         try:
-            world, wrong = Schedule.of(seed).play()
+            world, wrong = draw(seed).play()
         except Exception as fault:
             tally.wrong[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
             continue

@@ -52,7 +52,7 @@ SKEW_MS = 3_600_000
 """So far the clocks of two machines may be apart, where people read them."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class Faults:
     """Chances from 0 to 1, and the longest delay of a handover message."""
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from chaos.simulator.draw import draw
 from chaos.simulator.scenario import SCENARIOS, Scenario
-from chaos.simulator.schedule import Schedule
 from chaos.simulator.verdict import verdict
 
 Switch = Callable[[], AbstractContextManager[object]]
@@ -53,7 +53,7 @@ def rows(table: Mapping[Any, Any], other: Mapping[Any, Any]) -> Switch:
 
 def play(seed: int) -> list[str]:
     """Play one ordinary schedule; return what was wrong."""
-    return _played(lambda: Schedule.of(seed).play()[1])
+    return _played(lambda: draw(seed).play()[1])
 
 
 def tell(story: str) -> list[str]:

@@ -1,0 +1,245 @@
+"""What a step of a schedule does to a world: one function an action, by name in :data:`ACTIONS`.
+
+Each is called with the world, its first receiver, the step's number - it picks what the action is done to - and how
+many notifications have been published so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chaos.simulator.clients import Client
+from chaos.simulator.node import Node
+from chaos.simulator.secrets import SAID, Said
+from chaos.simulator.world import World
+from handover.messages import Give
+from waypost.access import EVERYTHING, READ
+from waypost.identity import SessionId
+from waypost.messages import Granted
+
+EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
+KEEP = (None, None)
+POLICIES = ((1, None), (None, 2), (2, 1), (None, 5))
+
+
+def _node(world: World, pick: int) -> Node:
+    return list(world.nodes.values())[pick % len(world.nodes)]
+
+
+def publish(world: World, pick: int, number: int, said: Said) -> None:
+    world.clients[f"p-{_node(world, pick).proxy}"].publish(number, said)
+
+
+def _move(world: World, client: Client, pick: int, number: int) -> None:
+    client.go(_node(world, pick).proxy)
+
+
+def _move_other(world: World, client: Client, pick: int, number: int) -> None:
+    if "d" in world.clients:
+        world.clients["d"].go(_node(world, pick).proxy)
+
+
+def _give(world: World, client: Client, pick: int, number: int) -> None:
+    """An operator wants the session somewhere."""
+    session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
+    if row is not None and not row.deleted:
+        give = Give(session, row.epoch, _node(world, pick).proxy)
+        world.nodes[row.proxy]._in(lambda engine: engine.peer_message(row.proxy, give))
+
+
+def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
+    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3])
+
+
+def _subscribe_for_a_while(world: World, client: Client, pick: int, number: int) -> None:
+    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
+
+
+def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
+    here = sorted(set(client.asked) - client.ended)
+    if here:
+        client.unsubscribe(here[pick % len(here)])
+
+
+def _change_policy(world: World, client: Client, pick: int, number: int) -> None:
+    here = sorted(set(client.asked) - client.ended)
+    if here:
+        name = here[pick % len(here)]
+        client.subscribe(name, client.asked[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
+
+
+def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
+    here = sorted(set(client.asked) - client.ended - client.open)
+    if here:
+        name = here[pick % len(here)]
+        client.subscribe(name, *client.policies[name], SAID[pick // 7 % len(SAID)])
+
+
+def _name_again(world: World, client: Client, pick: int, number: int) -> None:
+    """With one receiver: another one may still hear of the first when the second is there."""
+    used = sorted(each for each in client.asked.keys() - client.open if "'" not in each)
+    if not used or "d" in world.clients:
+        return
+    name = used[pick % len(used)]
+
+    def again() -> None:
+        if name in client.ended - client.open:
+            client.subscribe_again(name, EXPRESSIONS[pick // 7 % 3])
+
+    if name not in client.ended:
+        client.unsubscribe(name)
+    world.later(pick % 500, again)
+
+
+def _leave_for_good(world: World, client: Client, pick: int, number: int) -> None:
+    if "d" in world.clients:
+        world.clients["d"].leave_for_good()
+
+
+def _fail_to_read(world: World, client: Client, pick: int, number: int) -> None:
+    """The next reads fail, everywhere: there are few."""
+    for node in world.nodes.values():
+        node.unreadable = 1 + pick % 4
+
+
+def _slow_journal(world: World, client: Client, pick: int, number: int) -> None:
+    """Two times of three it ends with the process, and with it what was on its way."""
+    node = _node(world, pick)
+
+    def end() -> None:
+        node.journal_ms = 0
+        if pick % 3 and node.engine is not None:
+            _stop(world, node, pick, disk_lost=pick % 3 == 1)
+
+    node.journal_ms = 500 + pick % 3_000
+    world.later(pick % 5_000, end)
+
+
+def _change_access(world: World, client: Client, pick: int, number: int) -> None:
+    """A password for one, and another one may read, or nobody else may; or all is open."""
+    owner = {"": Granted([*EVERYTHING], f"password {pick}")}
+    if client.changing is None:
+        client.set_access(({}, owner, owner | {"eve": Granted([READ], "")})[pick % 3])
+
+
+def _delete(world: World, client: Client, pick: int, number: int) -> None:
+    client.delete()
+
+
+def _leave(world: World, client: Client, pick: int, number: int) -> None:
+    client.leave()
+    world.later(pick % 2_000, lambda: client.go(client.home))
+
+
+def _pause(world: World, client: Client, pick: int, number: int) -> None:
+    def go_on() -> None:
+        client.paused = False
+        client.take()
+
+    client.paused = True
+    world.later(pick % 2_000, go_on)
+
+
+def _crash(world: World, pick: int, *, disk_lost: bool) -> None:
+    node = _node(world, pick)
+    if node.engine is not None:
+        _stop(world, node, pick, disk_lost=disk_lost)
+
+
+def _stop(world: World, node: Node, pick: int, *, disk_lost: bool) -> None:
+    node.crash(disk_lost=disk_lost)
+    world.later(pick % 4_000, lambda: node.start() if node.engine is None else None)
+
+
+def _deaf(world: World, client: Client, pick: int, number: int) -> None:
+    _node(world, pick).deaf_until = world.clock.now_ms() + pick % 5_000
+
+
+def _stall(world: World, client: Client, pick: int, number: int) -> None:
+    _node(world, pick).stall(pick % 4_000)
+
+
+def _slow(world: World, client: Client, pick: int, number: int) -> None:
+    _node(world, pick).slow_until = world.clock.now_ms() + pick % 5_000
+
+
+def _slow_log(world: World, client: Client, pick: int, number: int) -> None:
+    node = _node(world, pick)
+    node.append_ms = pick % 1_500
+    world.later(pick % 5_000, lambda: setattr(node, "append_ms", 0))
+
+
+def _step_clock(world: World, client: Client, pick: int, number: int) -> None:
+    """Somebody sets the time that people read, by up to half a minute: the engines measure with another clock."""
+    world.step_clock(_node(world, pick), pick // 7 % 60_000 - 30_000)
+
+
+def _fill(world: World, client: Client, pick: int, number: int) -> None:
+    node = _node(world, pick)
+    node.full = True
+    world.later(pick % 3_000, lambda: setattr(node, "full", False))
+
+
+def _part(world: World, client: Client, pick: int, number: int) -> None:
+    names = list(world.nodes)
+    world.part(names[pick % len(names)], names[(pick // 7) % len(names)], pick % 6_000)
+
+
+def _quorum(world: World, client: Client, pick: int, number: int) -> None:
+    world.lose_quorum(pick % 4_000)
+
+
+def _cut(world: World, client: Client, pick: int, number: int) -> None:
+    if world.links:
+        link = world.links[pick % len(world.links)]
+        link.set_cut(records=pick % 3 != 1, words=pick % 3 != 2)
+        world.later(pick % 4_000, lambda: link.set_cut(records=False, words=False))
+
+
+def _lose(world: World, client: Client, pick: int, number: int) -> None:
+    if world.links:
+        world.links[pick % len(world.links)].lose()
+
+
+def _forget_the_beginning(world: World, client: Client, pick: int, number: int) -> None:
+    """As much of a log as all its proxies that run have read and stored, and as its changelog has the meaning of,
+    or half of that: a log keeps its records for longer than a snapshot is away, but not for one that is down."""
+    site = list(world.logs)[pick % len(world.logs)]
+    stored = [node.store.place for node in world.nodes.values() if node.site == site and node.engine is not None]
+    known = world.changelogs[site].site
+    read = min([known.position if known else 0, *(place[0] if place else 0 for place in stored)])
+    world.logs[site].truncate(read // 2 if pick % 2 else read)
+
+
+ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
+    "move": _move,
+    "move the other": _move_other,
+    "give": _give,
+    "subscribe": _subscribe,
+    "subscribe for a while": _subscribe_for_a_while,
+    "unsubscribe": _unsubscribe,
+    "change the access": _change_access,
+    "delete": _delete,
+    "leave": _leave,
+    "pause": _pause,
+    "crash": lambda world, client, pick, number: _crash(world, pick, disk_lost=False),
+    "crash and lose the disk": lambda world, client, pick, number: _crash(world, pick, disk_lost=True),
+    "go deaf": _deaf,
+    "stall": _stall,
+    "slow the disk": _slow,
+    "slow the log": _slow_log,
+    "fill the disk": _fill,
+    "part two proxies": _part,
+    "lose the quorum": _quorum,
+    "compact the registry": lambda world, client, pick, number: world.compact(),
+    "cut a link": _cut,
+    "lose a link": _lose,
+    "forget the beginning": _forget_the_beginning,
+    "fail to read": _fail_to_read,
+    "slow the journal": _slow_journal,
+    "step a clock": _step_clock,
+    "change a policy": _change_policy,
+    "change the keys": _change_keys,
+    "use a name again": _name_again,
+    "leave for good": _leave_for_good,
+}
