@@ -49,7 +49,9 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    WatchAlive,
 )
+from waypost import cancellation
 from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import REGISTRY_ROWS, RETRY_PAUSES_S
@@ -176,7 +178,7 @@ class EtcdRegistry:
         made, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put], [get])
         return proposed if made else bytes(answers[0][0][0])
 
-    async def watch(self) -> AsyncIterator[RegistryEvent]:
+    async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
         pause_s, longest_s = RETRY_PAUSES_S
         while True:
@@ -269,17 +271,13 @@ class EtcdRegistry:
     def _asking(self) -> Iterator[None]:
         """Translate errors. LookupError: the lease is not there (any more)."""
         try:
-            yield
+            # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
+            with cancellation.translated(lambda _: ConnectionAbortedError("the call was broken off")):
+                yield
         except (aetcd.ClientError, rpc.RpcError, OSError, TimeoutError) as error:
             if "lease not found" in str(error):
                 raise LookupError("lease") from error
             raise self._unavailable(error) from error
-        except asyncio.CancelledError:
-            # gRPC cancels the calls of a channel that is closed under them; our caller was not cancelled.
-            task = asyncio.current_task()
-            if self._closed and task is not None and not task.cancelling():
-                raise self._unavailable(ConnectionAbortedError("closed")) from None
-            raise
 
     def _unavailable(self, error: Exception) -> RegistryUnavailable:
         self._current = (self._current + 1) % len(self._endpoints)
@@ -291,7 +289,7 @@ class EtcdRegistry:
 
     # ------------------------------------------------------------ watching
 
-    async def _watch_once(self) -> AsyncGenerator[RegistryEvent, None]:
+    async def _watch_once(self) -> AsyncGenerator[RegistryEvent | WatchAlive, None]:
         """Yield a Reloaded and what follows it; raise RegistryUnavailable when the stream breaks."""
         with self._asking():
             client = await self._client()
@@ -300,7 +298,9 @@ class EtcdRegistry:
             yield view.load(rows)
             async with aclosing(_stream(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
                 async for change in raw:
-                    if (event := view.event(change)) is not None:
+                    if change is None:
+                        yield WatchAlive()
+                    elif (event := view.event(change)) is not None:
                         yield event
 
     async def _load(self, client: aetcd.Client) -> tuple[list[Any], int]:
@@ -405,7 +405,7 @@ def _put(key: bytes, row: BaseModel, lease: int | None = None) -> Any:
 
 
 async def _stream(client: aetcd.Client, prefix: bytes, revision: int, deadline_s: float) -> AsyncGenerator[Any, None]:
-    """Yield every change below `prefix` from `revision` on.
+    """Yield every change below `prefix` from `revision` on; None: an answer that tells of none.
 
     Raises ConnectionError when the stream has ended or etcd has compacted what it should tell, TimeoutError
     when it has fallen silent.
@@ -423,7 +423,7 @@ async def _stream(client: aetcd.Client, prefix: bytes, revision: int, deadline_s
             # At the stream's end gRPC gives a token of its own in place of an answer.
             if not isinstance(answer, rpc.WatchResponse) or answer.canceled:
                 raise ConnectionError(f"the watch has ended: {getattr(answer, 'cancel_reason', '')}")
-            for change in answer.events:
+            for change in answer.events or (None,):
                 yield change
     finally:
         if asking is not None:

@@ -22,6 +22,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
+    ConsumerStoppedError,
     KafkaConnectionError,
     KafkaError,
     OffsetOutOfRangeError,
@@ -37,6 +38,7 @@ from federation.log_reader import Consumer, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
 from federation.site_parts import SiteParts
+from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.errors import BadRecord, HistoryTruncated, Internal, LogUnavailable
 from waypost.identity import SessionId
@@ -50,11 +52,12 @@ REQUEST_TIMEOUT_MS = 5_000
 GRACE_S = 1.0
 KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {"cleanup.policy": "compact"}
+LOOK_S = 0.5
 PART_ROOM = 1024
 """Bytes of a record beside the part of a site's state that it carries."""
 
 
-FAILURES = (KafkaError, OSError, TimeoutError)
+FAILURES = (KafkaError, ConsumerStoppedError, OSError, TimeoutError)
 # A broker that comes back is found again in tenths of a second, not after five minutes.
 PROMPT = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50, "metadata_max_age_ms": 5_000}
 
@@ -88,9 +91,10 @@ class _Topic:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise aiokafka's errors as ours."""
+        """Raise aiokafka's errors as ours, its own cancellations among them."""
         try:
-            yield
+            with cancellation.translated(self.unavailable):
+                yield
         except OffsetOutOfRangeError as error:
             raise OutOfRange from error
         except FAILURES as error:
@@ -196,7 +200,7 @@ class _Producer:
             sending.cancel()
             await asyncio.wait((sending,), timeout=REQUEST_TIMEOUT_MS / 1000)
             sending.cancel()
-        with suppress(*FAILURES):
+        with suppress(LogUnavailable), self._topic.translated():
             await asyncio.wait_for(self._producer.client.close(), REQUEST_TIMEOUT_MS / 1000)
 
 
@@ -257,7 +261,8 @@ class _Consumer:
         return int(found[self._topic.partition])
 
     async def stop(self) -> None:
-        with suppress(*FAILURES):
+        # A consumer whose fetcher is in back-off lets the cancellation of its own task out.
+        with suppress(LogUnavailable), self._topic.translated():
             await asyncio.wait_for(self._consumer.stop(), REQUEST_TIMEOUT_MS / 1000)
 
 
@@ -402,9 +407,19 @@ class KafkaChangelog(_Handle):
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 while self._place < end:
-                    if self._following is None or self._following.done():
-                        raise Internal("the changelog's table is not being kept")
-                    await self._bell.wait(self._bell.rung)
+                    self._check_following()
+                    await self._bell.wait(self._bell.rung, LOOK_S)
+
+    def _check_following(self) -> None:
+        """Raises LogUnavailable: the table was not kept any more. It is from now on, for the next one who asks."""
+        following = self._following
+        if following is None:
+            raise Internal("the changelog has not been started")
+        if not following.done():
+            return
+        self._following = asyncio.create_task(self._follow())
+        why = "it was cancelled" if following.cancelled() else repr(following.exception())
+        raise LogUnavailable(f"topic {self._topic.name}: what reads the changelog has ended: {why}")
 
     async def close(self) -> None:
         if self._following is not None:

@@ -67,12 +67,16 @@ class Phase(Enum):
 
 
 class Pulling(NamedTuple):
-    """A pulling end, as operators see it. `silent_ms`: since it heard anything; None: it does not pull."""
+    """A pulling end, as operators see it. `silent_ms`: since it heard anything; None: it does not pull.
+
+    `heard_at_ms`: when it heard something last, on the clock of the machine.
+    """
 
     neighbour: SiteId
     leads: bool
     phase: str
     silent_ms: int | None
+    heard_at_ms: int
 
 
 class LinkIn:
@@ -128,7 +132,7 @@ class LinkIn:
 
     def shown(self, now_ms: int) -> Pulling:
         silent_ms = now_ms - self._heard_at if self.phase is Phase.PULLING else None
-        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms)
+        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._heard_at)
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return what waits here: its name, how many records, and how many may."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from federation.bell import Bell
 from federation.ports import (
     SECRET_BYTES,
+    WATCH_SIGN_S,
     Batch,
     Claimed,
     DrainChanged,
@@ -32,6 +33,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
     SiteSnapshot,
+    WatchAlive,
 )
 from waypost.checkpoint import Checkpoint
 from waypost.clock import Clock
@@ -319,7 +321,7 @@ class MemoryRegistry:
             self._storage.answer()
         return rows.secret
 
-    async def watch(self) -> AsyncIterator[RegistryEvent]:
+    async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         storage = self._storage
         place = -1
         while not self._closed:
@@ -334,7 +336,9 @@ class MemoryRegistry:
                 place += 1
                 yield storage.changes[place - 1 - storage.compacted]
             else:
-                await storage.bell.wait(seen, self._until_next_end_s())
+                await storage.bell.wait(seen, min(self._until_next_end_s() or WATCH_SIGN_S, WATCH_SIGN_S))
+                if storage.bell.rung == seen:
+                    yield WatchAlive()
 
     async def close(self) -> None:
         self._closed = True

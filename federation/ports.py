@@ -19,6 +19,7 @@ from waypost.records import Fact, Record
 Batch = list[tuple[int, Record]]
 """Records with their offsets, ascending."""
 SECRET_BYTES = 32
+WATCH_SIGN_S = 2.0
 
 
 class SiteLog(Protocol):
@@ -154,6 +155,11 @@ class Reloaded:
     drains: dict[ProxyId, DrainRow] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WatchAlive:
+    """The watch is at work, and nothing has changed. Comes at least every :data:`WATCH_SIGN_S` seconds of silence."""
+
+
 RegistryEvent = Reloaded | OwnerChanged | ProxyUp | ProxyDown | LeaderChanged | DrainChanged
 
 
@@ -218,8 +224,8 @@ class Registry(Protocol):
         """
         ...
 
-    def watch(self) -> AsyncIterator[RegistryEvent]:
-        """Yield :class:`Reloaded`, then every change in order, never skipping one."""
+    def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
+        """Yield :class:`Reloaded`, then every change in order, never skipping one; signs of life in between."""
         ...
 
     async def close(self) -> None: ...

@@ -17,8 +17,16 @@ from node.troubles import CHANGELOG_OF, SITE, Part, Troubles, part_of
 from proxy import effects
 from proxy.context import Context
 from proxy.tally import MILLISECONDS, Spread
+from waypost import cancellation
 from waypost.clock import Clock
-from waypost.errors import Internal, StoreFailed, Unreachable, WaypostError
+from waypost.errors import (
+    Internal,
+    LogUnavailable,
+    RegistryUnavailable,
+    StoreFailed,
+    Unreachable,
+    WaypostError,
+)
 from waypost.identity import SessionId, SiteId
 
 log = structlog.get_logger("waypost")
@@ -42,6 +50,9 @@ class Asking:
         self.store_writes = Spread(MILLISECONDS)
         """How long the store took for what was written together, in milliseconds."""
         self.store_failures = 0
+        self._under_way = 0
+        self._waiting: dict[int, str] = {}
+        """The effects under way, by number, oldest first."""
 
     def begin(self, parts: Parts, context: Context) -> None:
         self._parts, self._context = parts, context
@@ -51,11 +62,20 @@ class Asking:
         self._passwords.close()
         await self._foreign_changelogs.close()
 
+    @property
+    def oldest(self) -> tuple[int, str] | None:
+        """The number and the kind of the effect that has waited longest for its answer; None: nothing is under way."""
+        return next(iter(self._waiting.items()), None)
+
     async def answer(self, effect: effects.Effect) -> Any:
         """Return what comes of it; every failure is an answer, for somebody waits for one."""
         asked = self._asked(effect)
+        self._under_way += 1
+        number = self._under_way
+        self._waiting[number] = type(effect).__name__
         try:
-            answer = await self._call(effect)
+            with cancellation.translated(lambda _: self._failed(effect, "the call was cancelled by a library")):
+                answer = await self._call(effect)
         except Unreachable as error:
             self._troubles.missing(asked or part_of(error), error)
             return error
@@ -63,10 +83,23 @@ class Asking:
             return error
         except Exception as fault:
             log.exception("a part failed in a way that it must not")
-            return Internal(f"{type(fault).__name__}: {fault}")
+            return self._failed(effect, f"{type(fault).__name__}: {fault}")
+        finally:
+            del self._waiting[number]
         if asked:
             self._troubles.there(asked)
         return answer
+
+    def _failed(self, effect: effects.Effect, why: str) -> WaypostError:
+        """Return the error of the effect's port, for what only a library can have raised: as if it did not answer."""
+        match effect:
+            case effects.Append() | effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
+                return LogUnavailable(why)
+            case effects.CreateRow() | effects.ClaimRow() | effects.ReadRow():
+                return RegistryUnavailable(why)
+            case effects.Save() | effects.LoadEntries() | effects.FindOutdated():
+                return StoreFailed(why)
+        return Internal(why)
 
     def _asked(self, effect: effects.Effect) -> str:
         """Return what is asked, where an error does not say it."""

@@ -25,6 +25,8 @@ class Facts:
         self._waiting: deque[Attest] = deque()
         self._due = asyncio.Event()
         self._lingering = False
+        self.written = 0
+        """Effects whose facts the journal has."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -61,6 +63,7 @@ class Facts:
         if not taken:
             return
         await journal.attest([fact for effect in taken for fact in effect.facts])
+        self.written += len(taken)
         for effect in taken:
             self._waiting.popleft()
             effect.then(None)

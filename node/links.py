@@ -19,6 +19,7 @@ from federation.link_out import Sending
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.peers import Peers
 from proxy.queues import Waiting
+from waypost import cancellation
 from waypost.clock import NEVER, Clock
 from waypost.errors import Internal, WaypostError
 from waypost.identity import ProxyId, SiteId
@@ -130,7 +131,11 @@ class Links:
     async def _answer(self, action: Callable[[], Awaitable[Any]], then: Callable[[Any, int], None]) -> None:
         """Every failure is an answer: what waits for one must not wait for ever."""
         try:
-            answer = await action()
+            with cancellation.translated(lambda _: Internal("the call was cancelled by a library")):
+                answer = await action()
+        except Internal as error:
+            log.exception("a link's action failed")
+            answer = error
         except WaypostError as error:
             answer = error
         except Exception as error:
@@ -154,5 +159,8 @@ class Links:
 
     def _tick(self) -> None:
         self._timer = None
-        self._ends.tick(self._clock.now_ms())
-        self._drain()
+        try:
+            self._ends.tick(self._clock.now_ms())
+        finally:
+            # Whatever went wrong: without a timer the links would stand still for ever.
+            self._drain()

@@ -26,7 +26,7 @@ from federation.messages import (
     LinkRecords,
     LinkWants,
 )
-from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent
+from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent, WatchAlive
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
 from node.asking import Asking
 from node.beginning import where_to_begin
@@ -37,9 +37,12 @@ from node.history import Requests
 from node.links import Links
 from node.parts import Parts, changelog_locator
 from node.peers import Peers
+from node.supervision import endless
 from node.telling import Telling
 from node.tls import tls_of
-from node.troubles import Part, Troubles
+from node.troubles import STALLED, Part, Troubles
+from node.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
+from node.watchdog import Progress, Watchdog
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
@@ -53,7 +56,19 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
-from waypost.limits import APPENDS_UNDER_WAY, CONNECTION_QUEUE_BYTES, FACTS_WAITING, PEER_QUEUE, STORE_BATCH
+from waypost.limits import (
+    APPENDS_UNDER_WAY,
+    CONNECTION_QUEUE_BYTES,
+    EFFECT_STALL_MS,
+    FACTS_WAITING,
+    JOURNAL_STALL_MS,
+    LINK_STALL_MS,
+    PEER_QUEUE,
+    STORE_BATCH,
+    TAIL_STALL_MS,
+    TIMER_STALL_MS,
+    WATCH_STALL_MS,
+)
 from waypost.messages import ClientMessage
 from waypost.queue import Queue
 from waypost.reliability import reliability_of
@@ -62,6 +77,9 @@ T = TypeVar("T")
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
+LOG_END_S = 10.0
+LEASE_STALLS = 3
+"""Times to live of a lease without a renewal."""
 
 
 class Connection:
@@ -114,6 +132,8 @@ class Node:
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()
         self.troubles = Troubles(self._chance)
+        self.watchdog = Watchdog()
+        self._watch_signs = self._renewals = self._ticks = 0
         self._connections: dict[int, Connection] = {}
         self._addresses: Counter[str] = Counter()
         """From where they come."""
@@ -151,6 +171,8 @@ class Node:
             return "it is starting"
         if not self.engine.context.may_serve():
             return "it has no lease"
+        if self.watchdog.why_not_ready:
+            return self.watchdog.why_not_ready
         return "it is being drained" if self.engine.moving.row is not None else ""
 
     @property
@@ -173,11 +195,16 @@ class Node:
         try:
             await self._start()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._tail(), name="tail")
-                group.create_task(self._watch(), name="watch")
-                group.create_task(self._live(), name="lease")
-                group.create_task(self._facts.run(self.parts.journal, self._wrote), name="journal")
-                group.create_task(self._look_after_log(), name="log")
+                loops = {
+                    "tail": self._tail(),
+                    "watch": self._watch(),
+                    "lease": self._live(),
+                    "journal": self._facts.run(self.parts.journal, self._wrote),
+                    "log end": self._follow_log_end(),
+                    "watchdog": self._guard(),
+                }
+                for name, loop in loops.items():
+                    group.create_task(endless(name, loop), name=name)
         except* WaypostError as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -185,7 +212,7 @@ class Node:
 
     async def _start(self) -> None:
         self.parts = parts = await self.troubles.patiently(Part.ALL, self._open_parts)
-        restored = await self.troubles.patiently(Part.STORE, parts.store.load)
+        restored = await self.troubles.patiently(Part.STORE, parts.store.load, within_s=None)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(
             self.proxy,
@@ -258,23 +285,56 @@ class Node:
                 self.troubles.missing(Part.LOG, error)
             await asyncio.sleep(0.2)
 
-    async def _look_after_log(self) -> None:
+    async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self.troubles.forget_old()
             try:
-                self.log_end = await self.parts.log.end()
+                async with asyncio.timeout(LOG_END_S):
+                    self.log_end = await self.parts.log.end()
                 self.troubles.there(Part.LOG)
-            except Unreachable as error:
+            except (Unreachable, TimeoutError) as error:
                 self.troubles.missing(Part.LOG, error)
+
+    async def _guard(self) -> None:
+        """See what stands still although nothing has failed (node/watchdog.py)."""
+        while True:
+            await asyncio.sleep(WATCHDOG_INTERVAL_S)
+            self.troubles.forget_old()
+            now_ms = self._clock.now_ms()
+            before = set(self.watchdog.stalled)
+            for progress in self.watchdog.look(self._progress(), now_ms):
+                standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
+                why = f"stands still at {progress.place} for {standing_s} s, although there is more"
+                self.troubles.missing(STALLED + progress.name, Unreachable(why))
+            for name in before - self.watchdog.stalled.keys():
+                self.troubles.there(STALLED + name)
+
+    def _progress(self) -> Iterator[Progress]:
+        """Yield how far everything is that must move by itself."""
+        engine = self._engine
+        position = engine.state.position
+        yield Progress("log", position, position < self.log_end, TAIL_STALL_MS)
+        yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
+        yield Progress("journal", self._facts.written, len(self._facts) > 0, JOURNAL_STALL_MS)
+        yield Progress("timers", self._ticks, engine.next_deadline() < self._clock.now_ms(), TIMER_STALL_MS)
+        oldest = self.asking.oldest
+        yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
+        yield Progress(
+            "lease", self._renewals, self._renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
+        )
+        for link in self.links.shown()[0]:
+            name, place = f"link from {link.neighbour}", (link.phase, link.heard_at_ms)
+            yield Progress(name, place, link.leads or link.phase == "electing", LINK_STALL_MS, vital=False)
 
     async def _watch(self) -> None:
         while True:
             try:
                 async for event in self.parts.registry.watch():
-                    self.troubles.there(Part.REGISTRY)
-                    self._heard(event)
+                    self._watch_signs += 1
+                    if not isinstance(event, WatchAlive):
+                        self.troubles.there(Part.REGISTRY)
+                        self._heard(event)
             except Unreachable as error:
                 self.troubles.missing(Part.REGISTRY, error)
             await asyncio.sleep(0.2)
@@ -337,6 +397,7 @@ class Node:
                     if not await lease.renew():
                         return
                 self.troubles.there(Part.REGISTRY)
+                self._renewals += 1
                 self._engine.lease_renewed(began + lease.ttl_ms)
             except (WaypostError, TimeoutError) as error:
                 self.troubles.missing(Part.REGISTRY, error)
@@ -492,8 +553,12 @@ class Node:
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
     def _tick(self) -> None:
-        self._engine.tick()
-        self.drain()
+        self._ticks += 1
+        try:
+            self._engine.tick()
+        finally:
+            # Whatever went wrong: without a timer the node would stand still for ever.
+            self.drain()
 
     def _perform(self, effect: effects.Effect) -> None:
         match effect:

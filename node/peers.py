@@ -7,13 +7,13 @@ present one, the registry knows. What is sent after that is sealed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
+import structlog
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -21,12 +21,14 @@ from federation.messages import FederationMessage
 from federation.ports import ProxyRow
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
+from waypost import cancellation
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.frames import decode_frame
 from waypost.identity import Incarnation, ProxyId
 from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE
 from waypost.messages import VERSION
 
+log = structlog.get_logger("waypost")
 INTRODUCTION_S = 4.0
 """More than the other side waits for its registry to know us."""
 PAUSE_S = 0.2
@@ -163,10 +165,23 @@ class Peers:
             if row is None:
                 self.lost[NOT_THERE] += 1
                 continue
-            with contextlib.suppress(OSError, websockets.WebSocketException, TimeoutError):
-                if await self._talk(row, line, first):
-                    continue
-            self.lost[CONNECTION] += 1
+            if not await self._spoke(row, line, first):
+                self.lost[CONNECTION] += 1
+
+    async def _spoke(self, row: ProxyRow, line: asyncio.Queue[msgspec.Struct], first: msgspec.Struct) -> bool:
+        """Speak on one connection; tell whether all that was taken out of the line went out.
+
+        Whatever a library raises ends the connection and not this loop: nobody would speak to that peer any more.
+        """
+        try:
+            with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
+                return await self._talk(row, line, first)
+        except (OSError, websockets.WebSocketException, TimeoutError):
+            pass
+        except Exception:
+            log.exception("a connection to a peer failed in a way that it must not", peer=row.proxy)
+            await asyncio.sleep(PAUSE_S)
+        return False
 
     async def _talk(self, row: ProxyRow, line: asyncio.Queue[msgspec.Struct], first: msgspec.Struct) -> bool:
         """Speak on one connection until it breaks, or one of us begins another life.

@@ -21,12 +21,15 @@ from node.config import NodeConfig
 from node.lock import take_name
 from node.node import Node
 from node.parts import Parts, open_parts
+from node.supervision import endless
 from node.web import Server, make_server
 from proxy.session import Role
+from waypost import cancellation
 from waypost.errors import BadConfiguration, Internal, Unreachable, WaypostError
 from waypost.identity import Incarnation, new_incarnation
 
 log = structlog.get_logger("waypost")
+ANNOUNCE_AGAIN_S = 30.0
 
 
 def set_up_logging(*, json: bool) -> None:
@@ -130,17 +133,23 @@ async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Ev
 
 
 async def _serve_web(server: Server, listener: socket.socket) -> None:
-    await server.serve(sockets=[listener])
+    with cancellation.translated(lambda _: Internal("the port was closed, and nobody had asked for it")):
+        await server.serve(sockets=[listener])
     if not server.should_exit:
         raise Internal("the port was closed, and nobody had asked for it")
 
 
 async def _announce(said: Announcement, node: Node) -> None:
-    """Announce the node. One that nobody finds by mDNS serves all the same."""
-    try:
-        await announce(said, lambda: _sessions_served(node))
-    except Unreachable as error:
-        log.warning("no mDNS announcement; clients need the address", error=str(error))
+    """Announce the node, again and again. One that nobody finds by mDNS serves all the same."""
+    while True:
+        try:
+            await endless("announcement", announce(said, lambda: _sessions_served(node)))
+        except Unreachable as error:
+            log.warning("no mDNS announcement; clients need the address", error=str(error))
+            return
+        except Exception as error:
+            log.warning("the mDNS announcement ended; it begins again", error=str(error), again_s=ANNOUNCE_AGAIN_S)
+            await asyncio.sleep(ANNOUNCE_AGAIN_S)
 
 
 def _sessions_served(node: Node) -> int:

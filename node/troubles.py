@@ -34,7 +34,11 @@ class Part(StrEnum):
 SITE = "site "
 CHANGELOG_OF = "changelog of site "
 """With the name of a site."""
+STALLED = "progress of "
+"""With the name of what the watchdog sees standing still."""
 OLD_S = 60.0
+ANSWER_S = 15.0
+"""So long a part may take for an answer before it counts as missing."""
 
 
 class Troubles:
@@ -67,21 +71,28 @@ class Troubles:
                 del self.now[part]
                 log.info("part was not asked for a while", part=part)
 
-    async def patiently(self, part: str, action: Callable[[], Awaitable[Any]]) -> Any:
-        """Do what needs a part that may not be there yet: say so, and try again with back-off. Raises Refused."""
+    async def patiently(
+        self, part: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
+    ) -> Any:
+        """Do what needs a part that may not be there yet: say so, and try again with back-off. Raises Refused.
+
+        A try that has not ended after `within_s` is broken off, and counts as one that failed.
+        """
         attempt = 0
         missing: set[str] = set()
         while True:
             try:
-                result = await action()
+                async with asyncio.timeout(within_s):
+                    result = await action()
                 for each in missing:
                     self.there(each)
                 return result
             except Refused:
                 raise
-            except WaypostError as error:
-                missing.add(error.field or part)
-                self.missing(error.field or part, error)
+            except (WaypostError, TimeoutError) as error:
+                name = getattr(error, "field", None) or part
+                missing.add(name)
+                self.missing(name, error)
             attempt += 1
             await asyncio.sleep(full_jitter_ms(attempt, self._chance) / 1000)
 

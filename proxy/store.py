@@ -34,6 +34,7 @@ from proxy.ports import (
 )
 from proxy.retention import Mark, Matched, Window
 from proxy.stored import Entry, Stored
+from waypost import cancellation
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
@@ -104,7 +105,8 @@ class SqliteSessionStore:
 
     async def _call(self, thread: DatabaseThread, job: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return await thread.call(job)
+            with cancellation.translated(lambda _: OSError("it was broken off")):
+                return await thread.call(job)
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"{self._thread.path}: {error}") from None
 

@@ -237,3 +237,17 @@ HISTORY_LONGEST_PAUSE_MS = 5_000
 """And it asks a site that does not answer no less often than this."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
+
+# --- the watchdog: what stands still for longer, although there is more, is a trouble, and takes readiness away
+TAIL_STALL_MS = 10_000
+"""The position in the site log, while the log ends beyond it."""
+WATCH_STALL_MS = 10_000
+"""The registry's watch, which gives a sign of life every two seconds."""
+JOURNAL_STALL_MS = 20_000
+"""Facts that wait for the journal."""
+TIMER_STALL_MS = 5_000
+"""The engine's deadlines, while one is overdue."""
+EFFECT_STALL_MS = 30_000
+"""The effect that has waited longest for its answer."""
+LINK_STALL_MS = 20_000
+"""A link that this proxy leads; it costs no readiness: a site that is away blocks nobody else."""

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from waypost import cancellation
 from waypost.errors import Unreachable
 from waypost.limits import LOG_WRITES_TOGETHER
 
@@ -225,7 +226,8 @@ def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
 def translated(kind: type[Unreachable], what: str, path: Path) -> Iterator[None]:
     """Raise what the disk or SQLite says as an error of this kind."""
     try:
-        yield
+        with cancellation.translated(lambda _: OSError("it was broken off")):
+            yield
     except (sqlite3.Error, OSError) as error:
         raise kind(
             f"{what} {path} does not answer: {error}",
@@ -270,17 +272,19 @@ class GroupCommit(Generic[Entry, Result]):
         finally:
             self._run = None
             for _, answer in self._waiting:
-                answer.cancel()
+                if not answer.done():
+                    answer.set_exception(OSError("the writing was broken off"))
+            self._waiting.clear()
 
     async def _write(self, group: list[tuple[Entry, asyncio.Future[Result]]]) -> None:
         entries = [entry for entry, _ in group]
         results: list[Any] = [None] * len(group)
-        failure: BaseException | None = None
+        failure: Exception | None = OSError("the writing was broken off")
         try:
             results = await self._thread.call(lambda c: write(c, lambda: self._apply(c, entries)))
-        except BaseException as error:
+            failure = None
+        except Exception as error:
             failure = error
-        for (_, answer), result in zip(group, results, strict=True):
-            _settle(answer, result, failure)
-        if isinstance(failure, asyncio.CancelledError):
-            raise failure
+        finally:
+            for (_, answer), result in zip(group, results, strict=True):
+                _settle(answer, result, failure)

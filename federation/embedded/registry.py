@@ -23,7 +23,17 @@ from typing import NamedTuple, TypeVar
 from federation.bell import Bell
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import DatabaseThread, GroupCommit, snapshot, translated, write
-from federation.ports import SECRET_BYTES, Claimed, DrainRow, Lease, OwnerRow, ProxyRow, RegistryEvent, Reloaded
+from federation.ports import (
+    SECRET_BYTES,
+    Claimed,
+    DrainRow,
+    Lease,
+    OwnerRow,
+    ProxyRow,
+    RegistryEvent,
+    Reloaded,
+    WatchAlive,
+)
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import REGISTRY_CHANGES
@@ -135,7 +145,7 @@ class EmbeddedRegistry:
         proposed = secrets.token_bytes(SECRET_BYTES)
         return await self.change(lambda c: rows.settle_secret(c, proposed))
 
-    async def watch(self) -> AsyncIterator[RegistryEvent]:
+    async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         self._poll()
         place: int | None = None
         while True:
@@ -145,6 +155,8 @@ class EmbeddedRegistry:
                 yield event
             if self._bell.rung == seen:
                 await self._bell.wait(seen, await self._end_leases_due() / 1000)
+            if self._bell.rung == seen:
+                yield WatchAlive()
 
     async def compact(self, keep: int = 0) -> None:
         """Forget all but the last `keep` changes; a watch that has not seen them loads anew."""

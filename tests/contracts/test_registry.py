@@ -24,6 +24,7 @@ from federation.ports import (
     Reloaded,
 )
 from tests.contracts.benches import Registries
+from tests.helpers.watching import changes
 from waypost.errors import RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 
@@ -82,7 +83,7 @@ async def watching(registry: Registry) -> AsyncIterator[Observer]:
     observer = Observer()
 
     async def follow() -> None:
-        async for event in registry.watch():
+        async for event in changes(registry):
             observer.see(event)
 
     task = asyncio.create_task(follow())

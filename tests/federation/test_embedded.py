@@ -27,6 +27,7 @@ from federation.embedded import registry_rows as rows
 from federation.embedded.database import write
 from federation.embedded.registry import MachineClock
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
+from tests.helpers.watching import changes
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_WRITES_TOGETHER
@@ -240,7 +241,7 @@ async def test_the_death_of_a_process_is_seen_by_another(tmp_path: Path) -> None
     seen = []
     async with process(HOLDER, path, "p") as running, asyncio.timeout(PATIENCE_S):
         assert await line(running) == "renewed\n"
-        async for event in registry.watch():
+        async for event in changes(registry):
             seen.append(event)
             if isinstance(event, Reloaded):
                 assert event.leaders == {"link": ("p", 1)}
@@ -273,7 +274,7 @@ async def test_a_lease_of_an_earlier_boot_has_ended(tmp_path: Path) -> None:
     # The clock of the new boot begins at nothing, long before the deadline.
     after = EmbeddedRegistry(path, clock=HandClock("after", [5]))
     assert await after.elect("link", ProxyId("q"), await after.announce(row("2"), 60_000)) == 2
-    async with aclosing(after.watch()) as events:  # type: ignore[type-var]
+    async with aclosing(changes(after)) as events:
         reloaded = await anext(events)
     assert isinstance(reloaded, Reloaded)
     assert reloaded.proxies == {ProxyId("p"): row("2")}
@@ -282,7 +283,7 @@ async def test_a_lease_of_an_earlier_boot_has_ended(tmp_path: Path) -> None:
 
 async def test_a_watch_behind_the_changes_kept_loads_anew(tmp_path: Path) -> None:
     registry = EmbeddedRegistry(tmp_path / "registry.db")
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     first, second = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2))
     async with asyncio.timeout(PATIENCE_S), aclosing(events):
         assert await anext(events) == Reloaded({}, {}, {})
@@ -322,7 +323,7 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
     lease = await registry.announce(row("1"), 60_000)
     other = await registry.announce(slashed, 60_000)
     assert await lease.renew() and await other.renew()
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     async with asyncio.timeout(PATIENCE_S), aclosing(events):
         reloaded = await anext(events)
         assert reloaded.proxies == {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}

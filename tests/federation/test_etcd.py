@@ -15,6 +15,7 @@ from federation import etcd as adapter
 from federation.etcd import EtcdRegistry
 from federation.ports import OwnerChanged, ProxyRow, Reloaded
 from tests.helpers.waiting import until as comes_true
+from tests.helpers.watching import changes
 from waypost.errors import BadConfiguration, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 
@@ -80,7 +81,7 @@ async def test_a_silent_server_costs_one_deadline_and_the_watch_loads_anew_when_
         return await real_load(client)
 
     monkeypatch.setattr(registry, "_load", load_and_count)
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     async with aclosing(events):
         await until(events, Reloaded({S: owned(1)}, {}, {}))
         etcd.pause()
@@ -109,7 +110,7 @@ async def test_everything_goes_on_after_etcd_was_killed(etcd: EtcdServer, key_pr
     row = ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation("1"), site=SiteId("north"), url="")
     lease = await registry.announce(row, 60_000)
     epoch = await registry.elect("link", row.proxy, lease)
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     before = Reloaded({S: owned(1)}, {row.proxy: row}, {"link": (row.proxy, epoch)}, {row.site: ""})  # type: ignore[dict-item]
     async with aclosing(events):
         await until(events, before)
@@ -144,7 +145,7 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
         return rows, revision
 
     monkeypatch.setattr(registry, "_load", load_and_then_compact)
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     async with aclosing(events):
         seen = await until(events, Reloaded({S: owned(3)}, {}, {}))
         assert seen == [Reloaded({S: owned(1)}, {}, {}), Reloaded({S: owned(3)}, {}, {})]
@@ -160,7 +161,7 @@ async def test_more_rows_than_fit_in_one_read_are_loaded(
     registry = EtcdRegistry(etcd.endpoint, key_prefix)
     sessions = [SessionId(f"s{number}") for number in range(30)]
     await asyncio.gather(*(registry.create(session, owned(1)) for session in sessions))
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     async with asyncio.timeout(PATIENCE_S), aclosing(events):
         assert await anext(events) == Reloaded(dict.fromkeys(sessions, owned(1)), {}, {})
     await registry.close()

@@ -15,6 +15,7 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, Reloaded
+from tests.helpers.watching import changes
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
@@ -51,7 +52,7 @@ async def test_leases_end_on_the_clock_that_is_given() -> None:
     registry = MemoryRegistry(storage, clock)
     lease = await registry.announce(ROW, 1000)
     assert await registry.elect("link", ROW.proxy, lease) == 1
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     async with asyncio.timeout(5), aclosing(events):
         await anext(events)
         clock.advance(999)
@@ -69,7 +70,7 @@ async def test_leases_end_on_the_clock_that_is_given() -> None:
 async def test_a_watch_behind_a_compaction_loads_anew() -> None:
     storage = MemoryRegistryStorage()
     registry = MemoryRegistry(storage, ManualClock())
-    events: Any = registry.watch()
+    events: Any = changes(registry)
     async with asyncio.timeout(5), aclosing(events):
         assert await anext(events) == Reloaded({}, {}, {})
         await registry.create(S, MINE)

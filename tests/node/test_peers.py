@@ -22,6 +22,7 @@ from federation.ports import ProxyRow, Reloaded
 from handover.messages import Prepare
 from node.peers import PeerChallenge, PeerHello, PeerWelcome, decode_introduction
 from node.seal import Introduction, Sealer, check_proof, new_nonce
+from tests.helpers.watching import changes
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.messages import VERSION
 
@@ -52,7 +53,7 @@ async def rows_and_secret(cluster: Cluster) -> tuple[dict[ProxyId, ProxyRow], by
     """Return what whoever can read the registry knows."""
     registry = EmbeddedRegistry(cluster.root / "registry.db")
     try:
-        first = await anext(aiter(registry.watch()))
+        first = await anext(aiter(changes(registry)))
         assert isinstance(first, Reloaded)
         return first.proxies, await registry.secret()
     finally:

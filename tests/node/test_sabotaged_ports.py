@@ -1,0 +1,219 @@
+"""A real node on fakes whose calls fail as a library's do: by any exception, by a cancellation of its own, by silence.
+
+Whatever happens at whichever await, the node goes on by itself, or ends with an error, or says that it is not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import waypost
+from federation.memory import (
+    MemoryChangelog,
+    MemoryChangelogStorage,
+    MemoryJournal,
+    MemoryJournalStorage,
+    MemoryLogStorage,
+    MemoryRegistry,
+    MemoryRegistryStorage,
+    MemorySiteLog,
+)
+from node import node as node_module
+from node import service
+from node.config import NodeConfig
+from node.node import Node
+from node.parts import Parts
+from node.troubles import Troubles
+from proxy.store import SqliteSessionStore
+from waypost.clock import SystemClock
+from waypost.errors import Internal, StoreFailed, WaypostError
+
+SOON_MS = 700
+"""What stands still is seen after so long here."""
+PATIENCE_S = 30.0
+CALLS = {
+    "log": ("append", "tail", "read", "first", "end"),
+    "registry": ("create", "owner", "announce", "secret", "watch"),
+    "lease": ("renew",),
+    "changelog": ("put", "latest", "put_site", "latest_site"),
+    "journal": ("attest",),
+    "store": ("apply", "load", "entries", "outdated"),
+}
+"""The awaits of each port that a node with one session comes to."""
+STREAMS = ("tail", "watch")
+
+
+async def _raise() -> None:
+    raise RuntimeError("a library's own error")
+
+
+async def _cancel() -> None:
+    raise asyncio.CancelledError
+
+
+async def _never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+KINDS: dict[str, Callable[[], Awaitable[None]]] = {"exception": _raise, "cancellation": _cancel, "silence": _never}
+
+
+@dataclass
+class Sabotage:
+    """At the nth call of one method, once, something happens in place of an answer."""
+
+    port: str
+    method: str
+    act: Callable[[], Awaitable[None]]
+    at: int
+    calls: int = 0
+    struck: bool = False
+
+    async def strike(self) -> None:
+        self.calls += 1
+        if self.armed and not self.struck:
+            self.struck = True
+            await self.act()
+
+    @property
+    def armed(self) -> bool:
+        return self.calls >= self.at
+
+
+class Sabotaged:
+    """A port, one method of which is sabotaged."""
+
+    def __init__(self, port: Any, sabotage: Sabotage) -> None:
+        self._port = port
+        self._sabotage = sabotage
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        if name != self._sabotage.method:
+            return partial(self._announce, method) if name == "announce" else method
+        return partial(self._stream if name in STREAMS else self._call, method)
+
+    async def _announce(self, method: Any, *arguments: Any) -> Any:
+        return Sabotaged(await method(*arguments), self._sabotage)
+
+    async def _call(self, method: Any, *arguments: Any) -> Any:
+        await self._sabotage.strike()
+        return await method(*arguments)
+
+    async def _stream(self, method: Any, *arguments: Any) -> AsyncIterator[Any]:
+        async for each in method(*arguments):
+            await self._sabotage.strike()
+            yield each
+
+
+@dataclass
+class Stage:
+    """One node in this process, on fakes."""
+
+    sabotage: Sabotage
+    folder: Path
+    log: MemoryLogStorage = field(default_factory=MemoryLogStorage)
+    nodes: list[Node] = field(default_factory=list)
+    address: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def open_parts(self) -> Parts:
+        clock = SystemClock()
+        ports: dict[str, Any] = {
+            "log": MemorySiteLog(self.log),
+            "registry": MemoryRegistry(MemoryRegistryStorage(), clock),
+            "changelog": MemoryChangelog(MemoryChangelogStorage()),
+            "journal": MemoryJournal(MemoryJournalStorage()),
+            "store": SqliteSessionStore(self.folder / "store.db"),
+        }
+        port = "registry" if self.sabotage.port == "lease" else self.sabotage.port
+        ports[port] = Sabotaged(ports[port], self.sabotage)
+        return Parts(**ports)
+
+    async def serve(self) -> None:
+        config = NodeConfig(name="a", site="A", data=self.folder, discovery=False, lease_ttl_ms=1_500, sweep_s=1)
+        await service.serve(config, self.address.set_result, self.stop)
+
+    @property
+    def says_so(self) -> bool:
+        """Whether the node tells operators that something stands still."""
+        return any(bool(node.why_not_ready) and bool(node.troubles.now or node.engine is None) for node in self.nodes)
+
+
+async def lives(url: str) -> None:
+    """Attach, subscribe, publish and receive: the whole way of a notification, again and again."""
+    for number in range(4):
+        async with waypost.attach(f"s{number}", proxy=url, timeout_s=PATIENCE_S) as session:
+            try:
+                subscription = await session.subscribe("n > 0", max_count=3)
+            except StoreFailed:
+                # Said at once, and not silence: who asked asks again.
+                subscription = await session.subscribe("n > 0", max_count=3)
+            await session.until_effective(subscription, ["A/0"])
+            async with waypost.produce("p", proxy=url, timeout_s=PATIENCE_S) as producer:
+                await producer.publish({"n": number + 1})
+            async with asyncio.timeout(PATIENCE_S):
+                await anext(aiter(session))
+        await asyncio.sleep(0.3)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TAIL_STALL_MS", "WATCH_STALL_MS", "JOURNAL_STALL_MS", "TIMER_STALL_MS", "EFFECT_STALL_MS"):
+        monkeypatch.setattr(node_module, name, SOON_MS if name != "WATCH_STALL_MS" else 4 * SOON_MS)
+    monkeypatch.setattr(node_module, "LOOK_S", 0.1)
+    monkeypatch.setattr(Troubles.patiently, "__defaults__", (1.0,))
+    monkeypatch.setattr(node_module, "LOG_END_S", 1.0)
+    monkeypatch.setattr(node_module, "WATCHDOG_INTERVAL_S", 0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("port", "method"), [(port, method) for port, methods in CALLS.items() for method in methods])
+async def test_no_await_ends_a_node_in_silence(
+    port: str, method: str, kind: str, tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_only = method in ("first", "secret", "announce", "load", "latest_site", "create")
+    stage = Stage(Sabotage(port, method, KINDS[kind], at=1 if first_only else 2), tmp_path)
+
+    def make(*arguments: Any) -> Node:
+        stage.nodes.append(Node(arguments[0], stage.open_parts, *arguments[2:]))
+        return stage.nodes[-1]
+
+    monkeypatch.setattr(service, "Node", make)
+    serving = asyncio.create_task(stage.serve())
+    client = asyncio.create_task(lives(await stage.address))
+
+    async def until_seen() -> None:
+        while not (stage.sabotage.struck and stage.says_so):
+            await asyncio.sleep(0.05)
+
+    seen = asyncio.create_task(until_seen())
+    done, _ = await asyncio.wait({serving, client, seen}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    assert done, f"the node neither goes on, nor ends, nor says anything; troubles: {stage.nodes[0].troubles.now}"
+    if serving in done:
+        assert isinstance(serving.exception(), WaypostError)
+        assert stage.sabotage.struck
+    elif client in done:
+        client.result()
+    client.cancel()
+    seen.cancel()
+    stage.stop.set()
+    await asyncio.wait({serving}, timeout=15)
+    serving.cancel()
+    await asyncio.gather(serving, client, seen, return_exceptions=True)
+
+
+async def test_a_loop_that_ends_by_itself_is_an_error() -> None:
+    from node.supervision import endless
+
+    with pytest.raises(Internal, match="'tail' has ended"):
+        await endless("tail", asyncio.sleep(0))
+    with pytest.raises(Internal, match="'tail' was cancelled"):
+        await endless("tail", _cancel())
