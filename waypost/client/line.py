@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
+from waypost import cancellation
 from waypost.client.machine import ClientMachine
 from waypost.client.tls import tls_from_environment
 from waypost.client.told import NotTaken, Redirected, Retry, Told
@@ -104,11 +105,12 @@ class Line:
         while not self.over:
             url: str | None = None
             try:
-                url = await self._choose()
-                if url is None:
-                    await self._pause("no proxy is known")
-                    continue
-                await self._serve(url)
+                with cancellation.translated(lambda _: ConnectionAbortedError("broken off")):
+                    url = await self._choose()
+                    if url is None:
+                        await self._pause("no proxy is known")
+                        continue
+                    await self._serve(url)
             except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
                 await self._pause(f"{url or 'finding a proxy'}: {error or type(error).__name__}")
 
@@ -171,11 +173,16 @@ class Line:
             await self._pause(f"{url} closed the connection")
 
     async def _write(self, socket: ClientConnection) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            self._machine.flush()
-            await self._send_all(socket)
+        """Write until cancelled; when this ends by itself, so does the connection: it would be mute."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                self._machine.flush()
+                await self._send_all(socket)
+        finally:
+            if not cancellation.is_requested():
+                socket.transport.abort()
 
     async def _send_all(self, socket: ClientConnection) -> None:
         for message in self._machine.take_messages():
