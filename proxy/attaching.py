@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from proxy.connection import Connection, problem
 from proxy.context import Context
@@ -201,8 +200,8 @@ class Attaching:
         for subscription in session.active():
             self.tell_effective(connection, subscription)
         session.gaps.passed(receiver, frontier)
-        # What is told is on record first.
-        self._context.once_attested(partial(self._tell_gaps, session, receiver, connection.number))
+        if session.gaps.concern(receiver):
+            self._tell_gaps_first(session, receiver)
         self._context.dirty.add(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
@@ -303,9 +302,21 @@ class Attaching:
         self._context.dirty.add(session.id)
         self._keeper.written(session, then)
 
-    def _tell_gaps(self, session: Session, receiver: Receiver, connection: int) -> None:
-        if receiver.connection == connection:
-            self._coverage.tell_gaps(session, receiver)
+    def _tell_gaps_first(self, session: Session, receiver: Receiver) -> None:
+        """Tell it of its gaps when they are on record; until then it gets nothing that comes behind (handover rule 21).
+
+        Else its own frontier would pass a gap that it was not told of, and say at the next attach that it has all that.
+        """
+        receiver.fetching = True
+        connection = receiver.connection
+
+        def tell() -> None:
+            if receiver.connection == connection and self._context.sessions.get(session.id) is session:
+                receiver.fetching = False
+                self._coverage.tell_gaps(session, receiver)
+                self._delivering.to_all(session)
+
+        self._context.once_attested(tell)
 
     def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
         """Tell what is promised; of what is being written who asks hears when it is."""

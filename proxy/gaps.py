@@ -28,6 +28,10 @@ class Gaps(list[GapRow]):
                 break
         self.append(gap)
 
+    def concern(self, receiver: Receiver) -> bool:
+        """Tell whether this receiver is still to hear of one."""
+        return any(receiver.id in gap.untold for gap in self)
+
     def to_tell(self, receiver: Receiver) -> list[GapRow]:
         """Return those of which this receiver is to be told now."""
         known = {id(gap) for gap in receiver.told}

@@ -20,7 +20,17 @@ from waypost.errors import BadMessage
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Origin, ReceiverId, SiteId
 from waypost.limits import BEST_EFFORT_PLACE_S
-from waypost.messages import Acknowledge, Attach, Attached, Gap, Problem, Publish, Subscribe, Unsubscribe
+from waypost.messages import (
+    Acknowledge,
+    Attach,
+    Attached,
+    DeliverEncoded,
+    Gap,
+    Problem,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
 from waypost.notification import Notification
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, DEGREES, PERSISTENT, Degree, Reliability
 
@@ -292,6 +302,22 @@ def test_a_gap_is_told_when_it_is_on_record() -> None:
     assert gaps(later, 11) == []
     later.answer_all(effects.Attest, None)
     assert len(gaps(later, 11)) == 1
+
+
+def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
+    """Else the receiver's frontier passes the gap, and a crash now would leave it untold for ever."""
+    alone = serving(BEST_EFFORT_EVENTS)
+    alone.engine.client_disconnected(11)
+    publish(alone, 1)
+    later = restarted(alone, 1)
+    later.journal_waits = True
+    later.attach(11, "r11")
+    publish(later, 2)
+    assert delivered(later.heard(11)) == []
+    later.answer_all(effects.Attest, None)
+    told = later.heard(11)
+    assert [type(each) for each in told if isinstance(each, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
+    assert delivered(told) == [2]
 
 
 def test_a_place_has_its_reliability_from_the_beginning() -> None:

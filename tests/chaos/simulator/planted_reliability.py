@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from proxy.attaching import Attaching
 from proxy.quota import Quota
 from proxy.receivers import Receiver
 from proxy.session import Session
@@ -12,12 +13,18 @@ from waypost.client.receiving import Receiving
 from waypost.frontier import join
 
 _lapse = Receiver.lapse
+_tell_gaps_first = Attaching._tell_gaps_first
 _take_over = Receiving._take_over
 
 
 def _lapse_in_silence(self: Receiver, upto: Any, start: Any) -> dict[Any, Any]:
     _lapse(self, upto, start)
     return {}
+
+
+def _deliver_behind_the_gap(self: Attaching, session: Any, receiver: Any) -> None:
+    _tell_gaps_first(self, session, receiver)
+    receiver.fetching = False
 
 
 def _lowest_of_what_is_counted(self: Quota) -> int | None:
@@ -58,6 +65,14 @@ PLANTS = (
         replaced(Receiver, "lapse", _lapse_in_silence),
         ("LOST",),
         stories=("best_effort_after_a_restart",),
+    ),
+    Plant(
+        "delivers behind the gap",
+        "a receiver is given what comes behind a gap before it is told of the gap",
+        replaced(Attaching, "_tell_gaps_first", _deliver_behind_the_gap),
+        ("LOST",),
+        (5001263, 5002786, 5007424),
+        rule=21,
     ),
     Plant(
         "stores nothing",
