@@ -8,6 +8,7 @@
     <prefix>drain/<proxy>                   DrainRow, until it is taken back
     <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
                                             which is the event that tells of it
+    <prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
     <prefix>secret                          32 random bytes, for ever; no event tells of it
 
 What happens when messages are lost: every call has a deadline, and raises RegistryUnavailable after it. A
@@ -49,6 +50,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteLogRow,
     WatchAlive,
 )
 from waypost import cancellation
@@ -62,7 +64,7 @@ SIGN_OF_LIFE_S = 1.0
 """A watch asks for a sign of life so often; the stream is given up when none comes for DEADLINE_S more."""
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
-OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
+OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
 SECRET = "secret"
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
@@ -177,6 +179,21 @@ class EtcdRegistry:
         put, get = aetcd.transactions.Put(key, proposed), aetcd.transactions.Get(key)
         made, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put], [get])
         return proposed if made else bytes(answers[0][0][0])
+
+    async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                row = await (await self._client()).get(self._key(LOG, site))
+        return SiteLogRow.model_validate_json(row.value) if row is not None else None
+
+    async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        key = self._key(LOG, site)
+        if expected is None:
+            condition = aetcd.transactions.Create(key) == 0
+        else:
+            condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
+        won, _ = await self._transact([condition], [_put(key, new)], [])
+        return won
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
@@ -366,7 +383,7 @@ class _View:
 
     def event(self, change: Any) -> RegistryEvent | None:
         """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        if self._split(change.kv)[0] == SECRET:
+        if self._split(change.kv)[0] in (SECRET, LOG):
             return None
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
@@ -377,7 +394,7 @@ class _View:
 
     def _put(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
-        if kind in (SITE, SECRET):
+        if kind in (SITE, SECRET, LOG):
             return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from federation.messages import CatchUp, CaughtUp
 from federation.ports import Batch
+from federation.site_state import SiteState
 from waypost.errors import Unreachable
-from waypost.identity import SiteId, origin_of
+from waypost.identity import site_of
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
 from waypost.notification import read_body
 from waypost.records import Forwarded, Published
@@ -15,6 +16,9 @@ from waypost.subscription import parse
 class HistoryAnswer:
     """The next matches in (after, upto] of our site log, in order, as many as an answer may hold.
 
+    Args:
+        state: what our log means, up to `upto` at least.
+
     As long as :attr:`wanted_from` names an offset, read the log from there and :meth:`take` what it has; then
     :meth:`answer`.
 
@@ -23,11 +27,14 @@ class HistoryAnswer:
     """
 
     def __init__(
-        self, site: SiteId, wanted: CatchUp, *, most: int = CATCH_UP_BATCH, most_bytes: int = CATCH_UP_BYTES
+        self, state: SiteState, wanted: CatchUp, *, most: int = CATCH_UP_BATCH, most_bytes: int = CATCH_UP_BYTES
     ) -> None:
-        if wanted.origin != origin_of(site):
-            raise Unreachable(f"the origin of this site is {origin_of(site)}, not {wanted.origin}")
-        self._site = site
+        ended = state.ended.get(wanted.origin)
+        if site_of(wanted.origin) != state.site or (wanted.origin != state.origin and ended is None):
+            raise Unreachable(f"the origin of this site is {state.origin}, not {wanted.origin}")
+        self._site = state.site
+        self._end = None if ended is None else ended.end
+        """Where the origin ended; None: it is the one of the present log epoch."""
         self._wanted = wanted
         self._most = most
         self._most_bytes = most_bytes
@@ -41,7 +48,8 @@ class HistoryAnswer:
     @property
     def wanted_from(self) -> int | None:
         """Where to read on; None: that is all."""
-        return None if self._over or self._full() or self._through >= self._wanted.upto else self._through + 1
+        last = self._wanted.upto if self._end is None else min(self._end, self._wanted.upto)
+        return None if self._over or self._full() or self._through >= last else self._through + 1
 
     def take(self, batch: Batch) -> None:
         """Take what the log has from :attr:`wanted_from` on; nothing: it has no more."""
@@ -51,6 +59,9 @@ class HistoryAnswer:
                 return
             if offset > self._wanted.upto:
                 self._through = self._wanted.upto
+                return
+            if self._end is not None and offset > self._end:
+                self._through = self._end
                 return
             self._through = offset
             if isinstance(record, Published):
@@ -62,8 +73,11 @@ class HistoryAnswer:
         self._through = min(first - 1, self._wanted.upto)
 
     def answer(self) -> CaughtUp:
-        wanted = self._wanted
-        return CaughtUp(wanted.request, wanted.origin, self._found, self._through, self._first_kept)
+        wanted, through, lost_above = self._wanted, self._through, None
+        if self._end is not None and through >= min(self._end, wanted.upto) and wanted.upto > self._end:
+            # What lay beyond the end is nobody's any more.
+            through, lost_above = wanted.upto, max(self._end, wanted.after)
+        return CaughtUp(wanted.request, wanted.origin, self._found, through, self._first_kept, lost_above)
 
     def _full(self) -> bool:
         return len(self._found) >= self._most or self._size >= self._most_bytes

@@ -40,7 +40,7 @@ from federation.ports import Batch, SiteSnapshot
 from federation.site_parts import SiteParts
 from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
-from waypost.errors import BadRecord, HistoryTruncated, Internal, LogUnavailable
+from waypost.errors import BadRecord, HistoryTruncated, Internal, LogReplaced, LogUnavailable
 from waypost.identity import SessionId
 from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_REQUEST_BYTES, RETRY_PAUSES_S
 from waypost.records import Fact, Record, decode_fact, decode_record, encode_fact, encode_record
@@ -323,15 +323,25 @@ class KafkaSiteLog(_Handle):
         self, bootstrap: str, topic: str, *, replicas: int = 1, credentials: Credentials | None = None
     ) -> None:
         super().__init__(bootstrap, topic, replicas, KEEP_ALL, credentials)
+        self._read_below = 0
+        """Below this offset every record was there when it was read, or its append was answered."""
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        return await self._appends.append([(None, encode_record(record)) for record in records])
+        read_below = self._read_below
+        offsets = await self._appends.append([(None, encode_record(record)) for record in records])
+        if offsets and offsets[0] < read_below:
+            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {read_below}")
+        self._read_below = max(self._read_below, offsets[-1] + 1 if offsets else 0)
+        return offsets
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        self._read_below = max(self._read_below, offset)
         async with aclosing(self._reader.follow(offset)) as following:
-            async for messages, _ in following:
+            async for messages, place in following:
                 if messages:
                     yield _batch(messages)
+                    # Not before: an append that is under way may be answered after its record was read.
+                    self._read_below = max(self._read_below, place)
 
     async def read(self, offset: int, limit: int) -> Batch:
         return _batch(await self._reader.read(offset, limit))
@@ -429,7 +439,7 @@ class KafkaChangelog(_Handle):
 
     async def _follow(self) -> None:
         while True:
-            with suppress(HistoryTruncated):
+            with suppress(HistoryTruncated, LogReplaced):
                 async with aclosing(self._reader.follow(self._place)) as following:
                     async for messages, self._place in following:
                         for message in messages:

@@ -20,19 +20,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from federation.messages import LinkRecord
-from federation.site_events import Advanced, Announced, Arrived
+from federation.site_events import Advanced, Announced, Arrived, EndedAnnounced
 from federation.site_state import Acceptance, Filter, SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import read_body
-from waypost.records import Effective, Forwarded, Progress, Published, Record
+from waypost.records import Effective, Forwarded, OriginEnded, Progress, Published, Record
 from waypost.subscription import parse
 
+Announcement = TypeVar("Announcement", Effective, OriginEnded)
 POSITION_EVERY = 1000
 POSITIONS_KEPT = 10_000
 """Past it every second one goes, and they lie twice as far apart from then on."""
@@ -90,21 +92,26 @@ class LinkSender:
         }
 
     def hello(self) -> list[LinkRecord]:
-        """Return what is said again on every opening: announcements in force. They advance no frontier."""
-        return [self._stamped(effective) for effective in self._repeats]
+        """Return what is said again on every opening: announcements in force. They advance no frontier, but for the
+        ends of origins: what of such an origin the far site does not have yet, its sessions catch up."""
+        ends = [self._stamped(ended) for ended in self._state.standing_ends(self._neighbour)]
+        return [*ends, *(self._stamped(effective) for effective in self._repeats)]
 
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
         """Take the next record of the log; return what goes over the link for it."""
         if offset < self._live_from:
-            sent = self._pass_on(offset, record) if self._replay.advance(offset, record) else []
+            moved = self._replay.advance(offset, record)
+            sent = self._pass_on(offset, record, self._replay.origin) if moved else []
             self._pass_over(offset + 1)
             return sent
         out: list[LinkRecord] = []
         for event in self._state.fold(offset, record):
             if isinstance(event, Announced) and event.neighbour == self._neighbour:
                 out.append(self._stamped(event.effective))
+            elif isinstance(event, EndedAnnounced) and event.neighbour == self._neighbour:
+                out.append(self._stamped(event.ended))
             elif isinstance(event, Arrived | Advanced):
-                out += self._pass_on(offset, record)
+                out += self._pass_on(offset, record, self._state.origin)
         return out
 
     def pause(self) -> list[LinkRecord]:
@@ -123,10 +130,10 @@ class LinkSender:
             self._silent |= {each: upto for each, upto in frontier.items() if ways.get(each) != self._neighbour}
             self._removed = False
 
-    def _pass_on(self, offset: int, record: Record) -> list[LinkRecord]:
-        """Return what goes over the link for a record that moved a frontier."""
+    def _pass_on(self, offset: int, record: Record, own: Origin) -> list[LinkRecord]:
+        """Return what goes over the link for a record that moved a frontier; `own` is our origin at that place."""
         if isinstance(record, Published):
-            return self._forward(self._state.origin, offset, (), record)
+            return self._forward(own, offset, (), record)
         if isinstance(record, Forwarded | Progress) and record.link == self._neighbour:
             return []
         if isinstance(record, Forwarded):
@@ -192,15 +199,8 @@ class LinkSender:
         self._said[origin] = upto
         return True
 
-    def _stamped(self, effective: Effective) -> Effective:
-        return Effective(
-            effective.link,
-            self._epoch,
-            effective.expression,
-            effective.installation,
-            effective.origin,
-            effective.above,
-        )
+    def _stamped(self, record: Announcement) -> Announcement:
+        return msgspec.structs.replace(record, link_epoch=self._epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import msgspec
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
 from waypost.errors import WaypostError
-from waypost.identity import ProxyId, SiteId
+from waypost.identity import Origin, ProxyId, SiteId
 from waypost.records import Record
 
 
@@ -66,5 +66,12 @@ class Ended(msgspec.Struct, frozen=True):
     reason: str
 
 
-LinkEffect = SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Ended
+class SeenBeyond(msgspec.Struct, frozen=True):
+    """A neighbour, whose proxies are proven, has seen an origin of ours further than our log, as we read it, goes."""
+
+    origin: Origin
+    offset: int
+
+
+LinkEffect = SendPeer | Append | ReadLog | FindFirst | FindEnd | Elect | Ended | SeenBeyond
 Emit = Callable[[LinkEffect], None]

@@ -13,7 +13,7 @@ from functools import partial
 
 from federation.link import Position, PositionIndex
 from federation.link_bounds import Bounds
-from federation.link_effects import Append, Ended, FindFirst, LinkEffect
+from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond
 from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
@@ -21,7 +21,7 @@ from federation.ports import Batch
 from federation.site_state import Acceptance, Asks, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
-from waypost.identity import ProxyId, SiteId
+from waypost.identity import Origin, ProxyId, SiteId, site_of
 from waypost.keys import OPEN, Protection
 from waypost.records import Asked
 from waypost.subscription import parse
@@ -138,6 +138,7 @@ class LinkEnds:
             return
         self._check(site, message.installations)
         self._opened[site] = _name(message)
+        self._compare(message.frontier)
         if site in self._out:
             self._out[site].close()
             self._late.pop(site, None)
@@ -150,13 +151,22 @@ class LinkEnds:
         else:
             self._emit(FindFirst(partial(self._begin, link)))
 
+    def _compare(self, far: Mapping[Origin, int]) -> None:
+        """See whether a neighbour has seen more of our log than we have, or than we know to be lost."""
+        state = self._state
+        for origin, offset in far.items():
+            ended = state.ended.get(origin)
+            known = state.position - 1 if origin == state.origin else ended.seen if ended else offset
+            if site_of(origin) == state.site and offset > known:
+                self._emit(SeenBeyond(origin, offset))
+
     def _begin(self, link: LinkOut, first: int | WaypostError, now_ms: int) -> None:
         if self._out.get(link.opening.site) is not link:
             return
         if isinstance(first, WaypostError):
             self._ended(link.opening.site, first)
         else:
-            self._late[link.opening.site] = Position(first, Acceptance(self._state.origin), gone=first > 0)
+            self._late[link.opening.site] = Position(first, Acceptance(self._state.site), gone=first > 0)
             self._begin_if_asked(link, now_ms)
 
     def _begin_if_asked(self, link: LinkOut, now_ms: int) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol
 
-from waypost.errors import HistoryTruncated, LogUnavailable, Unreachable
+from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable, Unreachable
 from waypost.limits import LOG_BATCH
 
+SURE_S = 1.0
+"""A log that ends before what was read of it is asked again after so long."""
 QUIET_S = 5.0
 """After so long without a record a follower asks whether there really is none."""
 
@@ -18,6 +22,18 @@ class Message(Protocol):
     offset: int
     key: bytes
     value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The message that was yielded last."""
+
+    offset: int
+    checksum: int
+
+    @classmethod
+    def of(cls, message: Message) -> _Last:
+        return cls(message.offset, zlib.crc32(message.value or b""))
 
 
 class OutOfRange(Exception):
@@ -94,29 +110,58 @@ class LogReader:
     async def follow(self, offset: int) -> AsyncGenerator[tuple[Sequence[Message], int], None]:
         """Yield messages and the place behind them, for ever; no messages when none came for a while.
 
+        After every reconnect what was yielded last is read once more and compared: a log that has lost its end, and
+        grown again, has another record there.
+
         Raises:
             HistoryTruncated: as in :meth:`read`.
+            LogReplaced: the log ends before `offset`, or the last message that was yielded is another one now.
         """
         pause_s, longest_s = self._backoff_s
+        last: _Last | None = None
         while not self._closed:
             try:
                 async with AsyncExitStack() as stack:
+                    if last is not None:
+                        await self._compare(last)
                     consumer = await self._connect(offset)
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
                         offset = await consumer.place()
+                        last = _Last.of(messages[-1]) if messages else last
                         pause_s = self._backoff_s[0]
                         yield messages, offset
             except OutOfRange:
-                # Beyond the end: it waits until the log has grown to there.
-                with suppress(LogUnavailable):
-                    await self._check_history(offset)
+                with suppress(OutOfRange):
+                    await self._check_place(offset)
+            except LogReplaced:
+                raise
             except (Unreachable, TimeoutError):
                 pass
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
         raise LogUnavailable("this handle of the log is closed")
+
+    async def _compare(self, last: _Last) -> None:
+        """Raises LogReplaced: the log has not the message that was read last, or another one in its place."""
+        if last.offset < await self.first():
+            return
+        await self._check_place(last.offset + 1)
+        found = await self.read(last.offset, 1)
+        if found and found[0].offset == last.offset and _Last.of(found[0]) != last:
+            raise LogReplaced(f"the log has another record at {last.offset} than was read there")
+
+    async def _check_place(self, offset: int) -> None:
+        """Raises HistoryTruncated, or LogReplaced: the log ends before this offset, also when asked a second time."""
+        await self._check_history(offset)
+        for _ in range(2):
+            end = await self.end()
+            if offset <= end:
+                return
+            # A broker that has just begun may not know its own end yet.
+            await asyncio.sleep(SURE_S)
+        raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
 
     async def _next(self, consumer: Consumer) -> Sequence[Message]:
         """Return the next messages; raise LogUnavailable if there are some and the consumer gets none."""

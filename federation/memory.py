@@ -32,6 +32,7 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteLogRow,
     SiteSnapshot,
     WatchAlive,
 )
@@ -40,6 +41,7 @@ from waypost.clock import Clock
 from waypost.errors import (
     HistoryTruncated,
     Internal,
+    LogReplaced,
     LogUnavailable,
     RegistryUnavailable,
     Unreachable,
@@ -115,8 +117,10 @@ class MemorySiteLog:
             if batch:
                 yield batch
                 offset = batch[-1][0] + 1
-            else:
-                await self._storage.bell.wait(seen)
+                continue
+            if offset > self._storage.end and not self._storage.away:
+                raise LogReplaced(f"the log ends at {self._storage.end}, and was read up to {offset}")
+            await self._storage.bell.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
         await self._begin()
@@ -188,6 +192,7 @@ class _Rows:
     terms: dict[int, _Term] = field(default_factory=dict)
     leases_granted: int = 0
     secret: bytes = b""
+    site_logs: dict[SiteId, SiteLogRow] = field(default_factory=dict)
 
 
 class MemoryRegistryStorage(Fallible):
@@ -320,6 +325,17 @@ class MemoryRegistry:
             rows.secret = secrets.token_bytes(SECRET_BYTES)
             self._storage.answer()
         return rows.secret
+
+    async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        return (await self._begin()).site_logs.get(site)
+
+    async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        rows = await self._begin()
+        if rows.site_logs.get(site) != expected:
+            return False
+        rows.site_logs[site] = new
+        self._storage.answer()
+        return True
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         storage = self._storage

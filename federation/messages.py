@@ -10,9 +10,9 @@ import msgspec
 
 from waypost.identity import Origin, SiteId
 from waypost.keys import Protection
-from waypost.records import Effective, Forwarded, Progress
+from waypost.records import Effective, Forwarded, OriginEnded, Progress
 
-LinkRecord = Forwarded | Progress | Effective
+LinkRecord = Forwarded | Progress | Effective | OriginEnded
 
 
 class LinkOpen(msgspec.Struct, frozen=True, tag="link-open"):
@@ -71,13 +71,18 @@ class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
 
 
 class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up"):
-    """Records in order; all up to `through` is complete. `first_kept`: what lies below is no longer there."""
+    """Records in order; all up to `through` is complete.
+
+    `first_kept`: what lies below is no longer there. `lost_above`: what lies above, up to `through`, was lost with the
+    end of the origin's log; None: nothing was.
+    """
 
     request: int
     origin: Origin
     records: list[Forwarded]
     through: int
     first_kept: int = 0
+    lost_above: int | None = None
 
 
 class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):

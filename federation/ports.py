@@ -13,7 +13,7 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from waypost.checkpoint import Checkpoint
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 from waypost.records import Fact, Record
 
 Batch = list[tuple[int, Record]]
@@ -35,6 +35,7 @@ class SiteLog(Protocol):
         Nothing overtakes what failed: with it fails every append of this handle that was called before it failed.
 
         Raises:
+            LogReplaced: the log gave them offsets that this handle had seen in use: it has lost its end.
             LogUnavailable: not known whether they were appended.
         """
         ...
@@ -42,10 +43,11 @@ class SiteLog(Protocol):
     def tail(self, offset: int) -> AsyncIterator[Batch]:
         """Yield every record from `offset` on, for ever: nothing missed, nothing twice, in order.
 
-        It outlives the absences of a server. Beyond the end it waits until the log has grown to there.
+        It outlives the absences of a server.
 
         Raises:
             HistoryTruncated: `offset` is older than the first record kept.
+            LogReplaced: the log ends before `offset`, or what it had yielded last is another record now.
             LogUnavailable: this handle was closed, or its disk fails.
         """
         ...
@@ -77,6 +79,25 @@ class ProxyRow(BaseModel):
     """Where clients and peers connect: ws://host:port"""
     changelog: str = ""
     """Where the site's checkpoints can be read, for a proxy of another site."""
+
+
+class SiteLogRow(BaseModel):
+    """Which log a site has, and how much of it was seen, as the registry knows it (handover rule 26).
+
+    Args:
+        identity: of the log, made once.
+        log_epoch: the present one, from 1. It grows where the log turns out to be shorter than, or another than, what
+            was read of it.
+        seen: the highest offset of the present log epoch that the site's proxies have read, as of a moment ago.
+        ended: origins of earlier log epochs -> the highest offset that anybody is known to have seen of each.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    identity: str
+    log_epoch: int = 1
+    seen: int = -1
+    ended: dict[Origin, int] = {}
 
 
 class DrainRow(BaseModel):
@@ -222,6 +243,14 @@ class Registry(Protocol):
 
         One winner, for ever. The watch does not tell of it.
         """
+        ...
+
+    async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        """Return which log the site has; None: it never had one."""
+        ...
+
+    async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        """Compare and set: tell whether the row was as expected, and is `new` now. The watch does not tell of it."""
         ...
 
     def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:

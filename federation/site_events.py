@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
-from waypost.records import Effective, Forwarded, Published
+from waypost.records import Effective, Forwarded, OriginEnded, Published
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -37,6 +37,24 @@ class Interrupted(msgspec.Struct, frozen=True):
 
     expression: str
     origin: Origin
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """An origin has ended, here or at another site, or more of it is known to be lost than before.
+
+    `before`: how far it had come here. `is_first`: it had not ended before.
+    """
+
+    origin: Origin
+    before: int
+    is_first: bool
+
+
+class EndedAnnounced(msgspec.Struct, frozen=True):
+    """To be told to a neighbour, in the order of the log: an origin has ended."""
+
+    neighbour: SiteId
+    ended: OriginEnded
 
 
 class HoldsDropped(msgspec.Struct, frozen=True):
@@ -72,5 +90,15 @@ class Announced(msgspec.Struct, frozen=True):
 
 
 Event = (
-    Arrived | Advanced | Covered | Interrupted | HoldsDropped | Released | WantsChanged | InterestChanged | Announced
+    Arrived
+    | Advanced
+    | Covered
+    | Interrupted
+    | Ended
+    | EndedAnnounced
+    | HoldsDropped
+    | Released
+    | WantsChanged
+    | InterestChanged
+    | Announced
 )

@@ -17,6 +17,8 @@ Held          a proxy's needs for one session; a first need turns on an ask, the
 Dropped       a proxy's needs end with its lease
 Asked         a neighbour's wants; each new one is installed here and now, and answered with where it starts
 Closed        nothing; it speaks to the audit
+LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
+OriginEnded   the same of another site's origin
 
 Handover rules (docs/handover-rules.md, by number)
 --------------------------------------------------
@@ -27,6 +29,8 @@ Handover rules (docs/handover-rules.md, by number)
 14    Markers have no coordinate: the own frontier is the offset of the last own *notification*.
 -     After a record of a newer leader's epoch, a link's older records mean nothing.
 -     An origin is taken from the link over which it first came, so that a cycle of links does no harm.
+26    What is lost with the end of a log is told: an origin that has ended is complete up to what anybody has seen of
+      it, and whoever has less of it catches up, which tells what is lost.
 -     An installation's number is the log offset that turned it on: an off-and-on cannot pass for the earlier one.
 """
 
@@ -42,6 +46,8 @@ from federation.site_events import (
     Announced,
     Arrived,
     Covered,
+    Ended,
+    EndedAnnounced,
     Event,
     HoldsDropped,
     InterestChanged,
@@ -50,7 +56,7 @@ from federation.site_events import (
     WantsChanged,
 )
 from waypost.errors import BadRecord
-from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, origin_of, site_of
 from waypost.keys import OPEN, Protection
 from waypost.records import (
     Asked,
@@ -59,10 +65,13 @@ from waypost.records import (
     Effective,
     Forwarded,
     Held,
+    LogBegun,
+    OriginEnded,
     Progress,
     Published,
     Record,
     Unreadable,
+    checksum_of,
 )
 
 
@@ -96,6 +105,31 @@ class Hold(msgspec.Struct):
         return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
 
 
+class EndedOrigin(msgspec.Struct, frozen=True):
+    """An origin of an earlier log epoch: its log has it up to `end`, and anybody has seen it up to `seen` at most.
+
+    `begins`: below this offset the following origin has nothing.
+    """
+
+    end: int
+    seen: int
+    following: Origin
+    begins: int
+
+
+class LogMark(msgspec.Struct, frozen=True):
+    """Which log was read, and the last record read of it, so that another or a shorter log is noticed.
+
+    `offset` and `checksum` are of that record; -1: none was read, or it cannot be compared.
+    """
+
+    federation: str = ""
+    identity: str = ""
+    log_epoch: int = 1
+    offset: int = NOTHING
+    checksum: int = 0
+
+
 class Snapshot(msgspec.Struct):
     """The state as it is kept beside a log position."""
 
@@ -107,6 +141,8 @@ class Snapshot(msgspec.Struct):
     effective: dict[str, dict[Origin, int]]
     link_epochs: dict[SiteId, int]
     upstream: dict[Origin, SiteId]
+    mark: LogMark = LogMark()
+    ended: dict[Origin, EndedOrigin] = {}
 
 
 def read_snapshot(data: bytes) -> Snapshot:
@@ -121,38 +157,51 @@ class Acceptance:
     """Which records of a log count: how far each origin has come, by which link, under which leader's epoch.
 
     After a record of a newer epoch, a link's older records mean nothing; at or below the frontier is a repeat.
+
+    Args:
+        site: whose log it is.
+        mark: which log that is, and the last record of it that counts here.
+        ended: origins of earlier log epochs, of this site and of others.
     """
 
-    __slots__ = ("frontier", "link_epochs", "origin", "upstream")
+    __slots__ = ("ended", "frontier", "link_epochs", "mark", "origin", "site", "upstream")
 
     def __init__(
         self,
-        origin: Origin,
+        site: SiteId,
         frontier: Mapping[Origin, int] | None = None,
         link_epochs: Mapping[SiteId, int] | None = None,
         upstream: Mapping[Origin, SiteId] | None = None,
+        mark: LogMark | None = None,
+        ended: Mapping[Origin, EndedOrigin] | None = None,
     ) -> None:
-        self.origin = origin
-        self.frontier: dict[Origin, int] = dict(frontier or {origin: NOTHING})
+        self.site = site
+        self.mark = mark or LogMark()
+        self.origin = origin_of(site, log_epoch=self.mark.log_epoch)
+        self.frontier: dict[Origin, int] = dict(frontier or {self.origin: NOTHING})
         self.link_epochs: dict[SiteId, int] = dict(link_epochs or {})
         self.upstream: dict[Origin, SiteId] = dict(upstream or {})
+        self.ended: dict[Origin, EndedOrigin] = dict(ended or {})
 
     def copy(self) -> Acceptance:
-        return Acceptance(self.origin, self.frontier, self.link_epochs, self.upstream)
+        return Acceptance(self.site, self.frontier, self.link_epochs, self.upstream, self.mark, self.ended)
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self.frontier, self.link_epochs, self.upstream))
+        return msgspec.msgpack.encode(
+            _AcceptanceRow(self.frontier, self.link_epochs, self.upstream, self.mark, self.ended)
+        )
 
     @classmethod
-    def restore(cls, origin: Origin, data: bytes) -> Acceptance:
-        return cls(origin, *msgspec.msgpack.decode(data))
+    def restore(cls, site: SiteId, data: bytes) -> Acceptance:
+        row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
+        return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended)
 
-    def heed(self, record: Forwarded | Progress | Effective) -> bool:
+    def heed(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
         self.link_epochs[record.link] = record.link_epoch
-        if record.origin == self.origin:
+        if site_of(record.origin) == self.site:
             return False
         return self.upstream.setdefault(record.origin, record.link) == record.link
 
@@ -166,8 +215,54 @@ class Acceptance:
                 return self.heed(record) and self._raise(record.origin, record.offset)
             case Progress():
                 return self.heed(record) and self._raise(record.origin, record.upto)
+            case LogBegun():
+                self.begin_log(offset, record)
+                return False
+            case OriginEnded():
+                self.end_origin(record)
+                return False
             case _:
                 return False
+
+    def begin_log(self, offset: int, record: LogBegun) -> list[Origin]:
+        """Enter the log epoch that begins with this record; return the origins that have ended, or lost more, by it."""
+        if record.log_epoch < self.mark.log_epoch:
+            return []
+        following = origin_of(self.site, log_epoch=record.log_epoch)
+        changed = []
+        for origin, seen in record.seen.items():
+            known = self.ended.get(origin)
+            if known is None:
+                # The log has the origin that it was in up to here; of one of which it has nothing, all is lost.
+                end = offset - 1 if origin == self.origin else NOTHING
+                known = EndedOrigin(end, max(end, seen), following, offset)
+            elif seen <= known.seen:
+                continue
+            self.ended[origin] = msgspec.structs.replace(known, seen=max(known.seen, seen))
+            self._raise(origin, self.ended[origin].seen)
+            changed.append(origin)
+        self.mark = LogMark(record.federation, record.identity, record.log_epoch, self.mark.offset, self.mark.checksum)
+        if following != self.origin:
+            self.origin = following
+            self.frontier.setdefault(following, offset)
+        return changed
+
+    def end_origin(self, record: OriginEnded) -> bool:
+        """Another site's origin has ended; tell whether that, or what was lost of it, is news."""
+        if not self.heed(record):
+            return False
+        known = self.ended.get(record.origin)
+        if known is not None and record.seen <= known.seen:
+            return False
+        self.ended[record.origin] = EndedOrigin(record.end, record.seen, record.following, record.begins)
+        self._raise(record.origin, record.seen)
+        self.upstream.setdefault(record.following, record.link)
+        self._raise(record.following, record.begins)
+        return True
+
+    def read(self, offset: int, record: Record) -> None:
+        """Remember the last record read."""
+        self.mark = msgspec.structs.replace(self.mark, offset=offset, checksum=checksum_of(record))
 
     def _raise(self, origin: Origin, offset: int) -> bool:
         if offset <= self.frontier.get(origin, NOTHING):
@@ -176,15 +271,22 @@ class Acceptance:
         return True
 
 
+class _AcceptanceRow(msgspec.Struct, frozen=True):
+    frontier: dict[Origin, int]
+    link_epochs: dict[SiteId, int]
+    upstream: dict[Origin, SiteId]
+    mark: LogMark
+    ended: dict[Origin, EndedOrigin]
+
+
 class SiteState:
     """The fold. `position` is the offset of the next record to be folded."""
 
     def __init__(self, site: SiteId, neighbours: Iterable[SiteId] = ()) -> None:
         self.site = site
-        self.origin = origin_of(site)
         self.neighbours = tuple(sorted(neighbours))
         self.position = 0
-        self.acceptance = Acceptance(self.origin)
+        self.acceptance = Acceptance(site)
         self.holds: dict[tuple[ProxyId, SessionId], Hold] = {}
         self.held: Counter[str] = Counter()
         self._guarded: dict[str, Counter[Protection]] = {}
@@ -198,6 +300,16 @@ class SiteState:
         """Grows whenever anything beside position and acceptance may have changed."""
 
     @property
+    def origin(self) -> Origin:
+        """Where notifications are first appended here, in the present log epoch."""
+        return self.acceptance.origin
+
+    @property
+    def ended(self) -> dict[Origin, EndedOrigin]:
+        """Origins of earlier log epochs."""
+        return self.acceptance.ended
+
+    @property
     def frontier(self) -> dict[Origin, int]:
         return self.acceptance.frontier
 
@@ -205,15 +317,20 @@ class SiteState:
     def upstream(self) -> dict[Origin, SiteId]:
         return self.acceptance.upstream
 
-    def begin(self, first: int, known: Snapshot | None) -> None:
+    def begin(self, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
         """Begin where our own reading cannot go on: at `known`, what the log means up to a place as others say.
 
         A log whose first record is behind that place, or of which nothing is known, begins there: what was before is
         not to be had. A snapshot is made once a minute, and retention is longer than that.
+
+        Args:
+            log_epoch: the one in which the first record is, where nothing is known.
         """
         if known is not None and known.position > self.position:
             self._take(known)
         if self.position < first:
+            if known is None and log_epoch > 1:
+                self.acceptance = Acceptance(self.site, mark=LogMark(log_epoch=log_epoch))
             self.position = first
             self.frontier[self.origin] = first - 1
 
@@ -244,8 +361,52 @@ class SiteState:
             case Asked():
                 self.version += 1
                 return self._asked(offset, record)
+            case LogBegun():
+                self.version += 1
+                return self._log_begun(offset, record)
+            case OriginEnded():
+                self.version += 1
+                return self._origin_ended(record)
             case Closed() | Unreadable():
                 return []
+
+    def _log_begun(self, offset: int, record: LogBegun) -> list[Event]:
+        before, frontier, known = self.origin, dict(self.frontier), set(self.ended)
+        ended = self.acceptance.begin_log(offset, record)
+        events: list[Event] = [Ended(origin, frontier.get(origin, NOTHING), origin not in known) for origin in ended]
+        events += self._announce_ended(ended)
+        if self.origin != before:
+            for neighbour, asks in self.asks.items():
+                for expression, installed in asks.filters.items():
+                    events += self._announce(neighbour, expression, installed, self.origin, offset)
+        return events
+
+    def _origin_ended(self, record: OriginEnded) -> list[Event]:
+        before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
+        if not self.acceptance.end_origin(record):
+            return []
+        return [Ended(record.origin, before, is_first), *self._announce_ended([record.origin], but=record.link)]
+
+    def _announce_ended(self, origins: Iterable[Origin], but: SiteId | None = None) -> list[Event]:
+        listed = list(origins)
+        return [
+            EndedAnnounced(neighbour, self._ended_record(origin))
+            for neighbour in self.neighbours
+            if neighbour != but
+            for origin in listed
+        ]
+
+    def _ended_record(self, origin: Origin) -> OriginEnded:
+        known = self.ended[origin]
+        return OriginEnded(
+            link=self.site,
+            link_epoch=0,
+            origin=origin,
+            end=known.end,
+            seen=known.seen,
+            following=known.following,
+            begins=known.begins,
+        )
 
     def _effective(self, record: Effective) -> list[Event]:
         if not self.acceptance.heed(record):
@@ -412,7 +573,7 @@ class SiteState:
 
     def covered_above(self, origin: Origin, expressions: Iterable[str]) -> int | None:
         """Return the offset above which this log has all matches of all expressions, None if not yet known."""
-        if origin == self.origin:
+        if site_of(origin) == self.site or origin in self.ended:
             return NOTHING
         above = NOTHING
         for expression in expressions:
@@ -434,6 +595,21 @@ class SiteState:
             for origin, above in installed.above.items()
         ]
 
+    def continued(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return a frontier that has, for each of its origins that has ended, the origin that follows.
+
+        Whoever has a place in an origin has one in the next: nothing of that is passed over.
+        """
+        found = dict(frontier)
+        for origin, known in sorted(self.ended.items(), key=lambda each: log_epoch_of(each[0])):
+            if origin in found:
+                found.setdefault(known.following, known.begins)
+        return found
+
+    def standing_ends(self, neighbour: SiteId) -> list[OriginEnded]:
+        """Return the origins that have ended, to be repeated for that neighbour on a resume."""
+        return [self._ended_record(origin) for origin in self.ended if self.upstream.get(origin) != neighbour]
+
     # ------------------------------------------------------------ keeping
 
     def snapshot(self) -> bytes:
@@ -447,6 +623,8 @@ class SiteState:
                 self.effective,
                 self.acceptance.link_epochs,
                 self.acceptance.upstream,
+                self.acceptance.mark,
+                self.acceptance.ended,
             )
         )
 
@@ -459,7 +637,7 @@ class SiteState:
 
     def _take(self, kept: Snapshot) -> None:
         self.position = kept.position
-        self.acceptance = Acceptance(self.origin, kept.frontier, kept.link_epochs, kept.upstream)
+        self.acceptance = Acceptance(self.site, kept.frontier, kept.link_epochs, kept.upstream, kept.mark, kept.ended)
         self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
         self.held, self._guarded = Counter(), {}
         for hold in self.holds.values():

@@ -56,7 +56,7 @@ class Asking:
 
     def begin(self, parts: Parts, context: Context) -> None:
         self._parts, self._context = parts, context
-        self.history = History(self._site, parts.log)
+        self.history = History(context.state, parts.log)
 
     async def close(self) -> None:
         self._passwords.close()
@@ -157,7 +157,7 @@ class Asking:
             answer = await self.history.answer(effect.wanted)
         else:
             answer = await self.requests.ask(effect.site, effect.wanted)
-        return effects.History(answer.records, answer.through, answer.first_kept)
+        return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above)
 
     async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
         """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one."""

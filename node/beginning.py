@@ -1,57 +1,144 @@
-"""Where a proxy begins to read its site's log: where it was, or where it can, if the log has that no more."""
+"""Where a proxy begins to read its site's log: where it was, or where it can, if the log has that no more.
+
+Which log it is, and whether it is all of what was read, federation/log_epochs.py decides.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import structlog
 
-from federation.ports import SiteSnapshot
-from federation.site_state import Snapshot, read_snapshot
+from federation.log_epochs import LogSeen, federation_of, judge
+from federation.ports import SiteLogRow, SiteSnapshot
+from federation.site_state import Acceptance, LogMark, Snapshot, read_snapshot
 from node.parts import Parts
 from node.troubles import Part, Troubles
 from proxy.ports import Restored
-from waypost.errors import BadConfiguration, BadRecord
-from waypost.identity import SiteId
+from waypost.errors import BadRecord, HistoryTruncated
+from waypost.identity import SiteId, new_incarnation
+from waypost.limits import IDENTITY_RECORDS, LOG_BATCH
+from waypost.records import LogBegun, checksum_of
 
 log = structlog.get_logger("waypost")
 
 
-async def where_to_begin(
-    site: SiteId, parts: Parts, restored: Restored | None, troubles: Troubles
-) -> tuple[int, Snapshot | None]:
-    """Return the log's first record, and what it meant up to a place, for who cannot go on where it was.
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where to begin.
+
+    Args:
+        first: the log's first record.
+        known: what the log meant up to a place, for a proxy that cannot go on where it was.
+        is_intact: what the store has was read from this very log; else the sessions catch up all origins.
+        federation: the identity of the federation.
+        row: which log this is, as the registry has it.
+    """
+
+    first: int
+    known: Snapshot | None
+    is_intact: bool
+    federation: str
+    row: SiteLogRow
+
+
+async def where_to_begin(site: SiteId, parts: Parts, restored: Restored | None, troubles: Troubles) -> Beginning:
+    """Look at the log, and have the registry say which log epoch it is in.
 
     Args:
         restored: what the proxy's store has.
 
     Raises:
-        BadConfiguration: it is another log than the one that was read here.
+        BadConfiguration: it is another log than the one that was read.
     """
-    first = int(await troubles.patiently(Part.LOG, parts.log.first))
-    end = int(await troubles.patiently(Part.LOG, parts.log.end))
-    if restored is None or restored.site.position < first:
-        return first, _known(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site), first, end)
-    if restored.position > end:
-        raise BadConfiguration(
-            f"the log of site {site} ends at {end}, and this proxy has read it up to {restored.position}: "
-            "it is another log",
-            field="data",
-            hint="bring that log back, or start with an empty folder: sessions are rebuilt from changelog and logs",
+    federation = federation_of(await troubles.patiently(Part.REGISTRY, parts.registry.secret))
+    kept = None
+    if restored is None or not restored.site.state:
+        kept = _readable(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site))
+    mark = Acceptance.restore(site, restored.acceptance).mark if restored else kept.mark if kept else LogMark()
+    while True:
+        row = await troubles.patiently(Part.REGISTRY, lambda: parts.registry.site_log(site))
+        seen = await troubles.patiently(Part.LOG, lambda: _look(parts, mark))
+        judgement = judge(site, federation, row, seen, new_incarnation())
+        new = judgement.row
+        if new == row or await troubles.patiently(
+            Part.REGISTRY,
+            lambda: parts.registry.claim_site_log(site, row, new),  # noqa: B023 - awaited at once
+        ):
+            break
+    if judgement.why:
+        log.warning(
+            "the site log has lost its end; another log epoch begins",
+            site=site,
+            why=judgement.why,
+            log_epoch=new.log_epoch,
+            seen=dict(new.ended),
         )
-    return first, None
+    is_intact = restored is not None and judgement.is_intact
+    if restored is not None and is_intact and restored.site.position >= seen.first:
+        return Beginning(seen.first, None, True, federation, new)
+    if kept is None:
+        kept = _readable(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site))
+    known = await troubles.patiently(Part.LOG, lambda: _of_this_log(parts, kept, seen))
+    return Beginning(seen.first, known, restored is None or is_intact, federation, new)
 
 
-def _known(kept: SiteSnapshot | None, first: int, end: int) -> Snapshot | None:
-    """Return what the changelog has of the site's state, if it is of use at a log from `first` up to `end`."""
+async def _look(parts: Parts, mark: LogMark) -> LogSeen:
+    """Look at where the log begins and ends, whose it is, and whether it has what was read last."""
+    first, end = await parts.log.first(), await parts.log.end()
+    intact = await _has(parts, mark, first, end)
+    begun = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
+    if not (intact and mark.identity):
+        begun_found = await _find_identity(parts, first, end)
+        return LogSeen(first, end, begun_found, mark, intact)
+    return LogSeen(first, end, begun, mark, intact)
+
+
+async def _has(parts: Parts, mark: LogMark, first: int, end: int) -> bool | None:
+    """Tell whether the log has the record that was read last; None: it cannot be compared."""
+    if not first <= mark.offset < end or not mark.checksum:
+        return None
+    try:
+        found = await parts.log.read(mark.offset, 1)
+    except HistoryTruncated:
+        return None
+    return bool(found) and found[0][0] == mark.offset and checksum_of(found[0][1]) == mark.checksum
+
+
+async def _find_identity(parts: Parts, first: int, end: int) -> LogBegun | None:
+    """Return what the log says of itself near its beginning: there, and wherever a proxy has begun, it stands."""
+    place = first
+    while place < min(end, first + IDENTITY_RECORDS):
+        batch = await parts.log.read(place, LOG_BATCH)
+        for _, record in batch:
+            if isinstance(record, LogBegun):
+                return record
+        if not batch:
+            return None
+        place = batch[-1][0] + 1
+    return None
+
+
+def _readable(kept: SiteSnapshot | None) -> Snapshot | None:
     if kept is None:
         return None
     try:
-        known = read_snapshot(kept.state)
+        return read_snapshot(kept.state)
     except BadRecord as error:
         log.warning("what the changelog has of the site is not used", error=str(error))
         return None
-    if known.position > end:
-        log.warning("what the changelog has of the site is of another log", known_up_to=known.position, log_ends_at=end)
+
+
+async def _of_this_log(parts: Parts, known: Snapshot | None, seen: LogSeen) -> Snapshot | None:
+    """Return what the changelog has of the site's state, if it is of use at this log."""
+    if known is None:
         return None
-    if known.position < first:
-        log.warning("the log begins behind what is known of it", known_up_to=known.position, log_begins_at=first)
+    intact = await _has(parts, known.mark, seen.first, seen.end)
+    if known.position > seen.end or intact is False:
+        log.warning(
+            "what the changelog has of the site is of another log", known_up_to=known.position, log_ends_at=seen.end
+        )
+        return None
+    if known.position < seen.first:
+        log.warning("the log begins behind what is known of it", known_up_to=known.position, log_begins_at=seen.first)
     return known

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from federation.history import HistoryAnswer
 from federation.messages import CatchUp, CatchUpFailed, CaughtUp
 from federation.ports import ProxyRow, SiteLog
+from federation.site_state import SiteState
 from node.peers import Peers
 from waypost.errors import HistoryTruncated, Unreachable
 from waypost.identity import SiteId
@@ -19,8 +20,8 @@ ANSWER_S = 5.0
 class History:
     """Serves catch-up from our own site log."""
 
-    def __init__(self, site: SiteId, log: SiteLog) -> None:
-        self._site = site
+    def __init__(self, state: SiteState, log: SiteLog) -> None:
+        self._state = state
         self._log = log
 
     async def answer(self, wanted: CatchUp) -> CaughtUp:
@@ -29,7 +30,7 @@ class History:
         Raises:
             Unreachable: that origin is not ours, or the log does not answer.
         """
-        answering = HistoryAnswer(self._site, wanted)
+        answering = HistoryAnswer(self._state, wanted)
         while (offset := answering.wanted_from) is not None:
             try:
                 answering.take(await self._log.read(offset, LOG_BATCH))

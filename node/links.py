@@ -6,7 +6,7 @@ What is decided, federation/link_ends.py decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,14 @@ from federation.link_ends import LinkEnds, LinkMessage
 from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
+from node.log_guard import LogGuard
 from node.peers import Peers
 from proxy.queues import Waiting
 from waypost import cancellation
 from waypost.clock import NEVER, Clock
 from waypost.errors import Internal, WaypostError
 from waypost.identity import ProxyId, SiteId
+from waypost.records import Record
 
 log = structlog.get_logger("waypost")
 
@@ -31,8 +33,16 @@ class Links:
     """All links of a node, both ways. Nothing here waits but tasks of its own."""
 
     def __init__(
-        self, proxy: ProxyId, ends: LinkEnds, log: SiteLog, registry: Registry, peers: Peers, clock: Clock
+        self,
+        proxy: ProxyId,
+        ends: LinkEnds,
+        log: SiteLog,
+        registry: Registry,
+        peers: Peers,
+        clock: Clock,
+        guard: LogGuard,
     ) -> None:
+        self._guard = guard
         self._proxy = proxy
         self._ends = ends
         self._log = log
@@ -108,7 +118,7 @@ class Links:
             case effects.SendPeer():
                 self._peers.send(effect.proxy, effect.message)
             case effects.Append():
-                self._spawn(partial(self._log.append, effect.records), effect.then)
+                self._spawn(partial(self._append, effect.records), effect.then)
             case effects.ReadLog():
                 self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.then)
             case effects.FindFirst():
@@ -117,8 +127,14 @@ class Links:
                 self._spawn(self._log.end, effect.then)
             case effects.Elect():
                 self._spawn(partial(self._elect, effect.link, self._lease), effect.then)
+            case effects.SeenBeyond():
+                self._guard.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
                 log.warning("a link ended; its far side will open it again", site=effect.site, reason=effect.reason)
+
+    async def _append(self, records: Sequence[Record]) -> list[int]:
+        with self._guard.noticing():
+            return await self._log.append(records)
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:
         return None if lease is None else await self._registry.elect(link, self._proxy, lease)

@@ -35,6 +35,7 @@ from node.config import NodeConfig
 from node.facts import Facts
 from node.history import Requests
 from node.links import Links
+from node.log_guard import LogGuard
 from node.parts import Parts, changelog_locator
 from node.peers import Peers
 from node.supervision import endless
@@ -50,6 +51,7 @@ from proxy.queues import Waiting
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
     Internal,
+    LogReplaced,
     NameTaken,
     Refused,
     Unreachable,
@@ -109,6 +111,7 @@ class Node:
 
     parts: Parts
     links: Links
+    log_guard: LogGuard
 
     def __init__(
         self,
@@ -142,6 +145,7 @@ class Node:
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._closing = False
+        self._is_log_replaced = False
         self._appends = 0
         self._room = asyncio.Event()
         self._facts = Facts()
@@ -202,9 +206,13 @@ class Node:
                     "journal": self._facts.run(self.parts.journal, self._wrote),
                     "log end": self._follow_log_end(),
                     "watchdog": self._guard(),
+                    "log guard": self.log_guard.until_replaced(),
                 }
                 for name, loop in loops.items():
                     group.create_task(endless(name, loop), name=name)
+        except* LogReplaced as errors:
+            self._is_log_replaced = True
+            raise errors.exceptions[0] from None
         except* WaypostError as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -224,13 +232,24 @@ class Node:
             queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
         )
-        first, known = await where_to_begin(self.site, parts, restored, self.troubles)
+        begin = await where_to_begin(self.site, parts, restored, self.troubles)
         with growing():
-            engine = Engine(settings, self._clock, self._chance, self._life, restored, first, known)
-            del restored, known
+            engine = Engine(
+                settings,
+                self._clock,
+                self._chance,
+                self._life,
+                restored,
+                begin.first,
+                begin.known,
+                is_intact=begin.is_intact,
+                log_epoch=begin.row.log_epoch,
+            )
+            del restored
+        self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row)
         self.asking.begin(parts, engine.context)
         ends = LinkEnds(engine.state, self.rows_of, self._chance)
-        self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock)
+        self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
 
@@ -261,7 +280,7 @@ class Node:
     async def _leave(self, engine: Engine) -> None:
         saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
         self._telling.leaving()
-        engine.leave()
+        engine.leave(marked=not self._is_log_replaced)
         engine.keeper.saved(saved.set_result)
         self.drain()
         await saved
@@ -281,6 +300,8 @@ class Node:
                     engine.log_batch(batch)
                     self.links.folded(batch)
                     self.drain()
+            except LogReplaced:
+                raise
             except Unreachable as error:
                 self.troubles.missing(Part.LOG, error)
             await asyncio.sleep(0.2)
@@ -293,6 +314,12 @@ class Node:
                 async with asyncio.timeout(LOG_END_S):
                     self.log_end = await self.parts.log.end()
                 self.troubles.there(Part.LOG)
+                context = self._engine.context
+                reports = context.may_serve() and min([self.proxy, *context.at_site()]) == self.proxy
+                async with asyncio.timeout(LOG_END_S):
+                    await self.log_guard.watch(self.log_end, reports=reports)
+            except LogReplaced:
+                raise
             except (Unreachable, TimeoutError) as error:
                 self.troubles.missing(Part.LOG, error)
 
@@ -349,6 +376,7 @@ class Node:
         self.log_end = end = await self.troubles.patiently(Part.LOG, self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
+        await self.troubles.patiently(Part.LOG, self.log_guard.begin)
         while True:
             # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
             self.secret = await self.troubles.patiently(Part.REGISTRY, self.parts.registry.secret)
@@ -594,6 +622,9 @@ class Node:
     async def _append(self, effect: effects.Append) -> None:
         try:
             answer = await self.asking.answer(effect)
+            if isinstance(answer, LogReplaced):
+                with contextlib.suppress(LogReplaced), self.log_guard.noticing():
+                    raise answer
         finally:
             self._appends -= 1
             self._room.set()

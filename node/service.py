@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 
@@ -25,7 +26,7 @@ from node.supervision import endless
 from node.web import Server, make_server
 from proxy.session import Role
 from waypost import cancellation
-from waypost.errors import BadConfiguration, Internal, Unreachable, WaypostError
+from waypost.errors import BadConfiguration, Internal, LogReplaced, Unreachable, WaypostError
 from waypost.identity import Incarnation, new_incarnation
 
 log = structlog.get_logger("waypost")
@@ -72,7 +73,10 @@ def listen(config: NodeConfig) -> socket.socket:
 async def serve(
     config: NodeConfig, started: Callable[[str], None], stop: asyncio.Event, opened: Callable[[], None] = lambda: None
 ) -> None:
-    """Run one node until `stop` is set; `started` is called with its address once it listens.
+    """Run a node until `stop` is set; `started` is called with its address once it listens.
+
+    A node whose site log was replaced ends, and another one begins at the same address: all that it knew of the log
+    may be wrong now.
 
     Args:
         opened: called when the parts that it stands on are open.
@@ -80,6 +84,26 @@ async def serve(
     Raises:
         WaypostError: the node, or its port, ended before that; what is left of it has been brought to its end.
     """
+    ports: list[int] = []
+
+    def listens(url: str, port: int) -> None:
+        if not ports:
+            started(url)
+        ports.append(port)
+
+    while True:
+        try:
+            await _serve_once(config, listens, stop, opened)
+            return
+        except LogReplaced as error:
+            log.warning("the site log is not what was read of it; the proxy begins anew", error=str(error))
+            # The clients come back to where they were.
+            config = replace(config, port=ports[0])
+
+
+async def _serve_once(
+    config: NodeConfig, started: Callable[[str, int], None], stop: asyncio.Event, opened: Callable[[], None]
+) -> None:
     with listen(config) as listener:
         scheme = "wss" if config.tls_cert else "ws"
         url = config.advertise or f"{scheme}://{config.host}:{listener.getsockname()[1]}"
@@ -100,7 +124,7 @@ async def serve(
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_serve_web(server, listener), name="web")
-                started(url)
+                started(url, listener.getsockname()[1])
                 try:
                     await _serve_node(config, node, url, stop)
                 except ExceptionGroup as failed:

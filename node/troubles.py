@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from waypost.clock import full_jitter_ms
-from waypost.errors import LogUnavailable, Refused, RegistryUnavailable, Unreachable, WaypostError
+from waypost.errors import LogReplaced, LogUnavailable, Refused, RegistryUnavailable, Unreachable, WaypostError
 
 log = structlog.get_logger("waypost")
 
@@ -87,7 +87,7 @@ class Troubles:
                 for each in missing:
                     self.there(each)
                 return result
-            except Refused:
+            except (Refused, LogReplaced):
                 raise
             except (WaypostError, TimeoutError) as error:
                 name = getattr(error, "field", None) or part

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from federation.messages import CatchUp
+from federation.site_events import Ended
+from handover.gate import Gate
 from proxy import attesting
 from proxy.context import Context
 from proxy.effects import FetchHistory, History, Send
@@ -17,10 +19,10 @@ from proxy.subscription import Subscription
 from waypost.checkpoint import GapRow
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
-from waypost.identity import NOTHING, Origin, SessionId, site_of
+from waypost.identity import NOTHING, Origin, SessionId, follows, site_of
 from waypost.messages import BecameEffective, Gap
 from waypost.notification import read_body
-from waypost.records import TOO_OLD, FactKind
+from waypost.records import LOG_LOST, RETENTION, TOO_OLD, FactKind
 
 
 class Coverage:
@@ -95,9 +97,11 @@ class Coverage:
     def covered_from(self, session: Session, origin: Origin) -> int | None:
         """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""
         context = self._context
-        if context.rereading or (origin != context.state.origin and not self._installed(session)):
+        state = context.state
+        brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
+        if context.rereading or not brings:
             return None
-        above = context.state.covered_above(origin, session.held_expressions())
+        above = state.covered_above(origin, session.held_expressions())
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
@@ -109,6 +113,9 @@ class Coverage:
         return not session.held_expressions() or self._context.holds(session)
 
     def _advance_origin(self, session: Session, origin: Origin) -> None:
+        if any(follows(origin, earlier) for earlier in session.gates):
+            # Order (P3): what a producer published in an earlier log epoch comes first.
+            return
         gate = session.gates[origin]
         covered = self.covered_from(session, origin)
         if covered is not None and gate.seen is None:
@@ -171,15 +178,18 @@ class Coverage:
             self.advance(session)
             return
         gap = range(after + 1, min(answer.first_kept, upto + 1))
+        lost = range(max(answer.lost_above, after) + 1, upto + 1) if answer.lost_above is not None else range(0)
         if recorded is None:
             old = self._too_old(session, wanted, answer)
-            if old or gap:
+            if old or gap or lost:
                 gate.fetching = True
-                self._record(session, origin, old, gap)
+                self._record(session, origin, old, gap, lost)
                 self._context.once_attested(lambda: self._fetched(session, wanted, answer, old))
                 return
         if gap:
-            self._report_gap(session, origin, gap[0], gap[-1])
+            self._report_gap(session, origin, gap, "the log of that site no longer holds them")
+        if lost:
+            self._report_gap(session, origin, lost, "the log of that site lost them with its end")
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
@@ -213,15 +223,18 @@ class Coverage:
             return matched
         return session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
 
-    def _record(self, session: Session, origin: Origin, old: list[int], gap: Sequence[int]) -> None:
+    def _record(
+        self, session: Session, origin: Origin, old: list[int], gap: Sequence[int], lost: Sequence[int]
+    ) -> None:
         if old:
             self._context.attest(FactKind.REMOVED, session, origin=origin, offsets=old, reason=TOO_OLD)
         if gap:
-            self._context.attest(FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], reason="retention")
+            self._context.attest(FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], reason=RETENTION)
+        if lost:
+            self._context.attest(FactKind.GAP, session, origin=origin, offsets=[lost[0], lost[-1]], reason=LOG_LOST)
 
-    def _report_gap(self, session: Session, origin: Origin, first: int, last: int) -> None:
-        gap = GapRow(origin, first, last, "the log of that site no longer holds them", list(session.receivers))
-        session.gaps.append(gap)
+    def _report_gap(self, session: Session, origin: Origin, offsets: Sequence[int], reason: str) -> None:
+        session.gaps.append(GapRow(origin, offsets[0], offsets[-1], reason, list(session.receivers)))
         for receiver in list(session.receivers.values()):
             self.tell_gaps(session, receiver)
 
@@ -238,9 +251,26 @@ class Coverage:
         """The site dropped our holds meanwhile: the log has a hole that looks like silence (handover rule 9)."""
         state = self._context.state
         for origin in state.frontier:
-            if origin != state.origin:
+            if site_of(origin) != state.site and origin not in state.ended:
                 self._close(session, origin)
         self.watch(session)
+
+    def ended(self, event: Ended) -> None:
+        """An origin has ended: catch up what it has up to there, be told what is lost, and go on in the next one.
+
+        So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).
+        """
+        known = self._context.state.ended[event.origin]
+        for session in self._context.sessions.values():
+            gate = session.gates.get(event.origin)
+            if gate is not None:
+                gate.restart(known.seen)
+            elif (seen := max(event.before, session.ahead.get(event.origin, NOTHING))) < known.seen:
+                session.gates[event.origin] = Gate(None if session.role is Role.SHADOW else seen, known.seen)
+            if event.is_first and known.following not in session.gates:
+                seen = max(known.begins, session.ahead.get(known.following, NOTHING))
+                session.gates[known.following] = Gate(None if session.role is Role.SHADOW else seen, known.begins)
+            self.watch(session)
 
     def interrupted(self, expression: str, origin: Origin) -> None:
         """Part of what it matches of the origin is no more to be had from our neighbour (handover rule 12)."""

@@ -124,11 +124,15 @@ class FindCheckpoint(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """Records of one origin, in order; all that matches up to `through` is there from `first_kept` on."""
+    """Records of one origin, in order; all that matches up to `through` is there from `first_kept` on.
+
+    `lost_above`: what lies above it was lost with the end of the origin's log; None: nothing was.
+    """
 
     records: Sequence[Forwarded]
     through: int
     first_kept: int
+    lost_above: int | None = None
 
 
 class FetchHistory(msgspec.Struct, frozen=True):

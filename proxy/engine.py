@@ -22,7 +22,7 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_events import Arrived, Covered, HoldsDropped, InterestChanged, Interrupted, Released
+from federation.site_events import Arrived, Covered, Ended, HoldsDropped, InterestChanged, Interrupted, Released
 from federation.site_state import Acceptance, SiteState, Snapshot
 from handover.gate import Gate
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
@@ -58,6 +58,8 @@ class Engine:
         restored: what its store held; None: an empty disk.
         first: the first record that the site log still has.
         known: what the log meant up to a place, for who cannot read on from where it was (handover rule 25).
+        is_intact: what the store has was read from this log; else its sessions catch up all origins (handover rule 26).
+        log_epoch: of the log's first record, where nothing is known of what was before.
     """
 
     def __init__(
@@ -69,12 +71,17 @@ class Engine:
         restored: Restored | None = None,
         first: int = 0,
         known: Snapshot | None = None,
+        *,
+        is_intact: bool = True,
+        log_epoch: int = 1,
     ) -> None:
-        state, seen = _begin(settings, restored, first, known)
+        state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
         self.context = Context(settings, clock, chance, state)
-        if restored is not None:
+        if restored is not None and is_intact:
             self.context.taken_below = restored.position
+        elif restored is not None:
+            seen = Acceptance.restore(state.site, restored.acceptance).frontier
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
@@ -105,7 +112,9 @@ class Engine:
         )
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
-            here = join(Acceptance.restore(state.origin, restored.acceptance).frontier, state.frontier)
+            here = dict(state.frontier)
+            if is_intact:
+                join(here, Acceptance.restore(state.site, restored.acceptance).frontier)
             for saved in restored.sessions:
                 self._restore(saved, restored.policed.get(saved.id, Policed()), seen, here)
 
@@ -177,6 +186,8 @@ class Engine:
                         covered[event.expression] = None
                     case Interrupted():
                         self.coverage.interrupted(event.expression, event.origin)
+                    case Ended():
+                        self.coverage.ended(event)
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
                     case Released() if event.proxy == self.context.proxy:
@@ -188,6 +199,8 @@ class Engine:
                     held[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.incarnation:
                         self._held_by_an_earlier_life(held[record.session])
+        if batch:
+            self.state.acceptance.read(*batch[-1])
         for session in touched.values():
             self.door.deliver(session)
         self.door.quenching.changed(interests)
@@ -281,10 +294,15 @@ class Engine:
         """How many sessions here do not have all yet that is owed below the last closing marker."""
         return len(self._undrained)
 
-    def leave(self) -> None:
-        """The process is about to end in good order: what is said from here on is the last."""
+    def leave(self, *, marked: bool = True) -> None:
+        """The process is about to end in good order: what is said from here on is the last.
+
+        Args:
+            marked: say in the site log up to where it is complete; not where that log has been replaced.
+        """
         self.keeper.leaving()
-        self.close_log()
+        if marked:
+            self.close_log()
         self.lease_lost()
         self.context.attest(FactKind.CLOSED)
 
@@ -480,19 +498,19 @@ class Engine:
 
 
 def _begin(
-    settings: Settings, restored: Restored | None, first: int, known: Snapshot | None
+    settings: Settings, restored: Restored | None, first: int, known: Snapshot | None, log_epoch: int
 ) -> tuple[SiteState, dict[Origin, int]]:
     """Return the site's state, and how far we had read of each origin, if there is no reading on from there."""
     if restored is None:
         state = SiteState(settings.site, settings.neighbours)
-        state.begin(first, known)
+        state.begin(first, known, log_epoch)
         return state, {}
     state = SiteState.restore(settings.site, settings.neighbours, restored.site.state)
     state.position = restored.site.position
-    state.acceptance = Acceptance.restore(state.origin, restored.site.acceptance)
+    state.acceptance = Acceptance.restore(state.site, restored.site.acceptance)
     if first <= state.position:
         return state, {}
-    seen = Acceptance.restore(state.origin, restored.acceptance).frontier
-    state.begin(first, known)
+    seen = Acceptance.restore(state.site, restored.acceptance).frontier
+    state.begin(first, known, log_epoch)
     # What has come since of an origin that we had never heard of is missing as well.
     return state, {origin: seen.get(origin, NOTHING) for origin in state.frontier}

@@ -346,7 +346,7 @@ class Targets(Side[Incoming]):
         assert shadow is not None
         before = _interests(shadow)
         shadow.describe(frozen.descriptor)
-        shadow.merge(frozen.cut, context.state.frontier, frozen.oldest, frozen.next_number)
+        shadow.merge(context.state.continued(frozen.cut), context.state.frontier, frozen.oldest, frozen.next_number)
         shadow.epoch = into.machine.wanted.epoch
         if _interests(shadow) != before:
             for origin, gate in shadow.gates.items():

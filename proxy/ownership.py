@@ -249,8 +249,9 @@ class Claims:
             session.lapse(checkpoint.acknowledged)
             session.renumber()
             session.rebuilding = True
-            session.close_gates(frontier, seen=checkpoint.acknowledged)
-            self.lift_floors(session, checkpoint.acknowledged)
+            acknowledged = self._context.state.continued(checkpoint.acknowledged)
+            session.close_gates(frontier, seen=acknowledged)
+            self.lift_floors(session, acknowledged)
         self._keeper.renew(identity)
         self.serve(session, epoch, "failover")
 

@@ -137,6 +137,12 @@ class LogUnavailable(Unreachable):
     code = "LOG_UNAVAILABLE"
 
 
+class LogReplaced(LogUnavailable):
+    """The log is shorter than what was read of it, or another one from some place on."""
+
+    code = "LOG_REPLACED"
+
+
 class RegistryUnavailable(Unreachable):
     code = "REGISTRY_UNAVAILABLE"
 

@@ -15,7 +15,8 @@ Incarnation = NewType("Incarnation", str)
 Epoch = NewType("Epoch", int)
 """A session's ownership counter, from 1. Every start of serving takes the next one."""
 Origin = NewType("Origin", str)
-"""Where notifications are first appended: one partition of a site's log, written ``site/partition``."""
+"""Where notifications are first appended: one partition of a site's log in one log epoch, written ``site/partition`` in
+the first log epoch, ``site/partition.epoch`` in each later one."""
 
 NO_PROXY = ProxyId("")
 """Owns the sessions that were deleted."""
@@ -64,8 +65,24 @@ class Ownership(NamedTuple):
         return epoch // GENERATION < self.epoch // GENERATION
 
 
-def origin_of(site: SiteId, partition: int = 0) -> Origin:
-    return Origin(f"{site}/{partition}")
+def origin_of(site: SiteId, partition: int = 0, log_epoch: int = 1) -> Origin:
+    return Origin(f"{site}/{partition}" if log_epoch == 1 else f"{site}/{partition}.{log_epoch}")
+
+
+def log_epoch_of(origin: Origin) -> int:
+    """Return the log epoch in which notifications are first appended at this origin, from 1."""
+    _, _, epoch = origin.rpartition("/")[2].partition(".")
+    return int(epoch) if epoch else 1
+
+
+def follows(later: Origin, earlier: Origin) -> bool:
+    """Tell whether both are of one partition, and `later` is of a later log epoch."""
+    return _partition(later) == _partition(earlier) and log_epoch_of(later) > log_epoch_of(earlier)
+
+
+def _partition(origin: Origin) -> str:
+    head, slash, tail = origin.rpartition("/")
+    return head + slash + tail.partition(".")[0]
 
 
 def site_of(origin: Origin) -> SiteId:

@@ -238,6 +238,9 @@ HISTORY_LONGEST_PAUSE_MS = 5_000
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
 
+IDENTITY_RECORDS = 10_000
+"""Records of a log's beginning in which its identity is looked for, by a proxy that has never read it."""
+
 # --- the watchdog: what stands still for longer, although there is more, is a trouble, and takes readiness away
 TAIL_STALL_MS = 10_000
 """The position in the site log, while the log ends beyond it."""

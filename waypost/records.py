@@ -9,6 +9,7 @@ Records of a link carry the epoch of the link's leader. After a record of a newe
 
 from __future__ import annotations
 
+import zlib
 from enum import StrEnum
 
 import msgspec
@@ -109,13 +110,49 @@ class Closed(msgspec.Struct, tag="closed", frozen=True, array_like=True):
     frontier: dict[Origin, int]
 
 
+class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw_only=True):
+    """A log epoch begins here, or is named again: a log may forget its beginning.
+
+    Args:
+        federation: the identity of the federation.
+        identity: of the site's log, made once and the same in all its log epochs.
+        log_epoch: from 1.
+        seen: origins of earlier log epochs -> the highest offset of it that anybody is known to have seen. What lies
+            between where the log holds such an origin to the end and there is lost.
+    """
+
+    federation: str
+    identity: str
+    log_epoch: int
+    seen: dict[Origin, int] = {}
+
+
+class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=True, kw_only=True):
+    """An origin of another site has ended: another log epoch has begun there.
+
+    Args:
+        end: up to here its log has it.
+        seen: up to here anybody is known to have seen it; what lies between `end` and there is lost.
+        following: the origin of the next log epoch.
+        begins: the offset below which the following origin has nothing.
+    """
+
+    link: SiteId
+    link_epoch: int
+    origin: Origin
+    end: int
+    seen: int
+    following: Origin
+    begins: int
+
+
 class Unreadable(msgspec.Struct, frozen=True):
     """What stands in a log and is no record of this version: it means nothing, and stops nobody."""
 
     why: str
 
 
-_Known = Published | Forwarded | Progress | Effective | Held | Dropped | Asked | Closed
+_Known = Published | Forwarded | Progress | Effective | Held | Dropped | Asked | Closed | LogBegun | OriginEnded
 Record = _Known | Unreadable
 
 _encoder = msgspec.msgpack.Encoder()
@@ -132,6 +169,11 @@ def decode_record(data: bytes | None) -> Record:
         return _decoder.decode(data or b"")
     except (msgspec.DecodeError, ValueError) as error:
         return Unreadable(str(error))
+
+
+def checksum_of(record: Record) -> int:
+    """Return a checksum of the record as it stands in a log; 0: it cannot be written again, nor compared."""
+    return 0 if isinstance(record, Unreadable) else zlib.crc32(encode_record(record))
 
 
 SITE_LOG_DDL = "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, record BLOB NOT NULL)"
@@ -196,6 +238,8 @@ class FactKind(StrEnum):
     role, or ended so; `entries` notifications of `bytes` were copied until then."""
 
 
+LOG_LOST, RETENTION = "the log lost its end", "retention"
+"""Reasons of :attr:`FactKind.GAP` beside :data:`LAPSED`."""
 FORGOTTEN, JOINED = "forgotten", "joined"
 """Reasons of :attr:`FactKind.ATTACHED` that mean another thing than that a receiver attached."""
 LAPSED = "best effort"

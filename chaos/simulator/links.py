@@ -18,6 +18,7 @@ from federation.link_bounds import Bounds
 from federation.link_ends import LinkEnds, LinkMessage
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
+from federation.site_state import SiteState
 from proxy import effects
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
@@ -231,13 +232,13 @@ class Connection:
         world.later(self._due - now, arrive)
 
 
-def history(world: World, effect: effects.FetchHistory) -> effects.History:
-    """Serve a catch-up from the origin's own log, a few records at a time."""
-    answering = HistoryAnswer(effect.site, effect.wanted, most=3)
+def history(world: World, state: SiteState, effect: effects.FetchHistory) -> effects.History:
+    """Serve a catch-up from the origin's own log, a few records at a time. Raises Unreachable."""
+    answering = HistoryAnswer(state, effect.wanted, most=3)
     while (offset := answering.wanted_from) is not None:
         try:
             answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))
         except HistoryTruncated as error:
             answering.truncated(error.first)
     answer = answering.answer()
-    return effects.History(answer.records, answer.through, answer.first_kept)
+    return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,7 +26,15 @@ from proxy import effects
 from proxy.context import Bounds, Settings
 from proxy.engine import Engine
 from waypost.clock import ManualClock
-from waypost.errors import HistoryTruncated, LogUnavailable, Refused, RegistryUnavailable, StoreFailed, WaypostError
+from waypost.errors import (
+    HistoryTruncated,
+    LogUnavailable,
+    Refused,
+    RegistryUnavailable,
+    StoreFailed,
+    Unreachable,
+    WaypostError,
+)
 from waypost.identity import Incarnation, ProxyId, SiteId
 from waypost.messages import VERSION, DeliverEncoded
 
@@ -455,8 +464,11 @@ class Node:
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.FetchHistory):
                 there = [each for each in world.live_nodes(effect.site) if each.version == self.version]
-                up = effect.site == self.site or there
-                answer: Any = history(world, effect) if up else RegistryUnavailable("nobody there")
+                serving = engine if effect.site == self.site else there[0].engine if there else None
+                answer: Any = RegistryUnavailable("nobody there")
+                if serving is not None:
+                    with suppress(Unreachable):
+                        answer = history(world, serving.state, effect)
                 self._answer(world.delay(), effect.then, answer)
             else:
                 known = sorted({self.site, *engine.context.changelogs.values()})

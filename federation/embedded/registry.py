@@ -32,6 +32,7 @@ from federation.ports import (
     ProxyRow,
     RegistryEvent,
     Reloaded,
+    SiteLogRow,
     WatchAlive,
 )
 from waypost.errors import Internal, RegistryUnavailable
@@ -144,6 +145,12 @@ class EmbeddedRegistry:
             return bytes.fromhex(known)
         proposed = secrets.token_bytes(SECRET_BYTES)
         return await self.change(lambda c: rows.settle_secret(c, proposed))
+
+    async def site_log(self, site: SiteId) -> SiteLogRow | None:
+        return await self._see(lambda c: rows.site_log(c, site))
+
+    async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+        return await self.change(lambda c: rows.claim_site_log(c, site, expected, new))
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         self._poll()

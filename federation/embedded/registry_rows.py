@@ -6,6 +6,7 @@ life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted prox
 leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
+log/<site>                      SiteLogRow, for ever; no change tells of it
 secret                          32 random bytes in hexadecimal, for ever; no change tells of it
 """
 
@@ -28,8 +29,9 @@ from federation.ports import (
     ProxyRow,
     ProxyUp,
     RegistryEvent,
+    SiteLogRow,
 )
-from waypost.identity import Incarnation, ProxyId, SessionId
+from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.limits import REGISTRY_CHANGES_KEPT, REGISTRY_CHANGES_PRUNED
 
 SCHEMA = (
@@ -43,7 +45,7 @@ SCHEMA = (
     # Outlives the leaders, so that epochs go on ascending.
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
-OWNER, LIFE, LEADER, SITE, DRAIN = "owner/", "life/", "leader/", "site/", "drain/"
+OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
 SECRET = "secret"
 
 
@@ -166,6 +168,18 @@ def _log(connection: sqlite3.Connection, key: str, value: str | None) -> int:
 
 def _end_of(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def site_log(connection: sqlite3.Connection, site: SiteId) -> SiteLogRow | None:
+    value = get(connection, LOG + site)
+    return SiteLogRow.model_validate_json(value) if value is not None else None
+
+
+def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
+    if site_log(connection, site) != expected:
+        return False
+    connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (LOG + site, new.model_dump_json()))
+    return True
 
 
 def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:

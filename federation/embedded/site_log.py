@@ -14,7 +14,7 @@ from pathlib import Path
 from federation.bell import Bell
 from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
 from federation.ports import Batch
-from waypost.errors import HistoryTruncated, LogUnavailable
+from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
 from waypost.limits import LOG_BATCH
 from waypost.records import SITE_LOG_DDL, Record, decode_record, encode_record
 
@@ -62,7 +62,11 @@ class EmbeddedSiteLog:
             if batch:
                 yield batch
                 offset = batch[-1][0] + 1
-            else:
+                continue
+            end = await self.end()
+            if end < offset:
+                raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
+            if end == offset:
                 await self._bell.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:

@@ -22,11 +22,12 @@ from federation.ports import (
     Registry,
     RegistryEvent,
     Reloaded,
+    SiteLogRow,
 )
 from tests.contracts.benches import Registries
 from tests.helpers.watching import changes
 from waypost.errors import RegistryUnavailable
-from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 
 PATIENCE_S = 20
 SESSION = SessionId("team/ünï|1")
@@ -415,3 +416,34 @@ async def test_a_change_is_seen_soon(registries: Registries) -> None:
         await observer.until_seen(OwnerChanged(SESSION, owned("p1", 1)))
         # One that is only found by looking again after a while is not seen soon.
         assert time.monotonic() - started < 2
+
+
+# ---------------------------------------------------------------- site logs
+
+
+async def test_a_sites_log_is_claimed_by_compare_and_set(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    site = SiteId("A")
+    assert await one.site_log(site) is None
+    first = SiteLogRow(identity="i")
+    answers = await asyncio.gather(
+        *(handle.claim_site_log(site, None, SiteLogRow(identity=f"i{n}")) for n, handle in enumerate([one, other] * 5))
+    )
+    assert answers.count(True) == 1
+    first = await other.site_log(site) or first
+    later = SiteLogRow(identity=first.identity, log_epoch=2, ended={Origin("A/0"): 7})
+    assert await one.claim_site_log(site, first, later)
+    assert not await other.claim_site_log(site, first, SiteLogRow(identity="stale"))
+    assert await other.site_log(site) == later
+    assert await one.site_log(SiteId("B")) is None
+
+
+async def test_a_watch_does_not_tell_of_site_logs(registries: Registries) -> None:
+    registry = await registries.open()
+    async with watching(registry) as observer:
+        assert await registry.claim_site_log(SiteId("A"), None, SiteLogRow(identity="i"))
+        await registry.create(SESSION, owned("p1", 1))
+        await observer.until(lambda: OwnerChanged(SESSION, owned("p1", 1)) in observer.events)
+        assert [type(event) for event in observer.events] == [Reloaded, OwnerChanged]
+    async with watching(registry) as again:
+        assert isinstance(again.events[0], Reloaded)

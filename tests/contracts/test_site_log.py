@@ -10,7 +10,7 @@ import pytest
 
 from federation.ports import Batch, SiteLog
 from tests.contracts.benches import Logs
-from waypost.errors import HistoryTruncated, LogUnavailable
+from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import (
     Asked,
@@ -184,12 +184,20 @@ async def test_a_log_that_forgot_everything_goes_on_at_its_end(logs: Logs) -> No
     assert (await again.first(), await again.end()) == (end, end + 1)
 
 
-async def test_a_tail_ahead_of_the_end_waits_until_the_log_has_grown_to_there(logs: Logs) -> None:
+async def test_a_tail_beyond_the_end_says_that_it_is_not_the_log_that_was_read(logs: Logs) -> None:
     log = await logs.open()
-    waiting = asyncio.create_task(collect(log, 3, 2))
-    for turn in range(5):
+    end = (await log.append(numbered("a", 3)))[-1] + 1
+    with pytest.raises(LogReplaced):
+        await collect(log, end + 2, 1)
+
+
+async def test_a_tail_at_the_end_waits_until_the_log_has_grown(logs: Logs) -> None:
+    log = await logs.open()
+    end = (await log.append(numbered("a", 3)))[-1] + 1
+    waiting = asyncio.create_task(collect(log, end, 2))
+    for turn in range(2):
         await asyncio.sleep(0.05)
-        await log.append(numbered("a", 1, turn))
+        await log.append(numbered("a", 1, 3 + turn))
     assert of(await waiting, "a") == [3, 4]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from federation.history import HistoryAnswer
 from federation.messages import CatchUp, CaughtUp
+from federation.site_state import SiteState
 from waypost.errors import Unreachable
 from waypost.identity import Incarnation, Origin, SiteId
 from waypost.notification import Notification
@@ -21,7 +22,7 @@ def published(number: int) -> Published:
 
 def answer(log: dict[int, Record], after: int, upto: int, *, most: int = 100, most_bytes: int = 10_000) -> CaughtUp:
     """Answer from a log that gives two records at a time and has forgotten what is not there at its beginning."""
-    answering = HistoryAnswer(A, CatchUp(1, OWN, after, upto, ("n > 0",)), most=most, most_bytes=most_bytes)
+    answering = HistoryAnswer(SiteState(A), CatchUp(1, OWN, after, upto, ("n > 0",)), most=most, most_bytes=most_bytes)
     while (offset := answering.wanted_from) is not None:
         if log and offset < min(log):
             answering.truncated(min(log))
@@ -72,4 +73,4 @@ def test_what_the_log_has_forgotten_is_spoken_of() -> None:
 
 def test_only_our_own_origin_is_served() -> None:
     with pytest.raises(Unreachable):
-        HistoryAnswer(A, CatchUp(1, Origin("B/0"), 0, 1, ()))
+        HistoryAnswer(SiteState(A), CatchUp(1, Origin("B/0"), 0, 1, ()))

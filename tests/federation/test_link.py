@@ -43,7 +43,7 @@ class Link:
         state = SiteState(A, (B, C))
         for offset, record in enumerate(self.records[:at]):
             state.fold(offset, record)
-        return LinkSender(state, B, 7, far, Position(0, Acceptance(OWN)))
+        return LinkSender(state, B, 7, far, Position(0, Acceptance(A)))
 
     def send(self, sender: LinkSender) -> list[LinkRecord]:
         out: list[LinkRecord] = []
@@ -107,7 +107,7 @@ def test_what_was_removed_from_the_log_is_announced_as_not_covered_and_then_pass
     link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(2), published(3), published(4), published(-5))
 
     def said(far: int, first: int) -> list[LinkRecord]:
-        sender = LinkSender(link.state, B, 7, {OWN: far}, Position(first, Acceptance(OWN), gone=True))
+        sender = LinkSender(link.state, B, 7, {OWN: far}, Position(first, Acceptance(A), gone=True))
         out = sender.hello()
         for offset in range(first, len(link.records)):
             out += sender.step(offset, link.records[offset])
@@ -180,14 +180,14 @@ def test_what_was_asked_for_after_the_opening_and_before_the_first_record_is_ann
 
 def test_a_sender_folds_its_own_copy() -> None:
     link = Link(Asked(B, 7, 1, {X: 3}))
-    sender = LinkSender(link.state, B, 7, {}, Position(0, Acceptance(OWN)))
+    sender = LinkSender(link.state, B, 7, {}, Position(0, Acceptance(A)))
     before = link.state.snapshot()
     assert brief(sender.step(1, published(1))) == [("forwarded", "A/0", 1)]
     assert link.state.snapshot() == before
 
 
 def test_an_index_knows_where_to_begin_to_read_beyond_a_frontier() -> None:
-    index, acceptance = PositionIndex(every=2), Acceptance(OWN)
+    index, acceptance = PositionIndex(every=2), Acceptance(A)
     for offset in range(10):
         acceptance.advance(offset, published(1))
         index.note(offset + 1, acceptance)

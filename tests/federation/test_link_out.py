@@ -42,7 +42,7 @@ class Sending:
         self.link = LinkOut(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
 
     def begin(self, start: int = 0) -> None:
-        self.link.begin(Position(start, Acceptance(OWN)), self.now)
+        self.link.begin(Position(start, Acceptance(A)), self.now)
 
     def began(self) -> list[LinkRecord]:
         """Begin, and return what is said before anything new comes."""
@@ -90,7 +90,7 @@ def numbers(records: list[LinkRecord]) -> list[int]:
     return [
         record.offset if isinstance(record, Forwarded) else -record.upto
         for record in records
-        if not isinstance(record, Effective)
+        if isinstance(record, Forwarded | Progress)
     ]
 
 

@@ -103,4 +103,5 @@ async def test_a_proxy_at_another_log_than_it_had_read_says_so_and_ends(tmp_path
             file.unlink()
         proxy.process.start()
         proxy.process.wait_until(lambda: proxy.process.said("error: "), timeout_s=20, what="refused")
-        assert "BAD_CONFIGURATION: data: the log of site A ends at 0" in proxy.process.log.read_text()
+        said = proxy.process.log.read_text()
+        assert "BAD_CONFIGURATION: log: the log of site A is another one than was read: it is empty" in said

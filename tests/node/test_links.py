@@ -11,9 +11,10 @@ import msgspec
 
 from federation.link_ends import LinkEnds
 from federation.messages import LinkOpen, LinkRecords, LinkWants
-from federation.ports import Registry, SiteLog
+from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from node.links import Links
+from node.log_guard import LogGuard
 from node.peers import Peers
 from waypost.clock import ManualClock
 from waypost.identity import ProxyId, SiteId
@@ -54,9 +55,11 @@ class Sent:
 
 
 def links(log: SlowLog, sent: Sent) -> Links:
-    ends = LinkEnds(SiteState(A, (B,)), lambda site: [], random.Random(1))
+    state = SiteState(A, (B,))
+    ends, site_log = LinkEnds(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
-    return Links(ProxyId("a1"), ends, cast(SiteLog, log), nobody, cast(Peers, sent), ManualClock())
+    guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"))
+    return Links(ProxyId("a1"), ends, site_log, nobody, cast(Peers, sent), ManualClock(), guard)
 
 
 async def moments(number: int = 5) -> None:

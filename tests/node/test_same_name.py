@@ -6,6 +6,7 @@ from pathlib import Path
 
 from chaos.cluster import Cluster, Place, ProxyProcess
 from chaos.servers.etcd import EtcdServer
+from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import Process
 
 PATIENCE_S = 20.0
@@ -29,8 +30,10 @@ def test_a_second_process_with_the_same_folder_is_refused(tmp_path: Path) -> Non
             second.stop()
 
 
-def test_of_two_processes_with_one_name_the_later_one_stays(etcd: EtcdServer, tmp_path: Path) -> None:
-    flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": "same-name"}
+def test_of_two_processes_with_one_name_the_later_one_stays(
+    etcd: EtcdServer, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    flags = {**FLAGS, "etcd": etcd.endpoint, "kafka": kafka.bootstrap, "prefix": "same-name"}
     first = ProxyProcess(Place("a", "A", flags), (), tmp_path / "first")
     second = ProxyProcess(Place("a", "A", flags), (), tmp_path / "second")
     try:

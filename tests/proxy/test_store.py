@@ -100,10 +100,11 @@ async def test_a_large_copy_that_goes_holds_up_nothing_and_goes_on_going_after_a
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened()
-    await store.apply(batch(change(S, 1, *(entry(number) for number in range(1, 3 * STORE_TRIM)))))
     pieces: list[int] = []
     with monkeypatch.context() as stopped:
         stopped.setattr(SqliteSessionStore, "_trim_on", lambda _: pieces.append(copies(tmp_path)))
+        await store.apply(batch(change(S, 1, *(entry(number) for number in range(1, 3 * STORE_TRIM)))))
+        pieces.clear()
         await store.apply(batch(dropped=(S,)))
     # The transaction that drops it takes nothing away by itself.
     assert pieces == [3 * STORE_TRIM - 1]

@@ -1,0 +1,31 @@
+"""A broker that was killed and comes back without the end of a log: what it had not synced went with the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from chaos.servers.kafka import KafkaServer
+
+
+class LostEnd:
+    """Kills a broker, cuts bytes off the end of one topic's last segment, and starts it again.
+
+    Args:
+        lost: how many bytes go.
+    """
+
+    def __init__(self, broker: KafkaServer, topic: str, lost: int) -> None:
+        self._broker = broker
+        self._folder = broker.data / "store" / f"{topic}-0"
+        self._lost = lost
+
+    async def inject(self) -> None:
+        await asyncio.to_thread(self._broker.kill)
+        segment = max(self._folder.glob("*.log"))
+        size = segment.stat().st_size
+        os.truncate(segment, max(0, size - self._lost))
+
+    async def heal(self) -> None:
+        """Start it; returns once it is ready."""
+        await asyncio.to_thread(self._broker.start)

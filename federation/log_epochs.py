@@ -1,0 +1,155 @@
+"""Which log this is, and whether it is all of the log that was read before. Pure (handover rule 26).
+
+A log may come back shorter than what was read of it (a broker that lost its page cache), rewritten from some place on,
+empty, or as the log of somebody else. Offsets alone do not tell: a log that lost its end grows again, and what is
+appended then has offsets that others have seen already, and would pass over as repeats. So:
+
+* A log has an *identity*, made once, and a *log epoch*. Both stand in the registry (:class:`SiteLogRow`) and in the log
+  (:class:`LogBegun`), and are kept beside every position that was read (:class:`LogMark`).
+* What was read last is remembered by offset and checksum, and compared before anything is read behind it.
+* A log of the same identity that is shorter, or another one from some place on, enters the next log epoch, whose
+  notifications are of an origin of their own. The registry's compare-and-set makes that one decision for the site.
+* A log that is empty, or of another identity or federation, is refused: a proxy may have been pointed at the wrong one.
+  ``waypost sites begin-log SITE`` says that it is meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from federation.ports import SiteLogRow
+from federation.site_state import LogMark
+from waypost.errors import BadConfiguration
+from waypost.identity import NOTHING, Origin, SiteId, origin_of
+from waypost.records import LogBegun
+
+
+def federation_of(secret: bytes) -> str:
+    """Return the identity of the federation whose registry has this secret; nobody can tell the secret from it."""
+    return hashlib.sha256(b"waypost federation\0" + secret).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSeen:
+    """What a proxy sees of its site's log when it begins.
+
+    Args:
+        first: the first offset that the log has.
+        end: the offset that the next record will have.
+        begun: what the log itself says of its identity; None: nothing that could be found.
+        mark: up to where this proxy, or its site's changelog, had read; its identity is empty if it never had.
+        intact: the record at the mark's offset is the one that was read; None: the log has it no more.
+    """
+
+    first: int
+    end: int
+    begun: LogBegun | None
+    mark: LogMark
+    intact: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be done.
+
+    Args:
+        row: how the registry's row is to be; the same as before where nothing changes.
+        is_intact: the proxy may read on where it was; else it begins anew and its sessions catch up.
+        why: for operators, where a log epoch ended; empty: none did.
+    """
+
+    row: SiteLogRow
+    is_intact: bool
+    why: str = ""
+
+
+def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, new_identity: str) -> Judgement:
+    """Decide whether a proxy may go on with this log, and in which log epoch.
+
+    Args:
+        row: what the registry has of the site's log; None: nothing yet.
+        new_identity: the identity of a log that has none.
+
+    Raises:
+        BadConfiguration: it is another site's or federation's log, or an empty one in the place of one that was read.
+    """
+    _check_federation(site, federation, seen)
+    if row is None:
+        begun = seen.begun
+        if begun is None:
+            row = SiteLogRow(identity=new_identity)
+        else:
+            # The registry has lost its row, or was begun before there were any.
+            row = SiteLogRow(identity=begun.identity, log_epoch=begun.log_epoch, ended=dict(begun.seen))
+    _check_identity(site, row, seen)
+    last_read = seen.mark.offset if seen.mark.log_epoch == row.log_epoch else NOTHING
+    highest = max(row.seen, last_read)
+    if highest >= seen.end:
+        why = f"it ends at {seen.end}, and was read up to {highest + 1}"
+        return Judgement(raised(site, row, highest), seen.intact is True, why)
+    if seen.mark.offset < seen.end and seen.intact is False:
+        if seen.mark.log_epoch == row.log_epoch:
+            why = f"its record at {seen.mark.offset} is another one than was read"
+            return Judgement(raised(site, row, highest), False, why)
+        return Judgement(with_seen(row, origin_of(site, log_epoch=seen.mark.log_epoch), seen.mark.offset), False)
+    if seen.mark.log_epoch < row.log_epoch and seen.mark.offset >= seen.end:
+        return Judgement(with_seen(row, origin_of(site, log_epoch=seen.mark.log_epoch), seen.mark.offset), False)
+    return Judgement(row, True)
+
+
+def raised(site: SiteId, row: SiteLogRow, seen: int) -> SiteLogRow:
+    """Return the row of the next log epoch; of the present one, somebody has seen all up to `seen`."""
+    ended = row.ended | {origin_of(site, log_epoch=row.log_epoch): max(seen, row.seen)}
+    return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended)
+
+
+def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
+    """Return the row with what somebody has seen of an origin that has ended; the same row where it knew of that."""
+    if origin not in row.ended or row.ended[origin] >= offset:
+        return row
+    return row.model_copy(update={"ended": {**row.ended, origin: offset}})
+
+
+def record_of(federation: str, row: SiteLogRow) -> LogBegun:
+    """Return what the log is to say of itself."""
+    return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, seen=dict(row.ended))
+
+
+def says_so(mark: LogMark, ended: dict[Origin, int], federation: str, row: SiteLogRow) -> bool:
+    """Tell whether the log, as far as it was read, says of itself what the registry says.
+
+    Args:
+        ended: the origins that have ended, and what was seen of them, by the log.
+    """
+    named = (mark.federation, mark.identity, mark.log_epoch) == (federation, row.identity, row.log_epoch)
+    return named and all(ended.get(origin, NOTHING) >= offset for origin, offset in row.ended.items())
+
+
+def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:
+    theirs = seen.begun.federation if seen.begun is not None else federation
+    if theirs != federation:
+        raise BadConfiguration(
+            f"the log of site {site} belongs to federation {theirs}, and this registry to {federation}",
+            field="log",
+            hint="every proxy of a federation needs the same registry (--etcd), and the log of its own site (--kafka)",
+        )
+
+
+def _check_identity(site: SiteId, row: SiteLogRow, seen: LogSeen) -> None:
+    never_read = row.log_epoch == 1 and row.seen < 0 and not seen.mark.identity
+    if seen.begun is None:
+        # Retention may have removed all that the log said of itself; it goes on behind what was read, then.
+        is_retained = seen.first > 0 and seen.end > max(row.seen, seen.mark.offset)
+        if seen.intact or never_read or is_retained:
+            return
+        what = "is empty" if seen.end == 0 else f"from {seen.first} to {seen.end} does not say whose it is"
+    elif seen.begun.identity == row.identity:
+        return
+    else:
+        what = f"is log {seen.begun.identity}, not {row.identity}"
+    raise BadConfiguration(
+        f"the log of site {site} is another one than was read: it {what}",
+        field="log",
+        hint=f"bring that log back; or, if it is lost for good: waypost sites begin-log {site}",
+    )

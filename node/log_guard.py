@@ -1,0 +1,131 @@
+"""Keeps the registry told of how far the site log was read, and notices when the log is not all of that any more.
+
+Then the node begins anew: what it knows of the log may not be true of what the log is now (handover rule 26). What the
+next log epoch is, federation/log_epochs.py decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from federation.log_epochs import raised, record_of, says_so, with_seen
+from federation.ports import Registry, SiteLog, SiteLogRow
+from federation.site_state import SiteState
+from waypost.errors import LogReplaced, WaypostError
+from waypost.identity import Origin, log_epoch_of
+
+log = structlog.get_logger("waypost")
+SURE_S = 1.0
+"""A log that ends before what was read of it is asked again after so long."""
+
+
+class LogGuard:
+    """What one proxy does to keep its site's log the log that it is.
+
+    Args:
+        state: what the log means, as it is folded.
+        federation: the identity of the federation.
+        row: which log this is, as the registry had it when the proxy began.
+    """
+
+    def __init__(
+        self, state: SiteState, site_log: SiteLog, registry: Registry, federation: str, row: SiteLogRow
+    ) -> None:
+        self._state = state
+        self._log = site_log
+        self._registry = registry
+        self._federation = federation
+        self._row = row
+        self._replaced: asyncio.Future[LogReplaced] = asyncio.get_running_loop().create_future()
+        self._beyond: dict[Origin, int] = {}
+        """What neighbours have seen further than we have, and that was not looked into yet."""
+
+    # ------------------------------------------------------------ noticing
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Notice where the log says of itself that it is not the one that was read."""
+        try:
+            yield
+        except LogReplaced as error:
+            if not self._replaced.done():
+                self._replaced.set_result(error)
+            raise
+
+    async def until_replaced(self) -> None:
+        """Wait until the log is another one than was read. Raises LogReplaced."""
+        raise await asyncio.shield(self._replaced)
+
+    def seen_beyond(self, origin: Origin, offset: int) -> None:
+        """A neighbour whose proxies are proven has seen an origin of ours so far."""
+        self._beyond[origin] = max(offset, self._beyond.get(origin, offset))
+
+    async def check_end(self, end: int) -> None:
+        """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
+        if end < self._state.position:
+            await asyncio.sleep(SURE_S)
+            if (again := await self._log.end()) < self._state.position:
+                raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}")
+
+    # ------------------------------------------------------------ the registry's row
+
+    async def begin(self) -> None:
+        """Have the log say of itself what the registry says, once it was read to its end. Raises WaypostError."""
+        mark, ended = self._state.acceptance.mark, {origin: each.seen for origin, each in self._state.ended.items()}
+        if not says_so(mark, ended, self._federation, self._row) or await self._log.first() > 0:
+            await self._log.append([record_of(self._federation, self._row)])
+
+    async def report(self) -> None:
+        """Tell the registry how far the log was read. One proxy of a site does it. Raises WaypostError."""
+        seen = self._state.position - 1
+        if log_epoch_of(self._state.origin) != self._row.log_epoch or seen <= self._row.seen:
+            return
+        await self._claim(self._row.model_copy(update={"seen": seen}))
+
+    async def look_into(self) -> None:
+        """Look into what neighbours have seen further than we have. Raises LogReplaced, WaypostError."""
+        while self._beyond:
+            origin, offset = next(iter(self._beyond.items()))
+            if origin == self._state.origin:
+                await self._look_into_present(offset)
+            elif (new := with_seen(self._row, origin, offset)) != self._row and await self._claim(new):
+                await self._log.append([record_of(self._federation, new)])
+            del self._beyond[origin]
+
+    async def _look_into_present(self, offset: int) -> None:
+        end = await self._log.end()
+        if offset < end:
+            return
+        await asyncio.sleep(SURE_S)
+        if offset < await self._log.end() or not await self._claim(raised(self._state.site, self._row, offset)):
+            return
+        log.warning(
+            "a neighbour has seen more of the site log than it has; another log epoch begins",
+            seen=offset,
+            log_ends_at=end,
+        )
+        raise LogReplaced(f"the log ends at {end}, and a neighbour has seen it up to {offset}")
+
+    async def _claim(self, new: SiteLogRow) -> bool:
+        """Tell whether the row is `new` now; else take note of how it is."""
+        if await self._registry.claim_site_log(self._state.site, self._row, new):
+            self._row = new
+            return True
+        self._row = await self._registry.site_log(self._state.site) or self._row
+        return False
+
+    async def watch(self, end: int, *, reports: bool) -> None:
+        """Do all that is due now, at a log that ends at `end`. Raises LogReplaced; other failures wait."""
+        try:
+            await self.check_end(end)
+            await self.look_into()
+            if reports:
+                await self.report()
+        except LogReplaced:
+            raise
+        except WaypostError as error:
+            log.debug("the site log cannot be looked after now", error=str(error))

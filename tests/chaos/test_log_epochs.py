@@ -1,0 +1,167 @@
+"""A site log that lost its end, or is another one: nothing that is acknowledged afterwards is lost.
+
+What was lost is told to everybody who does not have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.faults.lost_end import LostEnd
+from chaos.servers.etcd import EtcdServer
+from chaos.servers.kafka import KafkaServer
+from tests.helpers.waiting import until, until_seen
+from waypost.identity import Coordinate, new_incarnation
+from waypost.messages import Gap
+
+PATIENCE_S = 40.0
+FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
+
+
+@dataclass
+class Reader:
+    """A receiver that notes what it was given and what it was told to be lost."""
+
+    name: str
+    state: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
+    numbers: list[int] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+    def hear(self, event: object) -> None:
+        if isinstance(event, Gap):
+            self.gaps.append(event)
+
+    async def prepare(self, url: str) -> None:
+        async with waypost.attach(self.name, proxy=url, state=self.state, timeout_s=PATIENCE_S) as session:
+            await session.until_effective(await session.subscribe("n > 0"), ["A/0"])
+
+    def start(self, url: str) -> None:
+        self.task = asyncio.create_task(self._read(url))
+
+    async def _read(self, url: str) -> None:
+        async with waypost.attach(
+            self.name, proxy=url, state=self.state, on_event=self.hear, timeout_s=PATIENCE_S
+        ) as session:
+            async for notification in session:
+                self.numbers.append(int(str(notification["n"])))
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+            self.task = None
+
+    def told(self, at: Coordinate) -> bool:
+        return any(gap.origin == at.origin and gap.first <= at.offset <= gap.last for gap in self.gaps)
+
+
+async def publish(url: str, numbers: range) -> dict[int, Coordinate]:
+    """Publish these numbers; return where each was acknowledged to be."""
+    found = {}
+    async with waypost.produce("maker", proxy=url, timeout_s=PATIENCE_S) as producer:
+        for number in numbers:
+            found[number] = await producer.publish({"n": number, "padding": "x" * 40})
+    return found
+
+
+def accounts(reader: Reader, safe: dict[int, Coordinate]) -> list[str]:
+    """Return what is wrong: acknowledged, and neither given nor told to be lost; given twice."""
+    missing = [(n, at) for n, at in safe.items() if n not in reader.numbers and not reader.told(at)]
+    twice = {n for n in reader.numbers if reader.numbers.count(n) > 1}
+    return [f"{reader.name} lost {n} at {at}" for n, at in missing] + [f"{reader.name} got {n} twice" for n in twice]
+
+
+@pytest.fixture
+async def cluster(etcd: EtcdServer, tmp_path: Path) -> AsyncIterator[tuple[Cluster, dict[str, KafkaServer]]]:
+    async with AsyncExitStack() as stack:
+        brokers = {site: KafkaServer(tmp_path / f"kafka-{site}") for site in ("A", "B")}
+        for broker in brokers.values():
+            await asyncio.to_thread(stack.enter_context, broker)
+        shared = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"epochs-{new_incarnation()}"}
+        places = [
+            Place(name, site, {**shared, "kafka": brokers[site].bootstrap})
+            for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))
+        ]
+        yield await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path / "proxies")), brokers
+
+
+async def test_a_log_that_lost_its_end_begins_another_epoch(
+    cluster: tuple[Cluster, dict[str, KafkaServer]],
+) -> None:
+    proxies, brokers = cluster[0].proxies, cluster[1]
+    level = [Reader("level-a"), Reader("level-b")]
+    away = [Reader("away-a"), Reader("away-b")]
+    for reader in (level[0], away[0]):
+        await reader.prepare(proxies["a1"].url)
+    for reader in (level[1], away[1]):
+        await reader.prepare(proxies["b1"].url)
+    level[0].start(proxies["a1"].url)
+    level[1].start(proxies["b1"].url)
+    prefix = cluster[0]._places[0].flags["prefix"]
+    safe = await publish(proxies["a1"].url, range(1, 201))
+    await until(lambda: len(level[0].numbers) == len(level[1].numbers) == 200, "everything has arrived")
+    # What lies at the end is not read by b1 any more: its sessions are owed what nobody has.
+    await asyncio.to_thread(proxies["b1"].kill)
+    safe |= await publish(proxies["a1"].url, range(201, 231))
+    await until(lambda: len(level[0].numbers) == 230, "everything has arrived at a1")
+
+    fault = LostEnd(brokers["A"], f"{prefix}.A.log", 6_000)
+    await fault.inject()
+    await fault.heal()
+    safe |= await publish(proxies["a2"].url, range(231, 331))
+    await asyncio.to_thread(proxies["b1"].start)
+    safe |= await publish(proxies["a1"].url, range(331, 361))
+    for reader, name in zip(away, ("a2", "b1"), strict=True):
+        reader.start(proxies[name].url)
+    readers = [*level, *away]
+    try:
+        await until(lambda: all(360 in each.numbers for each in readers), "the last one has come", PATIENCE_S)
+        await until(
+            lambda: not any(accounts(each, safe) for each in readers), "everything is given, or told to be lost", 10
+        )
+    finally:
+        wrong = [line for each in readers for line in accounts(each, safe)[:3]]
+        for each in readers:
+            await each.stop()
+        assert wrong == []
+    # It was no small loss, and it was told only to who did not have it.
+    assert not level[0].gaps
+    assert level[1].gaps and away[1].gaps
+    assert all(at.origin == "A/0.2" for n, at in safe.items() if n > 331)
+    for proxy in proxies.values():
+        await until_seen(proxy.ready, f"{proxy.name} is ready")
+        assert proxy.ask("/v1/status")["troubles"] == {}
+
+
+async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_path: Path, etcd: EtcdServer) -> None:
+    flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"empty-{new_incarnation()}"}
+    with KafkaServer(tmp_path / "kafka") as kafka:
+        proxy = ProxyProcess(Place("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
+        await asyncio.to_thread(proxy.start)
+        await publish(proxy.url, range(1, 20))
+        await asyncio.sleep(3)
+        proxy.stop()
+    shutil.rmtree(tmp_path / "a" / "proxies")
+    with KafkaServer(tmp_path / "another") as kafka:
+        proxy = ProxyProcess(Place("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
+        try:
+            proxy.process.start()
+            await asyncio.to_thread(
+                partial(proxy.process.wait_until, lambda: proxy.process.said("error: "), timeout_s=20, what="refused")
+            )
+            text = proxy.process.log.read_text()
+            assert "the log of site A is another one than was read: it is empty" in text
+            assert "waypost sites begin-log A" in text
+        finally:
+            proxy.stop()
