@@ -41,7 +41,9 @@ class HistoryAnswer:
         self._expressions = [parse(each) for each in wanted.expressions]
         self._found: list[Forwarded] = []
         self._size = 0
-        self._through = wanted.after
+        begins = [each.begins for each in state.ended.values() if each.following == wanted.origin]
+        # What the log has below belongs to the origin before.
+        self._through = max([wanted.after, *(min(each, wanted.upto) for each in begins)])
         self._first_kept = 0
         self._over = False
 

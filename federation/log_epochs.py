@@ -19,7 +19,7 @@ import hashlib
 from dataclasses import dataclass
 
 from federation.ports import SiteLogRow
-from federation.site_state import LogMark
+from federation.site_state import LogMark, SiteState
 from waypost.errors import BadConfiguration
 from waypost.identity import NOTHING, Origin, SiteId, origin_of
 from waypost.records import LogBegun
@@ -81,49 +81,57 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
             row = SiteLogRow(identity=new_identity)
         else:
             # The registry has lost its row, or was begun before there were any.
-            row = SiteLogRow(identity=begun.identity, log_epoch=begun.log_epoch, ended=dict(begun.seen))
+            row = SiteLogRow(identity=begun.identity, log_epoch=begun.log_epoch, ended=dict(begun.ended))
     _check_identity(site, row, seen)
     last_read = seen.mark.offset if seen.mark.log_epoch == row.log_epoch else NOTHING
     highest = max(row.seen, last_read)
     if highest >= seen.end:
         why = f"it ends at {seen.end}, and was read up to {highest + 1}"
-        return Judgement(raised(site, row, highest), seen.intact is True, why)
+        return Judgement(raised(site, row, highest, seen.end), seen.intact is True, why)
     if seen.mark.offset < seen.end and seen.intact is False:
         if seen.mark.log_epoch == row.log_epoch:
             why = f"its record at {seen.mark.offset} is another one than was read"
-            return Judgement(raised(site, row, highest), False, why)
+            return Judgement(raised(site, row, highest, seen.mark.offset), False, why)
         return Judgement(with_seen(row, origin_of(site, log_epoch=seen.mark.log_epoch), seen.mark.offset), False)
     if seen.mark.log_epoch < row.log_epoch and seen.mark.offset >= seen.end:
         return Judgement(with_seen(row, origin_of(site, log_epoch=seen.mark.log_epoch), seen.mark.offset), False)
     return Judgement(row, True)
 
 
-def raised(site: SiteId, row: SiteLogRow, seen: int) -> SiteLogRow:
-    """Return the row of the next log epoch; of the present one, somebody has seen all up to `seen`."""
-    ended = row.ended | {origin_of(site, log_epoch=row.log_epoch): max(seen, row.seen)}
-    return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended)
+def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
+    """Return the row of the next log epoch.
+
+    Args:
+        seen: of the present log epoch, somebody has seen all up to here.
+        end: the log has lost all from here on, also of earlier log epochs.
+    """
+    present = {origin_of(site, log_epoch=row.log_epoch): (end - 1, max(seen, row.seen))}
+    ended = {origin: (min(last, end - 1), highest) for origin, (last, highest) in row.ended.items()}
+    return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended | present)
 
 
 def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
     """Return the row with what somebody has seen of an origin that has ended; the same row where it knew of that."""
-    if origin not in row.ended or row.ended[origin] >= offset:
+    end, highest = row.ended.get(origin, (NOTHING, offset))
+    if highest >= offset:
         return row
-    return row.model_copy(update={"ended": {**row.ended, origin: offset}})
+    return row.model_copy(update={"ended": {**row.ended, origin: (end, offset)}})
 
 
 def record_of(federation: str, row: SiteLogRow) -> LogBegun:
     """Return what the log is to say of itself."""
-    return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, seen=dict(row.ended))
+    return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=dict(row.ended))
 
 
-def says_so(mark: LogMark, ended: dict[Origin, int], federation: str, row: SiteLogRow) -> bool:
-    """Tell whether the log, as far as it was read, says of itself what the registry says.
-
-    Args:
-        ended: the origins that have ended, and what was seen of them, by the log.
-    """
+def says_so(state: SiteState, federation: str, row: SiteLogRow) -> bool:
+    """Tell whether the log, as far as it was read, says of itself what the registry says."""
+    mark = state.acceptance.mark
     named = (mark.federation, mark.identity, mark.log_epoch) == (federation, row.identity, row.log_epoch)
-    return named and all(ended.get(origin, NOTHING) >= offset for origin, offset in row.ended.items())
+    known = {origin: (each.end, each.seen) for origin, each in state.ended.items()}
+    return named and all(
+        origin in known and known[origin][0] <= end and known[origin][1] >= seen
+        for origin, (end, seen) in row.ended.items()
+    )
 
 
 def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:

@@ -89,7 +89,8 @@ class SiteLogRow(BaseModel):
         log_epoch: the present one, from 1. It grows where the log turns out to be shorter than, or another than, what
             was read of it.
         seen: the highest offset of the present log epoch that the site's proxies have read, as of a moment ago.
-        ended: origins of earlier log epochs -> the highest offset that anybody is known to have seen of each.
+        ended: origins of earlier log epochs -> the last offset that the log still has of it, and the highest that
+            anybody is known to have seen.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -97,7 +98,7 @@ class SiteLogRow(BaseModel):
     identity: str
     log_epoch: int = 1
     seen: int = -1
-    ended: dict[Origin, int] = {}
+    ended: dict[Origin, tuple[int, int]] = {}
 
 
 class DrainRow(BaseModel):

@@ -230,16 +230,18 @@ class Acceptance:
             return []
         following = origin_of(self.site, log_epoch=record.log_epoch)
         changed = []
-        for origin, seen in record.seen.items():
+        for origin, (end, seen) in record.ended.items():
             known = self.ended.get(origin)
             if known is None:
-                # The log has the origin that it was in up to here; of one of which it has nothing, all is lost.
-                end = offset - 1 if origin == self.origin else NOTHING
-                known = EndedOrigin(end, max(end, seen), following, offset)
-            elif seen <= known.seen:
+                # The log may have lost more since the registry was told.
+                end = min(end, offset - 1)
+                now = EndedOrigin(end, max(end, seen), following, offset)
+            else:
+                now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))
+            if now == known:
                 continue
-            self.ended[origin] = msgspec.structs.replace(known, seen=max(known.seen, seen))
-            self._raise(origin, self.ended[origin].seen)
+            self.ended[origin] = now
+            self._raise(origin, now.seen)
             changed.append(origin)
         self.mark = LogMark(record.federation, record.identity, record.log_epoch, self.mark.offset, self.mark.checksum)
         if following != self.origin:
@@ -252,7 +254,7 @@ class Acceptance:
         if not self.heed(record):
             return False
         known = self.ended.get(record.origin)
-        if known is not None and record.seen <= known.seen:
+        if known is not None and record.seen <= known.seen and record.end >= known.end:
             return False
         self.ended[record.origin] = EndedOrigin(record.end, record.seen, record.following, record.begins)
         self._raise(record.origin, record.seen)

@@ -72,7 +72,7 @@ async def where_to_begin(site: SiteId, parts: Parts, restored: Restored | None, 
             site=site,
             why=judgement.why,
             log_epoch=new.log_epoch,
-            seen=dict(new.ended),
+            ended=dict(new.ended),
         )
     is_intact = restored is not None and judgement.is_intact
     if restored is not None and is_intact and restored.site.position >= seen.first:

@@ -48,7 +48,12 @@ class LogGuard:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Notice where the log says of itself that it is not the one that was read."""
+        """Notice where the log says of itself that it is not the one that was read. Nothing is appended from then on.
+
+        Raises LogReplaced at once where that was noticed before.
+        """
+        if self._replaced.done():
+            raise self._replaced.result()
         try:
             yield
         except LogReplaced as error:
@@ -64,6 +69,12 @@ class LogGuard:
         """A neighbour whose proxies are proven has seen an origin of ours so far."""
         self._beyond[origin] = max(offset, self._beyond.get(origin, offset))
 
+    async def raise_epoch(self) -> None:
+        """The log is not what was read of it: have the registry say so at once, while it is known how much that was."""
+        row, end, highest = self._row, await self._log.end(), self._state.position - 1
+        if log_epoch_of(self._state.origin) == row.log_epoch and highest >= end:
+            await self._claim(raised(self._state.site, row, highest, end))
+
     async def check_end(self, end: int) -> None:
         """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
         if end < self._state.position:
@@ -75,8 +86,7 @@ class LogGuard:
 
     async def begin(self) -> None:
         """Have the log say of itself what the registry says, once it was read to its end. Raises WaypostError."""
-        mark, ended = self._state.acceptance.mark, {origin: each.seen for origin, each in self._state.ended.items()}
-        if not says_so(mark, ended, self._federation, self._row) or await self._log.first() > 0:
+        if not says_so(self._state, self._federation, self._row) or await self._log.first() > 0:
             await self._log.append([record_of(self._federation, self._row)])
 
     async def report(self) -> None:
@@ -101,7 +111,7 @@ class LogGuard:
         if offset < end:
             return
         await asyncio.sleep(SURE_S)
-        if offset < await self._log.end() or not await self._claim(raised(self._state.site, self._row, offset)):
+        if offset < await self._log.end() or not await self._claim(raised(self._state.site, self._row, offset, end)):
             return
         log.warning(
             "a neighbour has seen more of the site log than it has; another log epoch begins",

@@ -259,6 +259,11 @@ class Node:
         if self._timer is not None:
             self._timer.cancel()
         if self.engine is not None:
+            if self._is_log_replaced:
+                await self.links.close()
+                with contextlib.suppress(WaypostError, TimeoutError):
+                    async with asyncio.timeout(5):
+                        await self.log_guard.raise_epoch()
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(5):
                     await self._leave(self.engine)
@@ -621,15 +626,22 @@ class Node:
 
     async def _append(self, effect: effects.Append) -> None:
         try:
-            answer = await self.asking.answer(effect)
-            if isinstance(answer, LogReplaced):
-                with contextlib.suppress(LogReplaced), self.log_guard.noticing():
-                    raise answer
+            answer = await self._appended(effect)
         finally:
             self._appends -= 1
             self._room.set()
         effect.then(answer)
         self.drain()
+
+    async def _appended(self, effect: effects.Append) -> Any:
+        try:
+            with self.log_guard.noticing():
+                answer = await self.asking.answer(effect)
+                if isinstance(answer, LogReplaced):
+                    raise answer
+        except LogReplaced as error:
+            return error
+        return answer
 
     async def _ask(self, effect: Any) -> None:
         """Perform an effect that is answered."""

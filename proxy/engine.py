@@ -81,7 +81,7 @@ class Engine:
         if restored is not None and is_intact:
             self.context.taken_below = restored.position
         elif restored is not None:
-            seen = Acceptance.restore(state.site, restored.acceptance).frontier
+            seen = _missing_since(state, restored)
         self.context.new_life(life)
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
@@ -510,7 +510,14 @@ def _begin(
     state.acceptance = Acceptance.restore(state.site, restored.site.acceptance)
     if first <= state.position:
         return state, {}
-    seen = Acceptance.restore(state.site, restored.acceptance).frontier
     state.begin(first, known, log_epoch)
-    # What has come since of an origin that we had never heard of is missing as well.
-    return state, {origin: seen.get(origin, NOTHING) for origin in state.frontier}
+    return state, _missing_since(state, restored)
+
+
+def _missing_since(state: SiteState, restored: Restored) -> dict[Origin, int]:
+    """Return above what each origin is missing, where the state begins behind what the store has.
+
+    What has come since of an origin that we had never heard of is missing as well.
+    """
+    seen = state.continued(Acceptance.restore(state.site, restored.acceptance).frontier)
+    return seen | {origin: seen.get(origin, NOTHING) for origin in state.frontier}

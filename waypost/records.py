@@ -117,14 +117,14 @@ class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw
         federation: the identity of the federation.
         identity: of the site's log, made once and the same in all its log epochs.
         log_epoch: from 1.
-        seen: origins of earlier log epochs -> the highest offset of it that anybody is known to have seen. What lies
-            between where the log holds such an origin to the end and there is lost.
+        ended: origins of earlier log epochs -> the last offset of it that the log still has, and the highest that
+            anybody is known to have seen. What lies between is lost.
     """
 
     federation: str
     identity: str
     log_epoch: int
-    seen: dict[Origin, int] = {}
+    ended: dict[Origin, tuple[int, int]] = {}
 
 
 class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=True, kw_only=True):

@@ -211,6 +211,10 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
     world.logs[site].truncate(read // 2 if pick % 2 else read)
 
 
+def _lose_end(world: World, client: Client, pick: int, number: int) -> None:
+    world.lose_end(list(world.logs)[pick % len(world.logs)], 1 + pick // 7 % 12)
+
+
 ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "move": _move,
     "move the other": _move_other,
@@ -242,4 +246,5 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "change the keys": _change_keys,
     "use a name again": _name_again,
     "leave for good": _leave_for_good,
+    "lose the end of a log": _lose_end,
 }

@@ -248,10 +248,10 @@ class Client:
                     self.refused = False
                     if told.joined and self.joined is not None and self.loses_its_place:
                         self.world.note(f"{self.name} has lost its place, and has another", tell=True)
-                        self.joined = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                        self.joined = self.world.lengths()
                     if self.joined is None and not self._is_of_the_past(told):
                         earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
-                        here = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                        here = self.world.lengths()
                         self.joined = next(filter(None, earlier), here)
                 case NotTaken():
                     self.world.later(50 * told.times, lambda: self._publish_again(wire))
@@ -285,7 +285,7 @@ class Client:
                 case Outcome():
                     self.open.discard(told.subscription)
                     self.renewed.discard(told.subscription)
-                    lengths = {origin: len(log) for origin, log in self.world.logs_by_origin.items()}
+                    lengths = self.world.lengths()
                     self.world.secrets[self.place[0], told.subscription].settle(lengths)
                     if told.error is not None:
                         self.problems.append(str(told.error))
@@ -353,7 +353,7 @@ class Client:
     def ends(self, subscription: str) -> dict[Origin, int]:
         """Return up to where a promise holds."""
         if subscription not in self.ended:
-            return dict.fromkeys(self.world.logs_by_origin, 1 << 60)
+            return dict.fromkeys([*self.world.logs_by_origin, *(at.origin for at in self.world.published)], 1 << 60)
         return self.world.ends.get((self.session or self.name, subscription)) or self._ends(subscription)
 
     def _ends(self, subscription: str) -> dict[Origin, int]:
@@ -366,7 +366,7 @@ class Client:
         ]
         return {
             origin: min([end.get(origin, NOTHING) for end in found], default=NOTHING)
-            for origin in self.world.logs_by_origin
+            for origin in {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         }
 
     # ------------------------------------------------------------ what it wants

@@ -104,6 +104,16 @@ def with_retention(run: Schedule) -> Schedule:
     return replace(run, script=script)
 
 
+def with_lost_ends(run: Schedule) -> Schedule:
+    """Return the same run, in which logs lose their end."""
+    chance = random.Random(f"lost ends {run.seed}")
+    script = list(run.script)
+    for _ in range(chance.randint(1, 4)):
+        step = (chance.randint(0, 400), "lose the end of a log", chance.getrandbits(16))
+        script.insert(chance.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
 def _change_access(seed: int, script: list[Step]) -> None:
     """In every fourth run, say now and then who may do what. By chances of its own: the others stay as they are."""
     chance = random.Random(f"access {seed}")

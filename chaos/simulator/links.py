@@ -16,19 +16,21 @@ from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
 from federation.link_ends import LinkEnds, LinkMessage
+from federation.log_epochs import raised, record_of, with_seen
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from federation.site_state import SiteState
 from proxy import effects
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
-from waypost.identity import ProxyId, SiteId
+from waypost.identity import Origin, ProxyId, SiteId, log_epoch_of
 from waypost.limits import LOG_BATCH
 
 if TYPE_CHECKING:
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
 
+FEDERATION = "federation"
 BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 """So small that a run comes to every one of them."""
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
@@ -70,7 +72,7 @@ class Ends:
     def step(self, action: Callable[[int], None]) -> None:
         """Step the machine if its process still lives, perform what comes out, and set the timer again."""
         node = self._node
-        if node.engine is not self._engine or not node.settings.neighbours:
+        if node.engine is not self._engine or node.leaving or not node.settings.neighbours:
             return
         if node.still and node.stalls(lambda: self.step(action)):
             return
@@ -111,8 +113,23 @@ class Ends:
                 self._answer(effect.then, lambda: len(log))
             case link_effects.Elect():
                 self._elect(effect)
+            case link_effects.SeenBeyond():
+                self._seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
                 world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}")
+
+    def _seen_beyond(self, origin: Origin, offset: int) -> None:
+        """Look into what a neighbour has seen further than we have, as node/log_guard.py does."""
+        world, node = self._world, self._node
+        rows = world.registry.site_logs
+        row = rows[node.site]
+        if origin == self._engine.state.origin:
+            if offset >= len(world.logs[node.site]) and log_epoch_of(origin) == row.log_epoch:
+                rows[node.site] = raised(node.site, row, offset, len(world.logs[node.site]))
+                world.later(1, lambda: node.begin_log_anew("a neighbour has seen more of it"))
+        elif (new := with_seen(row, origin, offset)) != row:
+            rows[node.site] = new
+            world.appended(node.site, [record_of(FEDERATION, new)])
 
     def _then(self, wait_ms: int, then: Callable[[Any, int], None], answer: Any) -> None:
         self._world.later(wait_ms, lambda: self.step(partial(then, answer)))

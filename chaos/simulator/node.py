@@ -15,19 +15,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from chaos.simulator.links import Ends, history
+from chaos.simulator.links import FEDERATION, Ends, history
 from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
+from federation.log_epochs import Judgement, LogSeen, judge, raised, record_of, says_so
 from federation.ports import ProxyRow, RegistryEvent
-from federation.site_state import read_snapshot
+from federation.site_state import Acceptance, LogMark, Snapshot, read_snapshot
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
 from proxy import effects
 from proxy.context import Bounds, Settings
 from proxy.engine import Engine
+from proxy.ports import Restored
 from waypost.clock import ManualClock
 from waypost.errors import (
     HistoryTruncated,
+    LogReplaced,
     LogUnavailable,
     Refused,
     RegistryUnavailable,
@@ -35,14 +38,16 @@ from waypost.errors import (
     Unreachable,
     WaypostError,
 )
-from waypost.identity import Incarnation, ProxyId, SiteId
+from waypost.identity import Incarnation, ProxyId, SiteId, log_epoch_of
 from waypost.messages import VERSION, DeliverEncoded
+from waypost.records import LogBegun
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Wire
     from chaos.simulator.world import World
 
 LEASE_MS = 2_000
+LEAVE_MS = 2_000
 SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
 SNAPSHOT_MS = 1_500
@@ -117,6 +122,10 @@ class Node:
         self._tick_at = 0
         self._will_read = False
         """The tail will look into the log by itself."""
+        self._replaced: Engine | None = None
+        """The engine whose log was replaced: it keeps what it has, and ends."""
+        self._read_below = 0
+        """Below this offset every record was read in this life."""
 
     # ------------------------------------------------------------ life
 
@@ -126,9 +135,19 @@ class Node:
         self._lives += 1
         chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
-        kept = world.changelogs[self.site].site
-        known = read_snapshot(kept.state) if kept else None
-        self.engine = Engine(self.settings, self.clock, chance, life, restored, world.logs[self.site].first, known)
+        log, known, judgement = world.logs[self.site], self._known(), self._judge(restored)
+        self.engine = Engine(
+            self.settings,
+            self.clock,
+            chance,
+            life,
+            restored,
+            log.first,
+            known,
+            is_intact=judgement.is_intact,
+            log_epoch=judgement.row.log_epoch,
+        )
+        self._read_below = 0
         self.ends = Ends(self)
         self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
@@ -137,6 +156,58 @@ class Node:
         self.read()
         self._live(len(world.logs[self.site]), life)
         world.note(f"{self.proxy} starts", tell=True)
+
+    def _known(self) -> Snapshot | None:
+        """Return what the changelog has of the site's state, if that is of this log."""
+        log, kept = self.world.logs[self.site], self.world.changelogs[self.site].site
+        known = read_snapshot(kept.state) if kept else None
+        if known is None or known.position > len(log) or log.has(known.mark) is False:
+            return None
+        return known
+
+    def _judge(self, restored: Restored | None) -> Judgement:
+        """Have the registry say which log epoch it is, as node/beginning.py does."""
+        log, rows = self.world.logs[self.site], self.world.registry.site_logs
+        mark = Acceptance.restore(self.site, restored.acceptance).mark if restored else LogMark()
+        kept = self.world.changelogs[self.site].site
+        if restored is None and kept is not None:
+            mark = read_snapshot(kept.state).mark
+        begun = next((record for _, record in log.read(log.first) if isinstance(record, LogBegun)), None)
+        seen = LogSeen(log.first, len(log), begun, mark, log.has(mark))
+        judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
+        rows[self.site] = judgement.row
+        if judgement.why:
+            self.world.note(f"{self.proxy} begins log epoch {judgement.row.log_epoch} of {self.site}", tell=True)
+        return judgement
+
+    @property
+    def leaving(self) -> bool:
+        """The log was replaced: the process keeps what it has, and ends."""
+        return self._replaced is not None and self._replaced is self.engine
+
+    def begin_log_anew(self, why: str) -> None:
+        """The log is not what was read of it: the node begins anew, and with it its links and clients."""
+        engine = self.engine
+        if engine is None or self._replaced is engine:
+            return
+        self._replaced = engine
+        self.world.note(f"{self.proxy} begins anew: {why}", tell=True)
+        rows, end, state = self.world.registry.site_logs, len(self.world.logs[self.site]), engine.state
+        row, highest = rows[self.site], max(state.position, self._read_below) - 1
+        if log_epoch_of(state.origin) == row.log_epoch and highest >= end:
+            rows[self.site] = raised(self.site, row, highest, end)
+
+        def again(_: object = None) -> None:
+            if self.engine is engine:
+                self.crash()
+                self.start()
+
+        def leave(engine: Engine) -> None:
+            engine.leave(marked=False)
+            engine.keeper.saved(lambda _: self.world.later(1, again))
+
+        self._in(leave)
+        self.world.later(LEAVE_MS, again)
 
     def crash(self, *, disk_lost: bool = False) -> None:
         self.engine, self.ready = None, False
@@ -228,10 +299,13 @@ class Node:
     def read(self) -> None:
         """Take the next records of the log, and come back as long as there are any."""
         self._will_read = False
-        if self.engine is None or (self.still and self.stalls(self.read)):
+        if self.engine is None or self.leaving or (self.still and self.stalls(self.read)):
             return
         log = self.world.logs[self.site]
         start = self.engine.state.position
+        if start > len(log) or (start > log.first and log.has(self.engine.state.acceptance.mark) is False):
+            self.begin_log_anew(f"the log ends at {len(log)}, and was read up to {start}")
+            return
         try:
             batch = log.read(start, start + self.world.delay(6) + 2)
         except HistoryTruncated as error:
@@ -240,6 +314,7 @@ class Node:
             return
         if batch:
             self._in(lambda engine: engine.log_batch(batch))
+            self._read_below = max(self._read_below, batch[-1][0] + 1)
             self.ends.folded(batch)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
@@ -253,6 +328,7 @@ class Node:
         if engine.state.position < end or world.clock.time_ms < self.deaf_until:
             self._go_on(10, lambda: self._live(end, life))
             return
+        self._name_log()
         until = world.clock.time_ms + LEASE_MS
         row = ProxyRow(proxy=self.proxy, incarnation=life, site=self.site, url=self.proxy, changelog=self.site)
         world.registry.announce(row, until)
@@ -262,9 +338,28 @@ class Node:
         self.ends.lease_begun(life)
         self._go_on(LEASE_MS // 3, lambda: self._renew(life))
 
+    def _name_log(self) -> None:
+        """Have the log say of itself what the registry says, as node/log_guard.py does."""
+        assert self.engine is not None
+        row = self.world.registry.site_logs[self.site]
+        if not says_so(self.engine.state, FEDERATION, row):
+            self.world.appended(self.site, [record_of(FEDERATION, row)])
+
+    def _report_log(self) -> None:
+        """Tell the registry how far the log was read; one proxy of a site does it."""
+        assert self.engine is not None
+        rows, state = self.world.registry.site_logs, self.engine.state
+        row, seen = rows[self.site], state.position - 1
+        first = min([self.proxy, *self.engine.context.at_site()]) == self.proxy
+        if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
+            rows[self.site] = row.model_copy(update={"seen": seen})
+
     def _renew(self, life: Incarnation) -> None:
         now = self.world.clock.time_ms
+        if self.leaving:
+            return
         if now >= self.deaf_until and self.world.registry_answers():
+            self._report_log()
             self.world.registry.expire(now)
             held = self.world.registry.renew(self.proxy, life, now + LEASE_MS)
             self.world.registry_changed()
@@ -396,13 +491,22 @@ class Node:
     def _append(self, effect: effects.Append) -> None:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
+        if self.leaving:
+            self._answer(1, effect.then, LogReplaced("the log is not what was read of it"))
+            return
         self._append_at = max(self._append_at, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
         engine = self.engine
 
         def act() -> None:
+            read_below = self._read_below if self.engine is engine else 0
             answer: Any = world.appended(self.site, list(effect.records)) if done else None
+            if answer and answer[0] < read_below:
+                answer = LogReplaced("the log appends where it was read already")
+                if self.engine is engine:
+                    # Answered first: what is not known is published again.
+                    world.later(1, lambda: self.begin_log_anew(str(answer)) if self.engine is engine else None)
             if failed:
                 answer = LogUnavailable("no answer")
             if self.engine is engine:

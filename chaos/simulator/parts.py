@@ -18,23 +18,48 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     Reloaded,
+    SiteLogRow,
     SiteSnapshot,
 )
+from federation.site_state import LogMark
 from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
 from proxy.retention import Mark, Window
 from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
 from waypost.errors import HistoryTruncated
-from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Record, decode_record, encode_record
+from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of
+from waypost.records import LogBegun, Record, checksum_of, decode_record, encode_record
 
 
 class PlainLog:
     """One site's log. What retention has removed is there for those who judge."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: SiteId) -> None:
+        self._site = site
         self._records: list[tuple[int, Record]] = []
         self.first = 0
+
+    @property
+    def origin(self) -> Origin:
+        """Where notifications are first appended now, by what the log says of itself."""
+        return self.origin_at(len(self))
+
+    def origin_at(self, offset: int) -> Origin:
+        """Return where what is at this offset was first appended."""
+        epochs = [record.log_epoch for at, record in self._records if isinstance(record, LogBegun) and at <= offset]
+        return origin_of(self._site, log_epoch=max(epochs, default=1))
+
+    def lose_end(self, count: int) -> list[tuple[int, Record]]:
+        """Lose the last records, as a broker that had not synced them; return them."""
+        lost = self._records[len(self._records) - count :]
+        del self._records[len(self._records) - count :]
+        return lost
+
+    def has(self, mark: LogMark) -> bool | None:
+        """Tell whether this is the record that was read; None: it cannot be compared."""
+        if not self.first <= mark.offset < len(self) or not mark.checksum:
+            return None
+        return checksum_of(self._records[mark.offset][1]) == mark.checksum
 
     def append(self, records: list[Record]) -> list[int]:
         start = len(self)
@@ -66,6 +91,7 @@ class PlainRegistry:
         self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
+        self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.events: list[RegistryEvent] = []
 
     def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:

@@ -47,6 +47,7 @@ compact                           the registry forgets what watches have not see
 quorum MS                         so long the registry answers nobody, and no lease ends
 skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
+lose-end SITE N                   the log of the site loses its last N records, which all proxies there had read
 truncate SITE                     retention: the log of the site keeps nothing of what it has until now
 fill P, empty P                   the store of P takes nothing; takes again
 unreadable P N                    the next N reads of the store of P fail
@@ -94,7 +95,9 @@ class Scenario:
         self._quiet = False
         self._told = 0
         self._directives: dict[str, Callable[[str, list[str]], list[str] | None]] = {
-            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
+            name.removeprefix("do_").replace("_", "-"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("do_")
         }
 
     @property
@@ -313,6 +316,9 @@ class Scenario:
     def do_heal(self, rest: str, words: list[str]) -> None:
         for link in self.world.links:
             link.set_cut(records=False, words=False)
+
+    def do_lose_end(self, rest: str, words: list[str]) -> None:
+        self.world.lose_end(SiteId(words[0]), int(words[1]))
 
     def do_truncate(self, rest: str, words: list[str]) -> None:
         log = self.world.logs[SiteId(rest)]

@@ -74,5 +74,5 @@ class History:
             if Coordinate(origin, offset) in change.before:
                 continue
             yield change.said
-            if change.settled is not None and offset >= change.settled[origin]:
+            if change.settled is not None and offset >= change.settled.get(origin, 0):
                 return

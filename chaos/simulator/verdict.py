@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from chaos.simulator.clients import PRIORITIES
 from chaos.simulator.policies import excused
 from proxy.session import Role
-from waypost.identity import NOTHING, Coordinate, NotificationId, Origin
+from waypost.identity import NOTHING, Coordinate, NotificationId, Origin, log_epoch_of, site_of
 from waypost.limits import PUBLISH_WINDOW
-from waypost.records import FactKind, Published
+from waypost.records import FactKind
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -126,12 +126,10 @@ def verdict(world: World) -> list[str]:
 
 
 def _published(world: World) -> dict[Coordinate, NotificationId]:
-    """All that stands in the logs, where it was first appended, in order."""
+    """All that stood in the logs, where it was first appended, in order."""
     return {
-        Coordinate(origin, offset): NotificationId(record.producer, record.incarnation, record.sequence)
-        for origin, log in world.logs_by_origin.items()
-        for offset, record in log.everything()
-        if isinstance(record, Published)
+        at: NotificationId(record.producer, record.incarnation, record.sequence)
+        for at, record in world.published.items()
     }
 
 
@@ -142,7 +140,7 @@ def _owned_once(world: World) -> list[str]:
 
 def _level(world: World, published: list[Coordinate]) -> list[str]:
     """Every proxy knows how far every origin has come, and no session waits for one of them still."""
-    ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(published)
+    ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(at for at in published if at not in world.lost)
     wrong = []
     for node in world.nodes.values():
         if node.engine is not None:
@@ -156,8 +154,14 @@ def _level(world: World, published: list[Coordinate]) -> list[str]:
 
 
 def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
-    """Tell whether a frontier is at the end; or it began where the log does, behind all that is gone."""
-    return upto == end or end < upto < world.logs_by_origin[origin].first
+    """Tell whether a frontier is at the end; or it began where the log does, behind all that is gone.
+
+    An origin that has ended is complete up to what anybody had seen of it.
+    """
+    log = world.logs_by_origin.get(origin)
+    if log is None:
+        return upto >= end
+    return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)
 
 
 def _one_side(world: World, client: Client) -> list[str]:
@@ -210,9 +214,10 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     lost: list[str] = []
     safe: dict[Coordinate, int] = {}
     for producer in world.clients.values():
-        safe |= producer.safe
-        for coordinate in producer.safe.keys() - published.keys():
-            number = producer.safe[coordinate]
+        said = {_located(world, at, published): number for at, number in producer.safe.items()}
+        safe |= said
+        for coordinate in said.keys() - published.keys():
+            number = said[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
     lives = [each for each in world.clients.values() if each.place == client.place]
     given = {identity for each in lives for identity, _, _ in each.given}
@@ -223,7 +228,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
         ends = client.ends(subscription)
         for origin, offset in missing:
             number = safe[Coordinate(origin, offset)]
-            if client.joined is None or offset < client.joined[origin] or not expression.matches({"n": number}):
+            if client.joined is None or offset < client.joined.get(origin, 0) or not expression.matches({"n": number}):
                 continue
             if not all(_lets(world, client, subscription, Coordinate(origin, offset), number)):
                 continue
@@ -232,6 +237,12 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             where = f"{origin}:{offset}, promised above {promise[origin]}"
             lost.append(f"LOST {client.name}/{subscription}: {number} at {where}")
     return lost
+
+
+def _located(world: World, at: Coordinate, published: Mapping[Coordinate, NotificationId]) -> Coordinate:
+    """Return where the log has what a producer was told to be there: its proxy may have heard late of a log epoch."""
+    log = world.logs[site_of(at.origin)]
+    return at if at in published else Coordinate(log.origin_at(at.offset), at.offset)
 
 
 def _told_gaps(world: World, client: Client) -> set[Coordinate]:

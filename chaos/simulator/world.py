@@ -31,7 +31,7 @@ from federation.ports import OwnerChanged
 from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
 from proxy.context import Bounds
 from waypost.clock import ManualClock
-from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, origin_of
+from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential
 from waypost.queue import Order, Queue
 from waypost.records import Fact, Published
@@ -80,8 +80,11 @@ class World:
         self.chance = random.Random(seed)
         self.faults = Faults()
         self.registry = PlainRegistry()
-        self.logs = {SiteId(site): PlainLog() for site in sites}
-        self.logs_by_origin = {origin_of(site): log for site, log in self.logs.items()}
+        self.logs = {SiteId(site): PlainLog(SiteId(site)) for site in sites}
+        self.published: dict[Coordinate, Published] = {}
+        """All that was ever appended to a log, where it was first appended."""
+        self.lost: set[Coordinate] = set()
+        """What of it went with the end of a log."""
         self.changelogs = {site: PlainChangelog() for site in sites}
         self.facts: list[Fact] = []
         """What proxies noted."""
@@ -220,15 +223,42 @@ class World:
         return lost
 
     def appended(self, site: SiteId, records: list[Any]) -> list[int]:
-        offsets = self.logs[site].append(records)
+        offsets, origin = self.logs[site].append(records), self.logs[site].origin
         for offset, record in zip(offsets, records, strict=True):
             if isinstance(record, Published):
-                self.published_at[Coordinate(origin_of(site), offset)] = self.clock.time_ms
+                # What is appended before everybody knows of a log's new epoch is answered by nobody.
+                at = Coordinate(origin, offset)
+                self.published.setdefault(at, record)
+                self.published_at.setdefault(at, self.clock.time_ms)
             self.note(f"log {site}@{offset} {type(record).__name__} {brief(record)}")
         for node in self.nodes.values():
             if node.site == site:
                 node.log_grew()
         return offsets
+
+    @property
+    def logs_by_origin(self) -> dict[Origin, PlainLog]:
+        """The logs, by where notifications are first appended in each now."""
+        return {log.origin: log for log in self.logs.values()}
+
+    def lengths(self) -> dict[Origin, int]:
+        """Return below which offset each origin has all that was published so far; in one that has ended, any."""
+        ended = {at.origin: 1 << 60 for at in self.published}
+        return ended | {origin: len(log) for origin, log in self.logs_by_origin.items()}
+
+    def lose_end(self, site: SiteId, count: int) -> None:
+        """A broker comes back without the last records of a site's log, which all proxies there had read."""
+        log, here = self.logs[site], [node for node in self.live_nodes(site) if node.engine is not None]
+        whole = [node for node in self.nodes.values() if node.site == site]
+        if here != whole or any(node.engine and node.engine.state.position < len(log) for node in here):
+            # How far a process had read that died at that very time, nobody knows.
+            return
+        # Who it is stands in its first record: an empty log is refused.
+        origin, lost = log.origin, log.lose_end(max(0, min(count, len(log) - log.first - 1)))
+        self.lost.update(Coordinate(origin, offset) for offset, record in lost if isinstance(record, Published))
+        self.note(f"the log of {site} loses its end from {len(log)} on", tell=True)
+        for node in here:
+            node.log_grew()
 
     def count(self, message: object) -> None:
         """Count what a handover message says of the run."""
@@ -273,7 +303,7 @@ class World:
     def deleted(self, session: SessionId) -> None:
         """The registry says that the session is no more."""
         self.note(f"{session} is deleted", tell=True)
-        self.deletions[session] = {origin: len(log) - 1 for origin, log in self.logs_by_origin.items()}
+        self.deletions[session] = {origin: length - 1 for origin, length in self.lengths().items()}
         for client in self.clients.values():
             if client.session == session:
                 client.begin_anew()

@@ -431,7 +431,7 @@ async def test_a_sites_log_is_claimed_by_compare_and_set(registries: Registries)
     )
     assert answers.count(True) == 1
     first = await other.site_log(site) or first
-    later = SiteLogRow(identity=first.identity, log_epoch=2, ended={Origin("A/0"): 7})
+    later = SiteLogRow(identity=first.identity, log_epoch=2, ended={Origin("A/0"): (5, 7)})
     assert await one.claim_site_log(site, first, later)
     assert not await other.claim_site_log(site, first, SiteLogRow(identity="stale"))
     assert await other.site_log(site) == later
