@@ -1,4 +1,4 @@
-"""Which log this is, and whether it is all of the log that was read before. Pure (handover rule 26).
+"""Which log this is, and whether it is all of the log that was read before. Pure (handover rule 27).
 
 A log may come back shorter than what was read of it (a broker that lost its page cache), rewritten from some place on,
 empty, or as the log of somebody else. Offsets alone do not tell: a log that lost its end grows again, and what is
@@ -145,7 +145,7 @@ def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:
 
 
 def _check_identity(site: SiteId, row: SiteLogRow, seen: LogSeen) -> None:
-    never_read = row.log_epoch == 1 and row.seen < 0 and not seen.mark.identity
+    never_read = row.seen < 0 and (row.log_epoch > 1 or not seen.mark.identity)
     if seen.begun is None:
         # Retention may have removed all that the log said of itself; it goes on behind what was read, then.
         is_retained = seen.first > 0 and seen.end > max(row.seen, seen.mark.offset)

@@ -82,7 +82,7 @@ class ProxyRow(BaseModel):
 
 
 class SiteLogRow(BaseModel):
-    """Which log a site has, and how much of it was seen, as the registry knows it (handover rule 26).
+    """Which log a site has, and how much of it was seen, as the registry knows it (handover rule 27).
 
     Args:
         identity: of the log, made once.
@@ -255,7 +255,11 @@ class Registry(Protocol):
         ...
 
     def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
-        """Yield :class:`Reloaded`, then every change in order, never skipping one; signs of life in between."""
+        """Yield :class:`Reloaded`, then every change in order, never skipping one; signs of life in between.
+
+        Of owners and of lives in one order: whoever is told of a row knows of every life that began before it was
+        written (handover rule 26).
+        """
         ...
 
     async def close(self) -> None: ...

@@ -29,7 +29,7 @@ Handover rules (docs/handover-rules.md, by number)
 14    Markers have no coordinate: the own frontier is the offset of the last own *notification*.
 -     After a record of a newer leader's epoch, a link's older records mean nothing.
 -     An origin is taken from the link over which it first came, so that a cycle of links does no harm.
-26    What is lost with the end of a log is told: an origin that has ended is complete up to what anybody has seen of
+27    What is lost with the end of a log is told: an origin that has ended is complete up to what anybody has seen of
       it, and whoever has less of it catches up, which tells what is lost.
 -     An installation's number is the log offset that turned it on: an off-and-on cannot pass for the earlier one.
 """

@@ -18,7 +18,7 @@ import typer
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
-from node import cli_keys, cli_rendezvous, cli_sessions
+from node import cli_keys, cli_rendezvous, cli_sessions, cli_sites
 from node.commands.reading import printable
 from node.config import NodeConfig, load_config
 from node.options import Json, KeysFile, Proxy, TokenFile
@@ -41,7 +41,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for name, group in (("sessions", cli_sessions.app), ("key", cli_keys.app), ("rendezvous", cli_rendezvous.app)):
+for name, group in {
+    "sessions": cli_sessions.app,
+    "sites": cli_sites.app,
+    "key": cli_keys.app,
+    "rendezvous": cli_rendezvous.app,
+}.items():
     app.add_typer(group, name=name)
 
 # ---------------------------------------------------------------- serving

@@ -1,6 +1,6 @@
 """Keeps the registry told of how far the site log was read, and notices when the log is not all of that any more.
 
-Then the node begins anew: what it knows of the log may not be true of what the log is now (handover rule 26). What the
+Then the node begins anew: what it knows of the log may not be true of what the log is now (handover rule 27). What the
 next log epoch is, federation/log_epochs.py decides.
 """
 

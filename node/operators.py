@@ -32,7 +32,7 @@ from proxy.subscription import Subscription
 from proxy.tokens import read
 from waypost.access import BY_TOKEN, Grant
 from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
-from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.identity import Ownership, ProxyId, SessionId, log_epoch_of
 from waypost.limits import MAX_BODY_BYTES
 from waypost.subscription.batch import NotJson, read_json
 
@@ -119,6 +119,7 @@ def _status(node: Node) -> dict[str, Any]:
         "why_not": node.why_not_ready or None,
         "draining": row.model_dump() if row else None,
         "troubles": node.troubles.now,
+        "log_epoch": log_epoch_of(engine.state.origin) if engine else 0,
         "position": engine.state.position if engine else 0,
         "frontier": engine.state.frontier if engine else {},
         "proxies": sorted(engine.context.proxies) if engine else [],

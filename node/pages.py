@@ -153,6 +153,7 @@ class Status(_Answer):
     why_not: str | None
     draining: DrainRow | None
     troubles: dict[str, str]
+    log_epoch: int
     position: int
     frontier: dict[str, int]
     proxies: list[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from federation.ports import DrainRow, ProxyRow
@@ -108,6 +108,9 @@ class Context:
         self.drains: dict[ProxyId, DrainRow] = {}
         """Proxies that are to be emptied."""
         self.owners: dict[SessionId, Ownership] = {}
+        """Who owns the sessions, as the registry's watch says, or as we claimed or read since."""
+        self._unseen: set[SessionId] = set()
+        """Those of them of which the watch has not told yet what we claimed or read."""
         self.refused = Refusals()
         """What other proxies said and was refused."""
         self.tally = Tally()
@@ -140,6 +143,29 @@ class Context:
 
     def alive(self, proxy: ProxyId) -> bool:
         return proxy in self.proxies
+
+    def owned_by(self, session: SessionId, current: Ownership) -> None:
+        """Take what we claimed or read ourselves; the watch may tell of it later."""
+        if self.owners.get(session) != current:
+            self.owners[session] = current
+            self._unseen.add(session)
+
+    def watched(self, session: SessionId, current: Ownership | None) -> None:
+        """Take what the registry's watch says; None: there is no such row."""
+        self._unseen.discard(session)
+        if current is None:
+            self.owners.pop(session, None)
+        else:
+            self.owners[session] = current
+
+    def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
+        """Take all the rows that there are: the watch begins anew."""
+        self._unseen.clear()
+        self.owners = dict(owners)
+
+    def has_seen(self, session: SessionId, current: Ownership) -> bool:
+        """Tell whether the watch has told of this row, and so of every lease that was granted before it was written."""
+        return self.owners.get(session) == current and session not in self._unseen
 
     def at_site(self) -> list[ProxyId]:
         """Return the live proxies of our site."""

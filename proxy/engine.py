@@ -58,7 +58,7 @@ class Engine:
         restored: what its store held; None: an empty disk.
         first: the first record that the site log still has.
         known: what the log meant up to a place, for who cannot read on from where it was (handover rule 25).
-        is_intact: what the store has was read from this log; else its sessions catch up all origins (handover rule 26).
+        is_intact: what the store has was read from this log; else its sessions catch up all origins (handover rule 27).
         log_epoch: of the log's first record, where nothing is known of what was before.
     """
 
@@ -387,10 +387,7 @@ class Engine:
             case Reloaded():
                 self._reloaded(event)
             case OwnerChanged():
-                if event.ownership is None:
-                    context.owners.pop(event.session, None)
-                else:
-                    context.owners[event.session] = event.ownership
+                context.watched(event.session, event.ownership)
                 self.transfers.owner_changed(event.session, event.ownership)
                 self.claims.owner_changed(event.session, event.ownership)
             case ProxyUp():
@@ -413,7 +410,7 @@ class Engine:
             now = event.proxies.get(proxy)
             if now is None or now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
-        context.owners = dict(event.owners)
+        context.reloaded(event.owners)
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True

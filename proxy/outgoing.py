@@ -234,8 +234,6 @@ class Sources(Side[Outgoing]):
         given = machine.owner_input(current, out.machine.owned, out.machine.wanted)
         if isinstance(given, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
             return
-        if isinstance(given, machine.OwnedByOther):
-            self._context.owners[session] = current
         if not isinstance(given, machine.OwnerUnchanged):
             self.feed(out, given)
 
@@ -296,7 +294,7 @@ class Sources(Side[Outgoing]):
 
     def answered(self, one: Outgoing, current: Ownership | None) -> None:
         if current is not None:
-            self._context.owners[one.machine.session] = current
+            self._context.owned_by(one.machine.session, current)
         super().answered(one, current)
 
     def _end(self, out: Outgoing) -> Session:

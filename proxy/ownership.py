@@ -133,6 +133,14 @@ class Claims:
     def _lives_elsewhere(self, owner: Ownership) -> bool:
         return not owner.deleted and owner.proxy != self._context.proxy and self._context.alive(owner.proxy)
 
+    def _is_gone(self, session: SessionId, owner: Ownership) -> bool:
+        """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
+
+        It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
+        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
+        """
+        return owner.proxy == self._context.proxy or self._context.has_seen(session, owner)
+
     def _still(self, life: Incarnation) -> bool:
         """Tell whether an answer still counts: the lease under which it was asked for holds (handover rule 1).
 
@@ -161,6 +169,8 @@ class Claims:
         elif self._lives_elsewhere(current):
             self._seeking.discard(session)
             self._fetch_from(session, current, wish._replace(certain=True))
+        elif not self._is_gone(session, current):
+            self._give_up(session, "the registry's watch is behind: the owner may be alive")
         elif not self._context.may_serve() or not self._context.watching:
             self._give_up(session, "this proxy has no lease at the moment")
         else:
@@ -277,7 +287,7 @@ class Claims:
         if context.sessions.get(session.id) is not session:
             context.sessions[session.id] = session
             context.matcher.put(session)
-        context.owners[session.id] = Ownership(context.proxy, epoch)
+        context.owned_by(session.id, Ownership(context.proxy, epoch))
         context.dirty.add(session.id)
         if session.held_expressions():
             context.hold(session)
@@ -404,7 +414,8 @@ class Claims:
         """Compare a copy that is not served with its row."""
         mine = current is not None and current.proxy == self._context.proxy
         if session.role is Role.DORMANT:
-            if mine and current is not None:
+            # A copy of an earlier generation is none of this session, though both are ours (rule 22).
+            if mine and current is not None and not current.outlives(session.epoch):
                 session.epoch = max(session.epoch, current.epoch)
                 self.wake(session, waited_for=waited_for)
             elif current is not None and current.epoch > session.epoch:

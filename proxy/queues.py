@@ -56,8 +56,8 @@ def _of_copies(engine: Engine) -> Iterator[Waiting]:
     """Chunks of a copy that are not acknowledged, and entries of one acknowledged that wait for the disk."""
     bounds = engine.context.settings.bounds
     for out in engine.transfers.sources.running.values():
-        # A frozen source sends all that is left.
-        if out.machine.state is not SourceState.FROZEN:
+        # A frozen source sends all that is left; one that takes the session back sends no more.
+        if out.machine.state in (SourceState.COPYING, SourceState.WAITING):
             yield "copy", out.sent - out.acknowledged, bounds.chunk_window
     for into in engine.transfers.targets.running.values():
         # What an earlier transfer brought may wait for the disk too: no chunk of this one is acknowledged before that.

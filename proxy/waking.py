@@ -21,7 +21,7 @@ class Waking:
 
     Args:
         serve: called with the epoch that was taken for the session.
-        release: called where the registry names another owner.
+        release: called where the registry names another owner, or a later session of the same name.
     """
 
     def __init__(
@@ -87,11 +87,13 @@ class Waking:
             return
         if isinstance(answer, WaypostError):
             return
+        current = answer.current
         if answer.won:
             self._serve(session, epoch)
-        elif answer.current is not None and answer.current.proxy == self._context.proxy:
+        elif current is not None and current.proxy == self._context.proxy and not current.outlives(session.epoch):
             # An earlier life of ours may have served at that epoch: take the one after it.
-            session.epoch = answer.current.epoch
+            session.epoch = current.epoch
             self.wake(session, waited_for=True)
         else:
-            self._release(session, answer.current)
+            # Somebody else's, or of a later generation: what the store has is none of it (handover rule 22).
+            self._release(session, current)

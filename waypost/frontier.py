@@ -44,6 +44,10 @@ class Selective:
     def has(self, origin: Origin, offset: int) -> bool:
         return offset in self._offsets.get(origin, ())
 
+    def any_of(self, origin: Origin) -> bool:
+        """Tell whether there are any of this origin."""
+        return origin in self._offsets
+
     def add(self, origin: Origin, offsets: Iterable[int]) -> None:
         if fresh := set(offsets):
             self._offsets.setdefault(origin, set()).update(fresh)

@@ -83,7 +83,8 @@ def _name_again(world: World, client: Client, pick: int, number: int) -> None:
     name = used[pick % len(used)]
 
     def again() -> None:
-        if name in client.ended - client.open:
+        # Who has not heard that the session was deleted, with all its subscriptions, takes the name for one in use.
+        if name in client.ended - client.open and not client.unaware:
             client.subscribe_again(name, EXPRESSIONS[pick // 7 % 3])
 
     if name not in client.ended:

@@ -173,6 +173,8 @@ class Client:
         """Who may do what, as it has asked for and was not answered."""
         self.wanted: Grants | None = None
         """The same, as it asked for last."""
+        self.unaware = False
+        """Its session was deleted, and it has not heard of that."""
         self._tries = 0
 
     # ------------------------------------------------------------ where it is
@@ -246,6 +248,7 @@ class Client:
             match told:
                 case Attached():
                     self.refused = False
+                    self.unaware = self.unaware and self._is_of_the_past(told)
                     if told.joined and self.joined is not None and self.loses_its_place:
                         self.world.note(f"{self.name} has lost its place, and has another", tell=True)
                         self.joined = self.world.lengths()
@@ -291,6 +294,7 @@ class Client:
                         self.problems.append(str(told.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
                     # What it had asked for since went with it, whatever it was answered.
+                    self.unaware = False
                     self.ended.update(self.policies)
                     self.open.difference_update(self.policies)
                     self.promised.clear()
@@ -434,6 +438,7 @@ class Client:
 
     def begin_anew(self) -> None:
         """The session was deleted: what was asked for, nobody is owed any more."""
+        self.unaware = True
         self.ended.update(self.asked)
         self.promised.clear()
         self.open.clear()

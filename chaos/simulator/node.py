@@ -117,6 +117,8 @@ class Node:
         """What was last said of every kind of handover message, to be said again."""
         self._lives = 0
         self._heard_at = 0
+        self._watched = 0
+        """The revision of the registry up to which the watch has told."""
         self._append_at = 0
         self._attest_at = 0
         self._tick_at = 0
@@ -151,8 +153,9 @@ class Node:
         self.ends = Ends(self)
         self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
-        self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         world.registry_changed()
+        self._watched = world.revision
+        self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
         self._live(len(world.logs[self.site]), life)
         world.note(f"{self.proxy} starts", tell=True)
@@ -379,9 +382,14 @@ class Node:
         away = max(self.deaf_until, self.world.registry_away_until)
         self._heard_at = max(self._heard_at, now + self.world.delay(30), away)
         behind, self.behind = self.behind, False
+        revision = self.world.revision
 
         def told(engine: Engine) -> None:
+            if revision <= self._watched:
+                # A watch that began anew has told of it.
+                return
             said = self.world.registry.reloaded() if behind else event
+            self._watched = self.world.revision if behind else revision
             engine.registry_event(said)
             self.ends.heard(said)
 

@@ -80,6 +80,8 @@ class World:
         self.chance = random.Random(seed)
         self.faults = Faults()
         self.registry = PlainRegistry()
+        self.revision = 0
+        """How many events the registry has told its watches of."""
         self.logs = {SiteId(site): PlainLog(SiteId(site)) for site in sites}
         self.published: dict[Coordinate, Published] = {}
         """All that was ever appended to a log, where it was first appended."""
@@ -311,6 +313,7 @@ class World:
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []
         for event in events:
+            self.revision += 1
             if isinstance(event, OwnerChanged):
                 self.invariants.row_changed(event)
             for node in self.nodes.values():

@@ -21,6 +21,7 @@ from chaos.faults.lost_end import LostEnd
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from tests.helpers.waiting import until, until_seen
+from tests.node.test_command_line import run
 from waypost.identity import Coordinate, new_incarnation
 from waypost.messages import Gap
 
@@ -163,5 +164,20 @@ async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_pat
             text = proxy.process.log.read_text()
             assert "the log of site A is another one than was read: it is empty" in text
             assert "waypost sites begin-log A" in text
+            # An operator says that it is meant: then what is published arrives.
+            done = await asyncio.to_thread(
+                run, "sites", "begin-log", "A", "--etcd", flags["etcd"], "--prefix", flags["prefix"]
+            )
+            assert (done.returncode, done.stderr) == (0, ""), done.stderr
+            await asyncio.to_thread(proxy.start)
+            reader = Reader("anew")
+            async with waypost.attach("anew", proxy=proxy.url, timeout_s=PATIENCE_S) as session:
+                await session.until_effective(await session.subscribe("n > 0"), ["A/0.2"])
+            reader.start(proxy.url)
+            safe = await publish(proxy.url, range(100, 110))
+            await until(lambda: 109 in reader.numbers, "the last one has come", PATIENCE_S)
+            assert accounts(reader, safe) == []
+            assert proxy.ask("/v1/status")["log_epoch"] == 2
+            await reader.stop()
         finally:
             proxy.stop()

@@ -89,6 +89,26 @@ def test_a_restart_that_finds_itself_one_epoch_ahead_takes_another_one() -> None
     assert (role(alone), epoch(alone)) == (Role.SERVING, 6)
 
 
+@pytest.mark.parametrize("watch", [True, False])
+def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_the_disk_has(watch: bool) -> None:
+    """Its row is ours too, but the copy is of the one that was deleted (rule 22)."""
+    alone, later = Alone(disk(Role.SERVING, 4), watch=False, lease=False), owner("me", GENERATION + 1)
+    if watch:
+        alone.reload({SESSION: later})
+    alone.lease()
+    if not watch:
+        alone.answer(effects.ClaimRow, Claimed(False, later))
+    assert role(alone) is None
+    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+    alone.reload({SESSION: later})
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("me", GENERATION + 1))
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", GENERATION + 2)))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, GENERATION + 2)
+    assert alone.engine.context.sessions[SESSION].active() == []
+
+
 def test_a_restored_session_is_what_the_disk_said() -> None:
     session = Alone(disk(Role.SERVING, 4)).engine.context.sessions[SESSION]
     assert session.descriptor() == DESCRIPTOR
@@ -278,11 +298,27 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
 
 def test_without_all_changelogs_nothing_is_rebuilt() -> None:
     alone = Alone()
+    alone.reload({SESSION: owner("dead", 4)})
     alone.attach()
     alone.answer(effects.ReadRow, owner("dead", 4))
     alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, False))
     assert role(alone) is None
     assert [type(each) for each in alone.heard()][-1] is Wait
+
+
+def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> None:
+    """The end that was told may be that of the life before the one that took this epoch (rule 26)."""
+    alone = Alone()
+    alone.reload({SESSION: owner("you", 3)})
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 4))
+    assert [type(each) for each in alone.heard()][-1] is Wait
+    assert not [each for each in alone.waiting if isinstance(each, effects.FindCheckpoint)]
+    alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 4)))
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("you", 4))
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    assert alone.next(effects.ClaimRow).new == owner("me", 5)
 
 
 def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:

@@ -15,7 +15,10 @@ journal has it.
 Where priorities or deadlines say what is given first, the application has some of what came later sooner. No frontier
 says that; so the coordinates of those are said one by one (`selective`), and are repeats too, until the frontier has
 come past them. What is overtaken keeps its place in the window: it is overtaken by no more than the window has room
-for, and then there is nothing else to give.
+for, and then there is nothing else to give. The frontier is no lower for that than where all is given as it comes: of
+each origin it stands just below the first notification that came and that the application does not have. What lies
+below that and did not come is not to be had: policy removed it, and another owner, which has not decided so yet, would
+deliver it behind what the application has.
 """
 
 from __future__ import annotations
@@ -104,6 +107,11 @@ class Receiving:
         """Deliveries of which the application was given more than it has by its own word."""
         self._unsaid_coordinates: dict[Origin, list[int]] = {}
         """What it has above the frontier, and the proxy was not told of."""
+        self._unsaid_frontier: dict[Origin, int] = {}
+        """How far the frontier has come in the middle of deliveries, where the proxy was not told."""
+        self._overtaken: dict[Origin, deque[tuple[int, NotificationId]]] = {}
+        """Of each origin what came since the last attach, in order, from the first on that the application does not
+        have; where it is given by attributes."""
         self._taken_in: dict[Origin, int] = {}
         """The frontier of what came since the last attach; the state's is that of what was given."""
         self._ids_in: set[NotificationId] = set()
@@ -123,6 +131,8 @@ class Receiving:
         self._inbox = deque(self._in_hand)
         self._ranked.clear()
         self._unsaid_coordinates.clear()
+        self._unsaid_frontier.clear()
+        self._overtaken.clear()
         self._ids_in = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
         self._taken_in = dict(self.state.frontier)
 
@@ -148,6 +158,8 @@ class Receiving:
                 continue
             seen[entry.origin] = entry.offset
             identity = _id_of(entry)
+            if self._goes_by_attributes:
+                self._overtaken.setdefault(entry.origin, deque()).append((entry.offset, identity))
             if identity in state.recent or identity in self._ids_in:
                 self.duplicates_dropped += 1
                 continue
@@ -220,11 +232,31 @@ class Receiving:
                 join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
                 attestations, self._unsaid = self._unsaid, []
                 said.append(Acknowledge(batch.deliver.through, attestations))
+        self._advance()
         if state.selective:
             state.selective.reached(state.frontier)
         if self._unsaid_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
             said += self._say_coordinates()
         return said
+
+    def _advance(self) -> None:
+        """Let the frontier come up to the first notification of each origin that came and is not had."""
+        state = self.state
+        for origin, came in self._overtaken.items():
+            before = upto = state.frontier.get(origin, NOTHING)
+            while came and self._has(origin, *came[0]):
+                upto = max(upto, came.popleft()[0])
+            if came and state.selective.any_of(origin):
+                upto = max(upto, came[0][0] - 1)
+            if upto > before:
+                state.frontier[origin] = self._unsaid_frontier[origin] = upto
+
+    def _has(self, origin: Origin, offset: int, identity: NotificationId) -> bool:
+        """Tell whether the application has this; of a publish that was retried it has one copy."""
+        state = self.state
+        if offset <= state.frontier.get(origin, NOTHING) or state.selective.has(origin, offset):
+            return True
+        return identity in state.recent
 
     def _unsaid_count(self) -> int:
         return sum(map(len, self._unsaid_coordinates.values()))
@@ -247,10 +279,11 @@ class Receiving:
     def _say_coordinates(self) -> list[Acknowledge]:
         """Return what says which of later deliveries the application has, as far as that was not said."""
         unsaid, self._unsaid_coordinates = Selective(self._unsaid_coordinates), {}
+        frontier, self._unsaid_frontier = self._unsaid_frontier, {}
         unsaid.reached(self.state.frontier)
         self.attest()
         said = self.attest_now()
-        return [*said, Acknowledge(0, selective=unsaid.rows())] if unsaid else said
+        return [*said, Acknowledge(0, frontier=frontier, selective=unsaid.rows())] if unsaid or frontier else said
 
     # ------------------------------------------------------------ attesting
 

@@ -102,6 +102,14 @@ def _say_nothing(self: Sources, sender: ProxyId, message: ToSource) -> None:
 
 PLANTS = (
     Plant(
+        "buries the living",
+        "an owner is taken over although the watch has not told of its row: perhaps an earlier life of it ended",
+        replaced(Claims, "_is_gone", lambda self, session, owner: True),
+        ("PHANTOM", "STUCK"),
+        kept=("5010098", "5042786"),
+        rule=26,
+    ),
+    Plant(
         "no barrier at the source",
         "a frozen source goes on to store what comes",
         replaced(Session, "arrive", _arrive_frozen),

@@ -46,8 +46,8 @@ def _begin_by_connection(self: NearEnds, connection: int, client: str, attach: A
     _begin(self, connection, client, attach, home)
 
 
-def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None) -> None:
-    _know(self, first, None)
+def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
+    _know(self, first, None, log_epoch)
 
 
 PLANTS = (
@@ -73,6 +73,15 @@ PLANTS = (
         replaced(Ownership, "gone", _gone_as_any_other),
         ("RIGHTS",),
         stories=("access_of_a_deleted_session_does_not_come_back",),
+        rule=22,
+    ),
+    Plant(
+        "wakes what was deleted",
+        "what a store or a changelog has of a deleted session counts for the next one of its name",
+        replaced(Ownership, "outlives", lambda self, epoch: False),
+        ("PROBLEM", "RIGHTS"),
+        kept=("5021843", "5043516"),
+        stories=("deleted_and_created_again_with_a_disk_that_is_full",),
         rule=22,
     ),
     Plant(

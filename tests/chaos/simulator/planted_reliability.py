@@ -46,6 +46,13 @@ PLANTS = (
         (111, 222, 328),
     ),
     Plant(
+        "waits for what was passed over",
+        "the frontier of who is given by priority stays below what policy removed, until all of a delivery is had",
+        replaced(Receiving, "_advance", lambda self: None),
+        ("ORDER",),
+        kept=("5046529",),
+    ),
+    Plant(
         "takes the sooner for the whole",
         "what a receiver has above its frontier is taken for its frontier",
         replaced(Receiver, "had_selectively", lambda self, rows: self.had({o: max(each) for o, each in rows.items()})),
@@ -71,7 +78,7 @@ PLANTS = (
         "a receiver is given what comes behind a gap before it is told of the gap",
         replaced(Attaching, "_tell_gaps_first", _deliver_behind_the_gap),
         ("LOST",),
-        (5001263, 5002786, 5007424),
+        kept=("5001263", "5002786", "5007424"),
         rule=21,
     ),
     Plant(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 from chaos.simulator.draw import draw
 from chaos.simulator.scenario import SCENARIOS, Scenario
+from chaos.simulator.schedule import KEPT, Kept, wrong_of
 from chaos.simulator.verdict import verdict
 
 Switch = Callable[[], AbstractContextManager[object]]
@@ -26,6 +27,7 @@ class Plant:
         kinds: the words with which what is wrong begins: the verdict's; FAULT, the engine itself objects; NEVER, a
             story does not come to what it waits for.
         seeds: ordinary schedules that catch it. Several, because what a seed means shifts with the world.
+        kept: schedules of chaos/schedules that catch it, with one of the seeds named there: they went wrong by it once.
         stories: stories that catch it, aimed at what is rare in schedules.
         rule: the handover rule that it switches off.
         masked_by: what keeps it from costing anything; nothing catches it as long as that stands.
@@ -37,6 +39,7 @@ class Plant:
     kinds: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     stories: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     rule: int | None = None
     masked_by: str = ""
 
@@ -54,6 +57,13 @@ def rows(table: Mapping[Any, Any], other: Mapping[Any, Any]) -> Switch:
 def play(seed: int) -> list[str]:
     """Play one ordinary schedule; return what was wrong."""
     return _played(lambda: draw(seed).play()[1])
+
+
+def play_kept(name: str) -> list[str]:
+    """Play a kept schedule, with all its seeds; return what was wrong."""
+    kept = Kept.read(KEPT / f"{name}.json")
+    runs = [kept.schedule, *(replace(kept.schedule, seed=seed) for seed in kept.seeds)]
+    return [line for run in runs for line in wrong_of(run)]
 
 
 def tell(story: str) -> list[str]:

@@ -14,6 +14,7 @@ from tests.chaos.simulator import (
     planted_coverage,
     planted_handovers,
     planted_keys,
+    planted_log_epochs,
     planted_newest,
     planted_reliability,
 )
@@ -27,6 +28,7 @@ _MODULES = (
     planted_newest,
     planted_keys,
     planted_reliability,
+    planted_log_epochs,
 )
 PLANTS = {plant.name: plant for module in _MODULES for plant in module.PLANTS}
 MASKED = {plant.name: plant for plant in planted_coverage.MASKED}
@@ -55,6 +57,7 @@ def table() -> str:
     for plant in sorted((PLANTS | MASKED).values(), key=lambda each: each.rule or 99):
         runs = [f"seed {', '.join(map(str, plant.seeds))}"] if plant.seeds else []
         runs += [f"`{story}`" for story in plant.stories]
+        runs += [f"`{name}.json`" for name in plant.kept]
         caught = "; ".join(runs) or f"nothing, as long as there are {plant.masked_by}"
         lines.append(f"| {plant.rule or ''} | {plant.what} | {caught} | {', '.join(plant.kinds)} |")
     return "\n".join(lines)

@@ -112,12 +112,39 @@ def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowled
     assert [entry.offset for entry, *_ in machine.take(1)] == [4]
     machine.acknowledge()
     (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.selective]
-    assert (said.through, said.selective) == (0, {A: [2, 3, 4]})
-    assert machine.state.frontier == {}
+    assert (said.through, said.frontier, said.selective) == (0, {A: 0}, {A: [2, 3, 4]})
+    assert machine.state.frontier == {A: 0}
     assert [entry.offset for entry, *_ in machine.take()] == [1]
     machine.settle()
     assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [2, 3, 4]
     assert machine.state.frontier == {A: 4} and not machine.state.selective
+
+
+def test_what_was_passed_over_does_not_come_behind_what_was_given_by_priority() -> None:
+    """Policy removed 1 at one owner; the next one was raised from a checkpoint, and has not decided so yet."""
+    machine = ClientMachine("c", SessionId("s"), order="priority")
+    connect(machine)
+    machine.message(deliver(1, 4, ranked(2, 5), ranked(3, 7), ranked(4, 5)))
+    assert [entry.offset for entry, *_ in [*machine.take(1), *machine.take(1)]] == [3, 2]
+    machine.acknowledge()
+    assert machine.state.frontier == {A: 3} and not machine.state.selective
+    machine.disconnected()
+    connect(machine, epoch=2)
+    machine.message(deliver(2, 3, ranked(1, 5), ranked(2, 5), ranked(3, 7), ranked(4, 5)))
+    assert given(machine) == [(A, 4)]
+
+
+def test_the_frontier_stands_below_what_was_overtaken_and_above_what_was_passed_over() -> None:
+    machine = ClientMachine("c", SessionId("s"), order="priority")
+    connect(machine)
+    machine.message(deliver(1, 4, ranked(2, 1), ranked(3, 7), ranked(4, 1)))
+    assert [entry.offset for entry, *_ in machine.take(1)] == [3]
+    machine.acknowledge()
+    assert machine.state.frontier == {A: 1} and machine.state.selective.rows() == {A: [3]}
+    machine.disconnected()
+    connect(machine, epoch=2)
+    machine.message(deliver(2, 3, ranked(1, 9), ranked(2, 1), ranked(3, 7), ranked(4, 1)))
+    assert given(machine) == [(A, 2), (A, 4)]
 
 
 def test_a_delivery_of_an_older_epoch_means_nothing() -> None:
