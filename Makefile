@@ -36,8 +36,8 @@ check: setup ## style, types and the layer picture
 parts: setup ## the real servers: Kafka, etcd, toxiproxy, Spark's Kafka connector (needs Java, Maven, Go)
 	@$(bin)/python -m chaos.servers.parts
 
-sim: setup ## 20,000 simulated schedules, on all cores; SEEDS=0..20000
-	$(bin)/waypost sim --seeds $(or $(SEEDS),0..20000)
+sim: setup ## 20,000 schedules that nobody has played before, on all cores; or SEEDS=0..20000
+	$(bin)/waypost sim $(if $(SEEDS),--seeds $(SEEDS),--count 20000)
 
 bench: setup parts ## the measurements
 	$(bin)/python -m bench

@@ -156,7 +156,8 @@ class LinkEnds:
         state = self._state
         for origin, offset in far.items():
             ended = state.ended.get(origin)
-            known = state.position - 1 if origin == state.origin else ended.seen if ended else offset
+            # Of an origin of ours a neighbour knows the offsets of notifications, and where it began.
+            known = state.frontier[origin] if origin == state.origin else ended.seen if ended else offset
             if site_of(origin) == state.site and offset > known:
                 self._emit(SeenBeyond(origin, offset))
 

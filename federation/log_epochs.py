@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from federation.ports import SiteLogRow
 from federation.site_state import LogMark, SiteState
 from waypost.errors import BadConfiguration
-from waypost.identity import NOTHING, Origin, SiteId, origin_of
+from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
 from waypost.records import LogBegun
 
 
@@ -98,6 +98,28 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     return Judgement(row, True)
 
 
+def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:
+    """Return the log epoch of the first record that the log has."""
+    begun = seen.begun
+    ended, present = (row.ended, row.log_epoch) if begun is None else (begun.ended, begun.log_epoch)
+    is_present = row.seen >= 0 if begun is None else begun.again or seen.first == 0
+    earlier = [log_epoch_of(origin) for origin, (end, _) in ended.items() if end >= seen.first]
+    return present if is_present or not earlier else max(earlier)
+
+
+def lost_above(state: SiteState, offset: int, log_end: int) -> int | None:
+    """Return from where on the log has lost what a neighbour has seen up to `offset`; None: nothing is lost.
+
+    Where the log goes further than that and has no notification there, it has grown again since. As long as it was not
+    read so far, nobody knows.
+    """
+    if offset >= log_end:
+        return log_end
+    if state.position > offset > state.frontier[state.origin]:
+        return state.frontier[state.origin] + 1
+    return None
+
+
 def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
     """Return the row of the next log epoch.
 
@@ -118,9 +140,10 @@ def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:
     return row.model_copy(update={"ended": {**row.ended, origin: (end, offset)}})
 
 
-def record_of(federation: str, row: SiteLogRow) -> LogBegun:
-    """Return what the log is to say of itself."""
-    return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=dict(row.ended))
+def record_of(federation: str, row: SiteLogRow, *, again: bool = False) -> LogBegun:
+    """Return what the log is to say of itself; `again`: it has said so, and may forget it."""
+    ended = dict(row.ended)
+    return LogBegun(federation=federation, identity=row.identity, log_epoch=row.log_epoch, ended=ended, again=again)
 
 
 def says_so(state: SiteState, federation: str, row: SiteLogRow) -> bool:
@@ -147,9 +170,8 @@ def _check_federation(site: SiteId, federation: str, seen: LogSeen) -> None:
 def _check_identity(site: SiteId, row: SiteLogRow, seen: LogSeen) -> None:
     never_read = row.seen < 0 and (row.log_epoch > 1 or not seen.mark.identity)
     if seen.begun is None:
-        # Retention may have removed all that the log said of itself; it goes on behind what was read, then.
-        is_retained = seen.first > 0 and seen.end > max(row.seen, seen.mark.offset)
-        if seen.intact or never_read or is_retained:
+        # Retention may have removed all that the log said of itself.
+        if seen.intact or never_read or seen.first > 0:
             return
         what = "is empty" if seen.end == 0 else f"from {seen.first} to {seen.end} does not say whose it is"
     elif seen.begun.identity == row.identity:

@@ -415,7 +415,7 @@ class MemoryChangelog:
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         await self._storage.ask()
         known = self._storage.site
-        if known is None or known.position < snapshot.position:
+        if known is None or known.rank < snapshot.rank:
             self._storage.site = snapshot
         self._storage.answer()
 

@@ -267,10 +267,18 @@ class Registry(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SiteSnapshot:
-    """What a site log means up to `position`, the offset of the next record: `state` is SiteState.snapshot()."""
+    """What a site log means up to `position`, the offset of the next record: `state` is SiteState.snapshot().
+
+    Readers take the highest (log epoch, position): in a later log epoch positions begin lower.
+    """
 
     position: int
     state: bytes
+    log_epoch: int = 1
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.log_epoch, self.position
 
 
 class Changelog(Protocol):
@@ -294,7 +302,7 @@ class Changelog(Protocol):
         ...
 
     async def latest_site(self) -> SiteSnapshot | None:
-        """Return the snapshot with the highest position."""
+        """Return the snapshot with the highest rank."""
         ...
 
     async def close(self) -> None: ...

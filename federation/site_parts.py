@@ -24,6 +24,11 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     position: int
     count: int
     data: bytes
+    log_epoch: int = 1
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.log_epoch, self.position
 
 
 _decoder = msgspec.msgpack.Decoder(_Part)
@@ -41,15 +46,13 @@ class SiteParts:
 
     def cut(self, snapshot: SiteSnapshot) -> list[tuple[bytes, bytes]]:
         """Return the keys and values to be written, in order; none: what is there goes as far."""
-        if self.latest is not None and snapshot.position <= self.latest.position:
+        if self.latest is not None and snapshot.rank <= self.latest.rank:
             return []
         state, size = snapshot.state, self._part_bytes
         pieces = [state[at : at + size] for at in range(0, max(1, len(state)), size)]
         put, slot = secrets.token_hex(8), next(each for each in SLOTS if each != self._slot)
-        return [
-            (slot + f"/{index}".encode(), msgspec.msgpack.encode(_Part(put, snapshot.position, len(pieces), piece)))
-            for index, piece in enumerate(pieces)
-        ]
+        parts = [_Part(put, snapshot.position, len(pieces), piece, snapshot.log_epoch) for piece in pieces]
+        return [(slot + f"/{index}".encode(), msgspec.msgpack.encode(part)) for index, part in enumerate(parts)]
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take the next record. Raises BadRecord."""
@@ -66,6 +69,7 @@ class SiteParts:
         if any(each is None or each.put != part.put for each in together):
             return
         self._came[slot] = {}
-        if self.latest is None or part.position > self.latest.position:
+        if self.latest is None or part.rank > self.latest.rank:
             self._slot = slot
-            self.latest = SiteSnapshot(part.position, b"".join(each.data for each in together if each is not None))
+            state = b"".join(each.data for each in together if each is not None)
+            self.latest = SiteSnapshot(part.position, state, part.log_epoch)

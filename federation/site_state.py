@@ -233,8 +233,9 @@ class Acceptance:
         for origin, (end, seen) in record.ended.items():
             known = self.ended.get(origin)
             if known is None:
-                # The log may have lost more since the registry was told.
-                end = min(end, offset - 1)
+                # The log may have lost more since the registry was told; of an origin whose own beginning it has lost
+                # it has nothing.
+                end = min(end, offset - 1) if origin == self.origin else NOTHING
                 now = EndedOrigin(end, max(end, seen), following, offset)
             else:
                 now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from federation.log_epochs import LogSeen, federation_of, judge
+from federation.log_epochs import LogSeen, federation_of, first_epoch, judge
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site_state import Acceptance, LogMark, Snapshot, read_snapshot
 from node.parts import Parts
@@ -33,6 +33,7 @@ class Beginning:
         is_intact: what the store has was read from this very log; else the sessions catch up all origins.
         federation: the identity of the federation.
         row: which log this is, as the registry has it.
+        log_epoch: of the log's first record.
     """
 
     first: int
@@ -40,6 +41,7 @@ class Beginning:
     is_intact: bool
     federation: str
     row: SiteLogRow
+    log_epoch: int
 
 
 async def where_to_begin(site: SiteId, parts: Parts, restored: Restored | None, troubles: Troubles) -> Beginning:
@@ -76,11 +78,11 @@ async def where_to_begin(site: SiteId, parts: Parts, restored: Restored | None, 
         )
     is_intact = restored is not None and judgement.is_intact
     if restored is not None and is_intact and restored.site.position >= seen.first:
-        return Beginning(seen.first, None, True, federation, new)
+        return Beginning(seen.first, None, True, federation, new, first_epoch(new, seen))
     if kept is None:
         kept = _readable(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site))
     known = await troubles.patiently(Part.LOG, lambda: _of_this_log(parts, kept, seen))
-    return Beginning(seen.first, known, restored is None or is_intact, federation, new)
+    return Beginning(seen.first, known, restored is None or is_intact, federation, new, first_epoch(new, seen))
 
 
 async def _look(parts: Parts, mark: LogMark) -> LogSeen:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from federation.log_epochs import raised, record_of, says_so, with_seen
+from federation.log_epochs import lost_above, raised, record_of, says_so, with_seen
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from waypost.errors import LogReplaced, WaypostError
@@ -86,8 +86,9 @@ class LogGuard:
 
     async def begin(self) -> None:
         """Have the log say of itself what the registry says, once it was read to its end. Raises WaypostError."""
-        if not says_so(self._state, self._federation, self._row) or await self._log.first() > 0:
-            await self._log.append([record_of(self._federation, self._row)])
+        again = says_so(self._state, self._federation, self._row)
+        if not again or await self._log.first() > 0:
+            await self._log.append([record_of(self._federation, self._row, again=again)])
 
     async def report(self) -> None:
         """Tell the registry how far the log was read. One proxy of a site does it. Raises WaypostError."""
@@ -107,11 +108,15 @@ class LogGuard:
             del self._beyond[origin]
 
     async def _look_into_present(self, offset: int) -> None:
-        end = await self._log.end()
-        if offset < end:
+        while lost_above(self._state, offset, await self._log.end()) is not None or self._state.position <= offset:
+            # Sure is what is so twice, and after all of it was read.
+            await asyncio.sleep(SURE_S)
+            end = lost_above(self._state, offset, await self._log.end())
+            if end is not None:
+                break
+        else:
             return
-        await asyncio.sleep(SURE_S)
-        if offset < await self._log.end() or not await self._claim(raised(self._state.site, self._row, offset, end)):
+        if not await self._claim(raised(self._state.site, self._row, offset, end)):
             return
         log.warning(
             "a neighbour has seen more of the site log than it has; another log epoch begins",

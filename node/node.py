@@ -243,7 +243,7 @@ class Node:
                 begin.first,
                 begin.known,
                 is_intact=begin.is_intact,
-                log_epoch=begin.row.log_epoch,
+                log_epoch=begin.log_epoch,
             )
             del restored
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row)

@@ -152,8 +152,9 @@ class Engine:
         session.retention.restore(policed.matched, self._in_our_time(policed.marks))
         for origin, passed in saved.gates.items():
             session.gates[origin] = Gate(passed, here.get(origin, NOTHING))
-        for origin in seen.keys() - session.gates.keys():
-            session.gates[origin] = Gate(seen[origin], here.get(origin, NOTHING))
+        for origin, offset in seen.items():
+            if origin not in session.gates:
+                session.gates[origin] = Gate(offset, here.get(origin, NOTHING))
         session.lapse_here(session.frontier(here))
         self.context.sessions[saved.id] = session
         self.context.matcher.put(session)

@@ -20,7 +20,7 @@ from proxy.session import Role, Session
 from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
-from waypost.identity import Origin, SessionId
+from waypost.identity import Origin, SessionId, log_epoch_of
 from waypost.limits import CHECKPOINTS_AT_ONCE, STORE_BATCH, UNATTENDED_IN_MEMORY
 
 Done = Callable[[WaypostError | None], None]
@@ -253,7 +253,8 @@ class Keeper:
                 self._snapshot_at = 0
 
         self._snapshot_at = now_ms + context.settings.snapshot_ms
-        context.emit(PutSite(SiteSnapshot(position, context.state.snapshot()), written))
+        snapshot = SiteSnapshot(position, context.state.snapshot(), log_epoch_of(context.state.origin))
+        context.emit(PutSite(snapshot, written))
 
     # ------------------------------------------------------------ time
 

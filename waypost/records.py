@@ -125,6 +125,8 @@ class LogBegun(msgspec.Struct, tag="log-begun", frozen=True, array_like=True, kw
     identity: str
     log_epoch: int
     ended: dict[Origin, tuple[int, int]] = {}
+    again: bool = False
+    """The log epoch began before: what stands just below belongs to it too."""
 
 
 class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=True, kw_only=True):

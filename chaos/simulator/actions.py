@@ -10,11 +10,13 @@ from collections.abc import Callable
 
 from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
+from chaos.simulator.phases import PHASES, phases
 from chaos.simulator.secrets import SAID, Said
 from chaos.simulator.world import World
+from federation.site_state import Acceptance
 from handover.messages import Give
 from waypost.access import EVERYTHING, READ
-from waypost.identity import SessionId
+from waypost.identity import SessionId, log_epoch_of
 from waypost.messages import Granted
 
 EXPRESSIONS = ("n > 0", "n % 2 == 0", "n % 3 == 0")
@@ -208,12 +210,28 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
     site = list(world.logs)[pick % len(world.logs)]
     stored = [node.store.place for node in world.nodes.values() if node.site == site and node.engine is not None]
     known = world.changelogs[site].site
+    present = log_epoch_of(world.logs[site].origin)
+    epochs = [known.log_epoch if known else 1]
+    epochs += [Acceptance.restore(site, place[1]).mark.log_epoch for place in stored if place]
+    if any(epoch != present for epoch in epochs):
+        # What they have is of an earlier log epoch: they have not read what would go.
+        return
     read = min([known.position if known else 0, *(place[0] if place else 0 for place in stored)])
     world.logs[site].truncate(read // 2 if pick % 2 else read)
 
 
 def _lose_end(world: World, client: Client, pick: int, number: int) -> None:
     world.lose_end(list(world.logs)[pick % len(world.logs)], 1 + pick // 7 % 12)
+
+
+WAIT = "wait for a phase"
+WAIT_MS = 1_500
+
+
+def _wait_for_phase(world: World, client: Client, pick: int, number: int) -> None:
+    """Let time pass until a proxy is in this phase; after a while, without."""
+    phase = PHASES[pick % len(PHASES)]
+    world.run(WAIT_MS, lambda: phase in phases(world))
 
 
 ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
@@ -248,4 +266,7 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "use a name again": _name_again,
     "leave for good": _leave_for_good,
     "lose the end of a log": _lose_end,
+    WAIT: _wait_for_phase,
 }
+AIMED = frozenset(ACTIONS) - {WAIT, "publish", "step a clock", "compact the registry", "forget the beginning"}
+"""What is worth doing just when a proxy is in a certain phase."""

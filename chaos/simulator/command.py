@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,14 +20,22 @@ if TYPE_CHECKING:
 
 WRONG = 1
 SHOWN = 5
+FRESH = 1_000
 
 
 def sim(
     seeds: Annotated[
-        str | None, typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not with, B; else 0..1000.")
+        str | None,
+        typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not with, B; else 1,000 new ones."),
     ] = None,
     scenario: Annotated[str | None, typer.Option("--scenario", metavar="NAME", help="Play one story instead.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print all that happened. For one seed, or a story.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="So many seeds that nobody has played before.")
+    ] = None,
+    never: Annotated[
+        bool, typer.Option("--never", help="List which features, actions and phases never met in these schedules.")
+    ] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; as many as cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
@@ -42,12 +51,18 @@ def sim(
         raise BadMessage("a story is no seed; leave --seeds or --scenario out", field="seeds")
     if scenario is not None:
         raise typer.Exit(_scenario(scenario, trace=trace))
-    wanted = _range(seeds or "0..1000")
+    wanted = _range(seeds) if seeds else fresh(count or FRESH)
     if trace and len(wanted) != 1:
         raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
     if trace:
         raise typer.Exit(_trace(wanted[0]))
-    raise typer.Exit(_many(wanted, workers, as_json=as_json))
+    raise typer.Exit(_many(wanted, workers, as_json=as_json, never=never))
+
+
+def fresh(count: int) -> range:
+    """Return seeds that nobody has played before: a seed proves most the first time."""
+    first = time.time_ns() // 1_000_000
+    return range(first, first + count)
 
 
 def _range(text: str) -> range:
@@ -81,9 +96,12 @@ def _trace(seed: int) -> int:
     return WRONG if wrong else 0
 
 
-def _many(seeds: range, workers: int | None, *, as_json: bool) -> int:
+def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> int:
+    from chaos.simulator.actions import AIMED
     from chaos.simulator.coverage import KINDS
+    from chaos.simulator.phases import never as never_met
     from chaos.simulator.runs import Tally, play_all
+    from chaos.simulator.schedule import FEATURES
 
     tally = Tally()
     for tally in play_all(seeds, workers):
@@ -91,16 +109,26 @@ def _many(seeds: range, workers: int | None, *, as_json: bool) -> int:
             print(f"\r{tally.schedules:,} of {len(seeds):,}, {len(tally.wrong)} wrong", end="", file=sys.stderr)
     rate = tally.schedules / tally.cpu_s
     if as_json:
-        counts = {"schedules": tally.schedules, "per_core_s": round(rate), "coverage": tally.coverage}
+        counts = {
+            "seeds": [seeds.start, seeds.stop],
+            "schedules": tally.schedules,
+            "per_core_s": round(rate),
+            "coverage": tally.coverage,
+        }
         print(json.dumps({"v": 1, **counts, "wrong": tally.wrong}))
         return WRONG if tally.wrong else 0
     if sys.stderr.isatty():
         print(file=sys.stderr)
     for seed in list(tally.wrong)[:SHOWN]:
         _explain(seed, tally)
+    missing = never_met(tally.met, tuple(FEATURES), tuple(sorted(AIMED)))
+    print(f"seeds {seeds.start}..{seeds.stop}")
     print(f"{tally.schedules:,} schedules, {rate:.0f} a second and core: ", end="")
     print(f"{len(tally.wrong)} went wrong" if tally.wrong else "all is well")
     print("coverage: " + ", ".join(f"{tally.coverage[kind]:,} {kind}" for kind in KINDS))
+    print(f"met: {len(tally.met):,} triples of feature, action and phase; {len(missing):,} never did")
+    for feature, action, phase in missing if never else ():
+        print(f"  never: {feature} / {action} / {phase}")
     return WRONG if tally.wrong else 0
 
 

@@ -16,7 +16,7 @@ from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
 from federation.link_ends import LinkEnds, LinkMessage
-from federation.log_epochs import raised, record_of, with_seen
+from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from federation.site_state import SiteState
@@ -124,9 +124,14 @@ class Ends:
         rows = world.registry.site_logs
         row = rows[node.site]
         if origin == self._engine.state.origin:
-            if offset >= len(world.logs[node.site]) and log_epoch_of(origin) == row.log_epoch:
-                rows[node.site] = raised(node.site, row, offset, len(world.logs[node.site]))
+            state, log = self._engine.state, world.logs[node.site]
+            end = lost_above(state, offset, len(log))
+            if end is not None and log_epoch_of(origin) == row.log_epoch:
+                rows[node.site] = raised(node.site, row, offset, end)
                 world.later(1, lambda: node.begin_log_anew("a neighbour has seen more of it"))
+            elif state.position <= offset:
+                # Not before it was read that far.
+                world.later(20, lambda: None if node.engine is not self._engine else self._seen_beyond(origin, offset))
         elif (new := with_seen(row, origin, offset)) != row:
             rows[node.site] = new
             world.appended(node.site, [record_of(FEDERATION, new)])

@@ -18,7 +18,7 @@ import msgspec
 from chaos.simulator.links import FEDERATION, Ends, history
 from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
-from federation.log_epochs import Judgement, LogSeen, judge, raised, record_of, says_so
+from federation.log_epochs import Judgement, LogSeen, first_epoch, judge, raised, record_of, says_so
 from federation.ports import ProxyRow, RegistryEvent
 from federation.site_state import Acceptance, LogMark, Snapshot, read_snapshot
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
@@ -126,6 +126,8 @@ class Node:
         """The tail will look into the log by itself."""
         self._replaced: Engine | None = None
         """The engine whose log was replaced: it keeps what it has, and ends."""
+        self._first_epoch = 1
+        """The log epoch of the log's first record, when this process began."""
         self._read_below = 0
         """Below this offset every record was read in this life."""
 
@@ -147,7 +149,7 @@ class Node:
             log.first,
             known,
             is_intact=judgement.is_intact,
-            log_epoch=judgement.row.log_epoch,
+            log_epoch=self._first_epoch,
         )
         self._read_below = 0
         self.ends = Ends(self)
@@ -179,6 +181,7 @@ class Node:
         seen = LogSeen(log.first, len(log), begun, mark, log.has(mark))
         judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
         rows[self.site] = judgement.row
+        self._first_epoch = first_epoch(judgement.row, seen)
         if judgement.why:
             self.world.note(f"{self.proxy} begins log epoch {judgement.row.log_epoch} of {self.site}", tell=True)
         return judgement

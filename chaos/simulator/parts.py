@@ -150,7 +150,7 @@ class PlainChangelog:
             self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
     def put_site(self, snapshot: SiteSnapshot) -> None:
-        if self.site is None or self.site.position < snapshot.position:
+        if self.site is None or self.site.rank < snapshot.rank:
             self.site = snapshot
 
     def latest(self, session: SessionId) -> Checkpoint | None:

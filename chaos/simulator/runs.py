@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.coverage import coverage
 from chaos.simulator.draw import draw
+from chaos.simulator.phases import Met
 
 CHUNK = 25
 
@@ -23,6 +24,8 @@ class Tally:
     schedules: int = 0
     wrong: dict[int, list[str]] = field(default_factory=dict)
     coverage: Counter[str] = field(default_factory=Counter)
+    met: Counter[Met] = field(default_factory=Counter)
+    """Which features, actions and phases met, and how often."""
     cpu_s: float = 0.0
     """Processor time of all schedules together."""
 
@@ -30,6 +33,7 @@ class Tally:
         self.schedules += other.schedules
         self.wrong |= other.wrong
         self.coverage.update(other.coverage)
+        self.met.update(other.met)
         self.cpu_s += other.cpu_s
 
 
@@ -46,6 +50,7 @@ def play(seeds: range) -> Tally:
             tally.wrong[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
             continue
         tally.coverage.update(coverage(world))
+        tally.met.update(world.met)
         if wrong:
             tally.wrong[seed] = wrong
     gc.enable()

@@ -7,6 +7,7 @@ chaos/simulator/draw.py; one that is kept in a file does not depend on how that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
+from chaos.simulator.phases import meetings
 from chaos.simulator.secrets import OPEN, SAID
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World
@@ -58,6 +60,11 @@ class Schedule:
     sip_ms: int = 0
     script: list[Step]
 
+    @property
+    def features(self) -> frozenset[str]:
+        """What it has beside faults, by name."""
+        return frozenset(name for name, has in FEATURES.items() if has(self))
+
     def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
         """Return the world at its end, and what is wrong with it."""
         world = World(self.sites, self.seed, small=self.small)
@@ -76,18 +83,34 @@ class Schedule:
         client.subscribe("x0", EXPRESSIONS[0], *self.policy)
         world.run(300)
         world.faults = self.faults
-        number = 0
+        number, features = 0, self.features
         for wait, name, pick in self.script if script is None else script:
             world.run(wait)
             if name == "publish":
                 number += 1
             world.note(f"--- {name} {pick}")
+            world.met.update(meetings(world, features, name))
             if name == "publish":
                 publish(world, pick, number, SAID[number % len(SAID)] if self.keyed else OPEN)
             else:
                 ACTIONS[name](world, client, pick, number)
         world.run(1_000)
         return world, heal(world)
+
+
+FEATURES: dict[str, Callable[[Schedule], bool]] = {
+    "two receivers": lambda run: run.receivers > 1,
+    "small bounds": lambda run: run.small,
+    "policy": lambda run: run.policy != (None, None),
+    "keys": lambda run: run.keyed,
+    "best effort": lambda run: any(run.best_effort),
+    "queue": lambda run: run.queue is not None,
+    "priority": lambda run: run.order != "any",
+    "one at a time": lambda run: run.sip_ms > 0,
+    "small window": lambda run: run.window < 10,
+    "two sites": lambda run: len(run.sites) > 1,
+}
+"""What a schedule may have, by name."""
 
 
 def wrong_of(run: Schedule) -> list[str]:

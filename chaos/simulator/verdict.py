@@ -156,11 +156,12 @@ def _level(world: World, published: list[Coordinate]) -> list[str]:
 def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
     """Tell whether a frontier is at the end; or it began where the log does, behind all that is gone.
 
-    An origin that has ended is complete up to what anybody had seen of it.
+    An origin that has ended is complete up to what anybody had seen of it: what was appended to it later, before all
+    knew, was answered by nobody.
     """
     log = world.logs_by_origin.get(origin)
     if log is None:
-        return upto >= end
+        return True
     return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)
 
 

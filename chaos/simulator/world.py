@@ -20,6 +20,7 @@ from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Link
 from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
+from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Said
@@ -112,6 +113,8 @@ class World:
         self.said: dict[int, Said] = {}
         """What was said with a notification, by its number."""
         self.rights = Rights()
+        self.met: Counter[Met] = Counter()
+        """Which features of the schedule, actions and phases have met."""
         self.published_at: dict[Coordinate, int] = {}
         self.stepped_ms = 0
         """So far clocks were set forward, all steps together."""
@@ -245,8 +248,9 @@ class World:
 
     def lengths(self) -> dict[Origin, int]:
         """Return below which offset each origin has all that was published so far; in one that has ended, any."""
-        ended = {at.origin: 1 << 60 for at in self.published}
-        return ended | {origin: len(log) for origin, log in self.logs_by_origin.items()}
+        present = {origin: len(log) for origin, log in self.logs_by_origin.items()}
+        ended = {at.origin: 1 << 60 for at in self.published if at.origin not in present or at in self.lost}
+        return present | ended
 
     def lose_end(self, site: SiteId, count: int) -> None:
         """A broker comes back without the last records of a site's log, which all proxies there had read."""

@@ -17,7 +17,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS checkpoints (session TEXT PRIMARY KEY, epoch INTEGER NOT NULL,"
     " serial INTEGER NOT NULL, body BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS site (only INTEGER PRIMARY KEY CHECK (only = 0), position INTEGER NOT NULL,"
-    " body BLOB NOT NULL)",
+    " body BLOB NOT NULL, log_epoch INTEGER NOT NULL)",
 )
 # A late write of an old owner finds the higher rank there and changes nothing (handover rule 19).
 PUT = """
@@ -26,8 +26,9 @@ ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, serial = excluded.se
 WHERE (excluded.epoch, excluded.serial) > (epoch, serial)
 """
 PUT_SITE = """
-INSERT INTO site VALUES (0, ?, ?)
-ON CONFLICT (only) DO UPDATE SET position = excluded.position, body = excluded.body WHERE excluded.position > position
+INSERT INTO site VALUES (0, ?, ?, ?)
+ON CONFLICT (only) DO UPDATE SET position = excluded.position, body = excluded.body, log_epoch = excluded.log_epoch
+WHERE (excluded.log_epoch, excluded.position) > (log_epoch, position)
 """
 
 Row = tuple[str, int, int, bytes]
@@ -68,7 +69,7 @@ class EmbeddedChangelog:
         return decode_checkpoint(body) if body is not None else None
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        row = (snapshot.position, snapshot.state)
+        row = (snapshot.position, snapshot.state, snapshot.log_epoch)
         with self._translated():
             await self._writer.call(
                 lambda connection: write(connection, lambda: connection.execute(PUT_SITE, row).rowcount)
@@ -77,7 +78,7 @@ class EmbeddedChangelog:
     async def latest_site(self) -> SiteSnapshot | None:
         with self._translated():
             row = await self._reader.call(
-                lambda connection: connection.execute("SELECT position, body FROM site").fetchone()
+                lambda connection: connection.execute("SELECT position, body, log_epoch FROM site").fetchone()
             )
         return SiteSnapshot(*row) if row else None
 

@@ -128,3 +128,14 @@ async def test_of_a_sites_states_the_one_that_goes_farthest_counts_whoever_wrote
         await behind.put_site(snapshot(position))
     for reader in (ahead, behind, await changelogs.open()):
         assert await reader.latest_site() == snapshot(20, 2_000_000)
+
+
+async def test_of_a_sites_states_one_of_a_later_log_epoch_counts_however_far_it_goes(
+    changelogs: Bench[Changelog],
+) -> None:
+    changelog = await changelogs.open()
+    later = SiteSnapshot(3, b"later", log_epoch=2)
+    for each in (snapshot(20), later, snapshot(30)):
+        await changelog.put_site(each)
+    assert await changelog.latest_site() == later
+    assert await (await changelogs.open()).latest_site() == later

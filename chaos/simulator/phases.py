@@ -1,0 +1,57 @@
+"""In which phases a world is: what a fault can meet. And which features, faults and phases met in runs.
+
+What was drawn proves little: a fault that falls into no handover tests none. So with every step of a script it is noted
+which phases it met, together with each feature of its schedule; a table of these triples tells what never met.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import TYPE_CHECKING
+
+from handover.source import SourceState
+from handover.target import TargetState
+
+if TYPE_CHECKING:
+    from chaos.simulator.world import World
+
+CATCHING_UP, REBUILDING, WITHOUT_LEASE, NO_PHASE = "catching up", "rebuilding", "without a lease", "none"
+PHASES = (
+    *(f"source {state.name.lower()}" for state in SourceState if state is not SourceState.ENDED),
+    *(f"target {state.name.lower()}" for state in TargetState if state is not TargetState.ENDED),
+    CATCHING_UP,
+    REBUILDING,
+    WITHOUT_LEASE,
+)
+Met = tuple[str, str, str]
+"""Feature, action, phase."""
+
+
+def phases(world: World) -> set[str]:
+    """Return the phases in which any proxy is now."""
+    found: set[str] = set()
+    for node in world.nodes.values():
+        engine = node.engine
+        if engine is None:
+            continue
+        for side in (engine.transfers.sources, engine.transfers.targets):
+            found.update(f"{side.role} {one.machine.state.name.lower()}" for one in side.running.values())
+        for session in engine.context.sessions.values():
+            if session.gates:
+                found.add(CATCHING_UP)
+            if session.rebuilding:
+                found.add(REBUILDING)
+        if not engine.context.may_serve():
+            found.add(WITHOUT_LEASE)
+    return found
+
+
+def meetings(world: World, features: frozenset[str], action: str) -> list[Met]:
+    """Return what this action meets now."""
+    return list(product(features or {"plain"}, [action], phases(world) or {NO_PHASE}))
+
+
+def never(met: Counter[Met], features: tuple[str, ...], actions: tuple[str, ...]) -> list[Met]:
+    """Return the triples that never met."""
+    return [each for each in product((*features, "plain"), actions, PHASES) if not met[each]]
