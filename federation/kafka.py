@@ -330,7 +330,7 @@ class KafkaSiteLog(_Handle):
         read_below = self._read_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
         if offsets and offsets[0] < read_below:
-            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {read_below}")
+            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {read_below}", end=offsets[0])
         self._read_below = max(self._read_below, offsets[-1] + 1 if offsets else 0)
         return offsets
 

@@ -16,7 +16,7 @@ appended then has offsets that others have seen already, and would pass over as 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.ports import SiteLogRow
 from federation.site_state import LogMark, SiteState
@@ -74,6 +74,7 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     Raises:
         BadConfiguration: it is another site's or federation's log, or an empty one in the place of one that was read.
     """
+    seen = _looked_at_again(site, row, seen)
     _check_federation(site, federation, seen)
     if row is None:
         begun = seen.begun
@@ -96,6 +97,12 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     if seen.mark.log_epoch < row.log_epoch and seen.mark.offset >= seen.end:
         return Judgement(with_seen(row, origin_of(site, log_epoch=seen.mark.log_epoch), seen.mark.offset), False)
     return Judgement(row, True)
+
+
+def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> LogSeen:
+    """Return what is seen, with what the registry knows: a log that has grown again may have the same record there."""
+    ended = row.ended.get(origin_of(site, log_epoch=seen.mark.log_epoch)) if row else None
+    return replace(seen, intact=False) if seen.intact and ended and seen.mark.offset > ended[0] else seen
 
 
 def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:

@@ -150,7 +150,7 @@ class LogReader:
         await self._check_place(last.offset + 1)
         found = await self.read(last.offset, 1)
         if found and found[0].offset == last.offset and _Last.of(found[0]) != last:
-            raise LogReplaced(f"the log has another record at {last.offset} than was read there")
+            raise LogReplaced(f"the log has another record at {last.offset} than was read there", end=last.offset)
 
     async def _check_place(self, offset: int) -> None:
         """Raises HistoryTruncated, or LogReplaced: the log ends before this offset, also when asked a second time."""
@@ -161,7 +161,7 @@ class LogReader:
                 return
             # A broker that has just begun may not know its own end yet.
             await asyncio.sleep(SURE_S)
-        raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
+        raise LogReplaced(f"the log ends at {end}, and was read up to {offset}", end=end)
 
     async def _next(self, consumer: Consumer) -> Sequence[Message]:
         """Return the next messages; raise LogUnavailable if there are some and the consumer gets none."""

@@ -72,6 +72,9 @@ class LogGuard:
     async def raise_epoch(self) -> None:
         """The log is not what was read of it: have the registry say so at once, while it is known how much that was."""
         row, end, highest = self._row, await self._log.end(), self._state.position - 1
+        if self._replaced.done() and (known := self._replaced.result().end) is not None:
+            # It may have grown again since.
+            end = min(end, known)
         if log_epoch_of(self._state.origin) == row.log_epoch and highest >= end:
             await self._claim(raised(self._state.site, row, highest, end))
 
@@ -80,7 +83,7 @@ class LogGuard:
         if end < self._state.position:
             await asyncio.sleep(SURE_S)
             if (again := await self._log.end()) < self._state.position:
-                raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}")
+                raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
     # ------------------------------------------------------------ the registry's row
 

@@ -152,9 +152,13 @@ class Subscriptions:
         self._changed(session)
 
     def end(self, session: Session, identity: SubscriptionId) -> None:
-        """End a subscription, if it is there."""
+        """End a subscription, if it is there.
+
+        Its end (R) lies where the start (L) of one would that is made now: above all that the site has read. Of an
+        origin that the session is still catching up, what matched before is owed as well (handover rule 7).
+        """
         if identity in session.subscriptions:
-            ended = session.end_subscription(identity, self._context.frontier(session))
+            ended = session.end_subscription(identity, self._start(session))
             attesting.unsubscribed(self._context, session, ended)
             self._changed(session)
 

@@ -138,9 +138,16 @@ class LogUnavailable(Unreachable):
 
 
 class LogReplaced(LogUnavailable):
-    """The log is shorter than what was read of it, or another one from some place on."""
+    """The log is shorter than what was read of it, or another one from some place on.
+
+    `end`: from here on it has lost all, as far as is known; None: nothing is known of that.
+    """
 
     code = "LOG_REPLACED"
+
+    def __init__(self, message: str, *, end: int | None = None) -> None:
+        super().__init__(message)
+        self.end = end
 
 
 class RegistryUnavailable(Unreachable):

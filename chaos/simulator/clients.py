@@ -368,8 +368,9 @@ class Client:
             for fact in self.world.facts[self.world.begun.get(name, 0) :]
             if fact.kind == FactKind.UNSUBSCRIBED and (fact.session, fact.subscription) == name
         ]
+        floor = self.world.matched_before.get(name, {})
         return {
-            origin: min([end.get(origin, NOTHING) for end in found], default=NOTHING)
+            origin: max(floor.get(origin, NOTHING), min([end.get(origin, NOTHING) for end in found], default=NOTHING))
             for origin in {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         }
 
@@ -448,6 +449,10 @@ class Client:
     def unsubscribe(self, subscription: str) -> None:
         self.ended.add(subscription)
         self.open.add(subscription)
+        engine = self.wire.node.engine if self.wire else None
+        if engine is not None and self.session is not None and engine.context.serving(self.session):
+            # What matched before is still delivered, whatever the session is catching up.
+            self.world.matched_before.setdefault((self.session, subscription), dict(engine.state.frontier))
         self.machine.unsubscribe(SubscriptionId(subscription))
         self._speak()
 

@@ -191,14 +191,15 @@ class Node:
         """The log was replaced: the process keeps what it has, and ends."""
         return self._replaced is not None and self._replaced is self.engine
 
-    def begin_log_anew(self, why: str) -> None:
+    def begin_log_anew(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the node begins anew, and with it its links and clients."""
         engine = self.engine
         if engine is None or self._replaced is engine:
             return
         self._replaced = engine
         self.world.note(f"{self.proxy} begins anew: {why}", tell=True)
-        rows, end, state = self.world.registry.site_logs, len(self.world.logs[self.site]), engine.state
+        rows, state = self.world.registry.site_logs, engine.state
+        end = min(len(self.world.logs[self.site]), end if end is not None else 1 << 60)
         row, highest = rows[self.site], max(state.position, self._read_below) - 1
         if log_epoch_of(state.origin) == row.log_epoch and highest >= end:
             rows[self.site] = raised(self.site, row, highest, end)
@@ -514,10 +515,13 @@ class Node:
             read_below = self._read_below if self.engine is engine else 0
             answer: Any = world.appended(self.site, list(effect.records)) if done else None
             if answer and answer[0] < read_below:
+                lost_from = answer[0]
                 answer = LogReplaced("the log appends where it was read already")
                 if self.engine is engine:
                     # Answered first: what is not known is published again.
-                    world.later(1, lambda: self.begin_log_anew(str(answer)) if self.engine is engine else None)
+                    world.later(
+                        1, lambda: self.begin_log_anew(str(answer), lost_from) if self.engine is engine else None
+                    )
             if failed:
                 answer = LogUnavailable("no answer")
             if self.engine is engine:

@@ -100,6 +100,8 @@ class World:
         self.ended: dict[str, set[str]] = {}
         self.ends: dict[tuple[str, str], dict[Origin, int]] = {}
         """Where those ended whose name was used again."""
+        self.matched_before: dict[tuple[str, str], dict[Origin, int]] = {}
+        """(session, subscription) -> how far its site had read when it was asked to end."""
         self.begun: dict[tuple[str, str], int] = {}
         """(session, subscription) whose name was used before -> how many facts there were when it was used again."""
         self.policies: dict[str, list[Policy]] = {}

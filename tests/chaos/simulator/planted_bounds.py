@@ -20,20 +20,20 @@ PLANTS = (
         "a proxy delivers whatever a receiver has not acknowledged",
         replaced(Receiver, "room", lambda self: DELIVERY_BATCH),
         ("BOUND",),
-        (0, 6, 14),
+        (0, 10, 20),
     ),
     Plant(
         "no window of a link",
         "a link sends whatever the far site has not acknowledged",
         replaced(LinkOut, "_has_room", lambda self: True),
         ("BOUND",),
-        (23, 37, 111),
+        (19, 129, 131),
     ),
     Plant(
         "kept for a sender without an end",
         "a link keeps all that was folded since its sender began to wait",
         replaced(LinkOut, "feed", _feed_without_end),
         ("BOUND",),
-        (26, 125, 199),
+        (129, 195, 263),
     ),
 )

@@ -52,14 +52,14 @@ PLANTS = (
         "a catch-up passes over what only keys let through, and takes what they do not",
         replaced(Session, "match", _match_without_keys),
         ("PHANTOM",),
-        (62, 64, 65),
+        (2, 5, 6),
     ),
     Plant(
         "keys stay behind",
         "keys do not go with the session",
         replaced(Subscription, "of", _of_without_keys),
         ("LOST",),
-        (86, 232, 330),
+        (17, 207, 306),
     ),
     Plant(
         "other keys during the copy",

@@ -56,7 +56,7 @@ PLANTS = (
         "what policy has decided does not go with the session",
         replaced(Subscription, "of", _of_undecided),
         ("POLICY",),
-        (4, 18, 19),
+        (4, 7, 12),
         rule=20,
     ),
     Plant(
@@ -64,7 +64,7 @@ PLANTS = (
         "a receiver gets past what policy removed before the journal has the record",
         replaced(Delivering, "_record", _record_meanwhile),
         ("LOST",),
-        (443, 737, 1224),
+        (308, 798),
         rule=21,
     ),
     Plant(
@@ -89,7 +89,7 @@ PLANTS = (
         "all copies of a session have one name, whoever numbered them",
         replaced(Session, "__init__", _made_as_one_copy),
         ("COPY",),
-        (112, 424, 697),
+        (231, 383, 406),
         rule=23,
     ),
     Plant(
@@ -97,7 +97,7 @@ PLANTS = (
         "a relay has the name of the one before it on the same connection",
         replaced(NearEnds, "begin", _begin_by_connection),
         ("LOST", "STUCK"),
-        (11, 30, 66),
+        (37, 74, 87),
         rule=24,
     ),
     Plant(

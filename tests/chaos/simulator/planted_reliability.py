@@ -43,7 +43,7 @@ PLANTS = (
         "who was given something by priority counts as having all before it",
         replaced(Receiving, "_take_over", _all_before_it_too),
         ("LOST",),
-        (111, 222, 328),
+        (10, 802),
     ),
     Plant(
         "waits for what was passed over",
@@ -57,14 +57,14 @@ PLANTS = (
         "what a receiver has above its frontier is taken for its frontier",
         replaced(Receiver, "had_selectively", lambda self, rows: self.had({o: max(each) for o, each in rows.items()})),
         ("LOST",),
-        (169, 222, 328),
+        (263, 802),
     ),
     Plant(
         "passes over what goes",
         "receivers get past what a queue discards before that is on record",
         replaced(Quota, "lowest", property(_lowest_of_what_is_counted)),
         ("LOST",),
-        (23, 687, 840),
+        (128, 747, 1370),
     ),
     Plant(
         "lapses in silence",
@@ -86,6 +86,6 @@ PLANTS = (
         "what receivers of persistent events are still to have is not stored",
         replaced(Session, "_must_be_stored", lambda self: False),
         ("LOST",),
-        (327, 347, 461),
+        (11, 32, 63),
     ),
 )
