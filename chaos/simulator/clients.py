@@ -447,10 +447,11 @@ class Client:
         self.world.rights.forget(self.session or "")
 
     def unsubscribe(self, subscription: str) -> None:
+        is_first = subscription not in self.ended
         self.ended.add(subscription)
         self.open.add(subscription)
         engine = self.wire.node.engine if self.wire else None
-        if engine is not None and self.session is not None and engine.context.serving(self.session):
+        if is_first and engine is not None and self.session is not None and engine.context.serving(self.session):
             # What matched before is still delivered, whatever the session is catching up.
             self.world.matched_before.setdefault((self.session, subscription), dict(engine.state.frontier))
         self.machine.unsubscribe(SubscriptionId(subscription))

@@ -258,7 +258,7 @@ class World:
         """A broker comes back without the last records of a site's log, which all proxies there had read."""
         log, here = self.logs[site], [node for node in self.live_nodes(site) if node.engine is not None]
         whole = [node for node in self.nodes.values() if node.site == site]
-        if here != whole or any(node.engine and node.engine.state.position < len(log) for node in here):
+        if here != whole or any(node.leaving or node.engine.state.position < len(log) for node in here if node.engine):
             # How far a process had read that died at that very time, nobody knows.
             return
         # Who it is stands in its first record: an empty log is refused.
