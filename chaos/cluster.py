@@ -77,7 +77,8 @@ class ProxyProcess:
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
         address = f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self.port}{path}"
-        request = urllib.request.Request(address, data, method=method)
+        headers = {} if data is None else {"Content-Type": "application/json"}
+        request = urllib.request.Request(address, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=5, context=self._tls) as answer:
                 return json.load(answer)

@@ -8,6 +8,7 @@ there is something to judge: `waypost serve --help` must not wait for them.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -49,6 +50,33 @@ def _names(principals: str) -> tuple[str, ...]:
     return named
 
 
+def _hosts(names: str) -> tuple[str, ...]:
+    """Raises ValueError: one is no host name or address."""
+    hosts = _split(names)
+    for host in hosts:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+", host):
+            raise ValueError(f"{host!r} is no host name or address; leave out scheme and port")
+    return hosts
+
+
+def _origins(origins: str) -> tuple[str, ...]:
+    """Return web origins as a browser writes them. Raises ValueError: one is none."""
+    return tuple(_origin(origin.strip()) for origin in _split(origins))
+
+
+def _origin(origin: str) -> str:
+    if origin == "null":
+        raise ValueError("null is the origin of any sandboxed page and of none in particular")
+    try:
+        parts = urlsplit(origin)
+        is_one = parts.scheme and parts.hostname and parts.port != 0 and origin == f"{parts.scheme}://{parts.netloc}"
+    except ValueError:
+        is_one = False
+    if not is_one or "@" in origin or "*" in origin:
+        raise ValueError(f"{origin!r} is not https://host or https://host:port")
+    return origin.lower()
+
+
 def _degree(name: str) -> str:
     if name not in DEGREES:
         raise ValueError(f"{name!r} is neither {' nor '.join(DEGREES)}")
@@ -82,6 +110,13 @@ class NodeConfig:
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
     advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", reachable)
+    host_names: tuple[str, ...] = _setting(
+        (), "Other host names under which it is reached, beside --host and --advertise; separated by commas.", _hosts
+    )
+    allow_origins: tuple[str, ...] = _setting(
+        (), "Origins of web pages that may use this proxy, as https://host; separated by commas; else none.", _origins
+    )
+    insecure: bool = _setting(False, "Listen beyond loopback although nothing protects this proxy.")
     tls_cert: str = _setting("", "PEM file of this proxy's certificate; with it, its port speaks TLS and nothing else.")
     tls_key: str = _setting("", "PEM file of the certificate's key.")
     tls_ca: str = _setting("", "PEM file of the authorities that certify the proxies of this federation.")
@@ -141,13 +176,13 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         variable = f"{PREFIX}{name.upper()}"
         source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
         raise BadConfiguration(f"{first['msg']} (from {source})", field=place) from None
-    if not config.advertise and _is_everywhere(config.host):
+    if not config.advertise and is_unspecified(config.host):
         raise BadConfiguration(
             f"{config.host or 'every address'} is no address that others can reach; "
             "say with --advertise ws://ADDRESS:PORT which one is, and give --port",
             field="advertise",
         )
-    if _is_everywhere(urlsplit(config.advertise).hostname):
+    if is_unspecified(urlsplit(config.advertise).hostname):
         raise BadConfiguration(f"{config.advertise} is no address that others can reach", field="advertise")
     try:
         reliability_of(config.events, config.connection)
@@ -160,6 +195,7 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     if config.site in config.neighbours:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     _check_parts_tls(config)
+    _check_exposure(config)
     return config
 
 
@@ -176,7 +212,31 @@ def _check_parts_tls(config: NodeConfig) -> None:
         )
 
 
-def _is_everywhere(host: str | None) -> bool:
+def _check_exposure(config: NodeConfig) -> None:
+    """Raises BadConfiguration: anybody on the network could use the proxy, and nobody said that this is meant."""
+    protected = config.tls_cert or config.publishers or config.operators
+    if is_loopback(config.host) or protected or config.insecure:
+        return
+    raise BadConfiguration(
+        f"anybody who reaches {config.host or 'an address of this machine'} could publish, and use the pages for "
+        "operators; say --tls-cert, --publishers or --operators, or --insecure if this is meant",
+        field="host",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine alone. A name other than localhost is not: it may resolve to anything."""
+    from ipaddress import ip_address
+
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_unspecified(host: str | None) -> bool:
     """Tell whether to listen there is to listen on every address of this machine."""
     from ipaddress import ip_address
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from typing import TextIO
 
+from federation.embedded.private_files import open_file
 from node.config import NodeConfig
 from waypost.errors import BadConfiguration, NameTaken
 
@@ -18,8 +20,7 @@ def take_name(config: NodeConfig) -> TextIO:
     """
     folder = config.data / "proxies" / config.name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("a+")
+        lock = os.fdopen(open_file(folder / "lock", os.O_RDWR | os.O_APPEND), "a+")
     except OSError as error:
         raise BadConfiguration(f"{folder} cannot be written: {error.strerror}", field="data") from None
     try:

@@ -462,9 +462,15 @@ class Node:
         self._engine.client_message(number, message)
         self.drain()
 
+    def introduced(self, number: int) -> bool:
+        """Tell whether the client of this connection has said a hello that was accepted."""
+        connection = self._engine.door.connections.get(number)
+        return connection is not None and bool(connection.client)
+
     def refused_client(self, error: Refused) -> None:
-        """Count a frame of a client that was no message."""
-        self._engine.context.tally.refused[error.kind] += 1
+        """Count a frame, request or handshake of a client that was refused before it reached the engine."""
+        if self.engine is not None:
+            self.engine.context.tally.refused[error.kind] += 1
 
     def _wrote(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""

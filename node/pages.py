@@ -358,10 +358,13 @@ def _operation(page: Page) -> dict[str, Any]:
         answers |= {
             "400": _content(Refusal, "What is asked cannot be; the field says why."),
             "401": _content(Refusal, "No token says who asks."),
-            "403": _content(Refusal, "Who asks is no operator of this proxy."),
+            "403": _content(Refusal, "Who asks is no operator of this proxy, or a web page that it does not allow."),
             "404": _content(Refusal, "There is no such thing."),
+            "421": _content(Refusal, "The Host header names no host of this proxy."),
             "503": _content(Refusal, "A part that is needed does not answer; try again."),
         }
+    if page.method == "POST":
+        answers["415"] = _content(Refusal, "The body does not say that it is JSON.")
     operation: dict[str, Any] = {"summary": page.says, "responses": answers}
     if page.names:
         operation["parameters"] = [{"name": page.names, "in": "query", "schema": {"type": "string"}}]

@@ -13,6 +13,8 @@ from functools import partial
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -31,15 +33,21 @@ from node.peers import (
 )
 from node.seal import Opener, new_nonce
 from node.tls import Tls, name_on, vouched
+from node.web_policy import WebPolicy, WebPolicyMiddleware
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
-from waypost.limits import CONNECTION_QUEUE_BYTES, HARD_FRAME_BYTES, PACED_BYTES, REFUSAL_DETAIL
+from waypost.limits import (
+    CONNECTION_QUEUE_BYTES,
+    HARD_FRAME_BYTES,
+    HELLO_WITHIN_S,
+    PACED_BYTES,
+    PEER_HELLO_WITHIN_S,
+    REFUSAL_DETAIL,
+)
 from waypost.messages import Acknowledge, Problem
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
-HELLO_S = 2.0
-"""So long a peer has to say hello, and then the registry to tell us of it."""
 
 
 class Socket:
@@ -102,15 +110,26 @@ class _Said:
         self._waiting_bytes = 0
         self._gone: Exception | None = None
 
-    async def next(self) -> bytes | str:
-        """Return the next frame. Raises WebSocketDisconnect, or RuntimeError: there is no other one."""
+    async def next(self, until_s: float | None = None) -> bytes | str:
+        """Return the next frame.
+
+        Args:
+            until_s: when to give up, by the event loop's clock; None: never.
+
+        Raises:
+            WebSocketDisconnect, RuntimeError: there is no other one.
+            TimeoutError: it did not come in time, or not the whole of it.
+        """
         if self._waiting:
             frame = self._waiting.popleft()
             self._waiting_bytes -= len(frame)
             return frame
         if self._gone is not None:
             raise self._gone
-        return await _frame(self._socket)
+        if until_s is None:
+            return await _frame(self._socket)
+        async with asyncio.timeout_at(until_s):
+            return await _frame(self._socket)
 
     async def pause(self, wait_s: float, hear: Callable[[bytes | str], bool]) -> None:
         """Take nothing for so long, or until the client leaves. What it says meanwhile waits here, as far as there is
@@ -149,6 +168,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     number = node.connect(Connection(address, line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
     paces = Paces(node.config.publish_rate, node.config.change_rate, time.monotonic())
+    hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
 
     def acknowledged(frame: bytes | str) -> bool:
         """Who publishes too fast is still delivered what he wants."""
@@ -163,14 +183,19 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
             try:
-                frame = await said.next()
+                frame = await said.next(hello_until_s)
             except (WebSocketDisconnect, RuntimeError):
+                return
+            except TimeoutError:
+                await _close_silent(line, writer)
                 return
             try:
                 message = decode_client_message(frame)
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
+                if hello_until_s is not None and node.introduced(number):
+                    hello_until_s = None
                 wait_s = paces.wait_s(message, time.monotonic())
                 if wait_s is not None:
                     await said.pause(wait_s, acknowledged)
@@ -182,6 +207,12 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         node.disconnect(number)
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
+
+
+async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:
+    """Close a connection whose hello did not come: others may need its place."""
+    line.hang_up(f"no hello within {HELLO_WITHIN_S:g} s", TOO_SLOW)
+    await asyncio.wait((writer,), timeout=HELLO_WITHIN_S)
 
 
 async def serve_peer(socket: WebSocket, node: Node) -> None:
@@ -227,7 +258,7 @@ async def _introduced(socket: WebSocket, node: Node, secret: bytes) -> tuple[Pee
 
 async def _hello(socket: WebSocket) -> PeerHello:
     try:
-        async with asyncio.timeout(HELLO_S):
+        async with asyncio.timeout(PEER_HELLO_WITHIN_S):
             hello = decode_introduction(await _frame(socket))
     except TimeoutError:
         raise Unproven("no hello in time") from None
@@ -239,7 +270,7 @@ async def _hello(socket: WebSocket) -> PeerHello:
 async def _until_known(node: Node, hello: PeerHello) -> None:
     """Return once the registry has told us of that life; it may tell us a moment later than the peer does."""
     try:
-        async with asyncio.timeout(HELLO_S):
+        async with asyncio.timeout(PEER_HELLO_WITHIN_S):
             while not node.knows(hello.proxy, hello.incarnation):
                 await asyncio.sleep(0.01)
     except TimeoutError:
@@ -259,7 +290,17 @@ def make_app(node: Node) -> Starlette:
         await serve_peer(socket, node)
 
     sockets = [WebSocketRoute("/v1/client", client), WebSocketRoute("/v1/peer", peer)]
-    return Starlette(routes=[*sockets, *routes(node)])
+    middleware = [Middleware(WebPolicyMiddleware, policy=WebPolicy.of(node.config), refused=node.refused_client)]
+    if node.config.allow_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=node.config.allow_origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=("authorization", "content-type"),
+            )
+        )
+    return Starlette(routes=[*sockets, *routes(node)], middleware=middleware)
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):

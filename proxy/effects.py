@@ -144,7 +144,10 @@ class FetchHistory(msgspec.Struct, frozen=True):
 
 
 class Verify(msgspec.Struct, frozen=True):
-    """Find out whether this is the password behind the hash. Takes tens of milliseconds: not in the event loop."""
+    """Find out whether this is the password behind the hash. Takes tens of milliseconds: not in the event loop.
+
+    `hash` "": it is the password of nobody. To find that out takes just as long.
+    """
 
     password: str
     hash: str

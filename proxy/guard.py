@@ -5,11 +5,15 @@ asked at one time is bounded, for the proxy and for each principal of a session,
 so guessing costs nobody else anything. The password that was right last is known again without the shell, so guessing
 does not keep out who was in before. Of all this nothing is kept but the hash: a digest lives in memory only, under a
 key of this process.
+
+A principal that the access does not name, or that proves itself by a token only, goes the same way with a password: it
+is looked at, counted and made to wait alike. So neither the answer nor its time tells whether a principal exists.
 """
 
 from __future__ import annotations
 
 import hmac
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
@@ -21,18 +25,22 @@ from proxy.tokens import Named, read
 from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, Refused, WaypostError
+from waypost.identity import SessionId
 from waypost.limits import (
     ACCESS_CHANGES_AT_ONCE,
     FREE_TRIES,
     LONGEST_WAIT_MS,
     PASSWORDS_AT_ONCE,
     PASSWORDS_OF_ONE,
+    UNKNOWN_PRINCIPALS_REMEMBERED,
 )
 from waypost.messages import Attach, Credential, Granted, Wait
 
 UNPROVEN, MISSING, TOO_OFTEN = "unproven", "right missing", "too often"
 REASONS = (UNPROVEN, MISSING, TOO_OFTEN)
 """Why something was not allowed, as it is counted."""
+NO_HASH = ""
+"""The hash of a principal that no password proves."""
 
 
 class Proof(NamedTuple):
@@ -58,6 +66,8 @@ class Guard:
         self._key = b""
         self.verifying = 0
         self.hashing = 0
+        self._unknown: OrderedDict[tuple[SessionId, str], Tries] = OrderedDict()
+        """The principals in :attr:`Session.tries` that no password proves, the one tried the longest ago first."""
 
     # ------------------------------------------------------------ who publishes
 
@@ -105,7 +115,9 @@ class Guard:
         principal = named.principal if named else credential.principal
         grant = grant_of(session.access, principal)
         if grant is None or (grant.hash == BY_TOKEN and named is None):
-            raise self._unproven(session, principal)
+            if named is not None:
+                raise self._unproven(session, principal)
+            return self._look(session, attach, NO_HASH, self._tries_of_unknown(session, principal), then)
         if named is None and grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
             tries = session.tries.setdefault(principal, Tries())
             if not self._knows(tries, attach, grant):
@@ -145,6 +157,19 @@ class Guard:
         text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
         return Forbidden(text, field="credential")
 
+    def _tries_of_unknown(self, session: Session, principal: str) -> Tries:
+        """Return how it went with a principal that no password proves; the oldest of too many are forgotten."""
+        tries = session.tries.setdefault(principal, Tries())
+        self._unknown[session.id, principal] = tries
+        self._unknown.move_to_end((session.id, principal))
+        if len(self._unknown) > UNKNOWN_PRINCIPALS_REMEMBERED:
+            (identity, name), forgotten = self._unknown.popitem(last=False)
+            oldest = self._context.sessions.get(identity)
+            # The access may have changed since, and the name be one that a password proves.
+            if oldest is not None and oldest.tries.get(name) is forgotten and name not in oldest.access:
+                del oldest.tries[name]
+        return tries
+
     def _look(
         self,
         session: Session,
@@ -169,7 +194,7 @@ class Guard:
             self.verifying -= 1
             if isinstance(right, WaypostError):
                 then(Wait(right.message, self._context.settings.retry_ms))
-            elif right:
+            elif right and hashed != NO_HASH:
                 tries.failures = tries.next_ms = 0
                 tries.known = self._digest(credential.password, hashed)
                 then(Proof(attach, hashed))

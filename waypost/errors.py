@@ -101,6 +101,24 @@ class Forbidden(Refused):
     code = "FORBIDDEN"
 
 
+class ForeignOrigin(Refused):
+    """A web page of this origin may not use the proxy."""
+
+    code = "FOREIGN_ORIGIN"
+
+
+class Misdirected(Refused):
+    """The request was sent to a host name that is none of this proxy's."""
+
+    code = "MISDIRECTED"
+
+
+class WrongContentType(Refused):
+    """The body of a request does not say that it is JSON."""
+
+    code = "WRONG_CONTENT_TYPE"
+
+
 class NameTaken(Refused):
     """A proxy's name is in use by another process."""
 

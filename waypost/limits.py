@@ -58,6 +58,10 @@ HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 
 MAX_BODY_BYTES = 256 * 1024
 """Of what an operator asks by HTTP; what is more is not read."""
+HELLO_WITHIN_S = 10.0
+"""So long a client has from the handshake of its WebSocket to its hello, all of it; then the connection is closed."""
+PEER_HELLO_WITHIN_S = 2.0
+"""So long another proxy has for the same, and then the registry to tell us of that incarnation of it."""
 
 # --- moves
 MOVES_AT_ONCE = 32
@@ -160,6 +164,9 @@ LONGEST_WAIT_MS = 60_000
 """The longest such wait."""
 PASSWORDS_TRIED = 4
 """Passwords that a client library tries, if it set others and was not answered; the oldest go first."""
+UNKNOWN_PRINCIPALS_REMEMBERED = 10_000
+"""Principals that no access knows and whose wrong passwords a proxy remembers all the same; the oldest go first. Trying
+as many takes longer than LONGEST_WAIT_MS, so that what was forgotten tells nobody that the principal does not exist."""
 ACCESS_CHANGES_AT_ONCE = 16
 """Changes of access whose passwords one proxy hashes, or waits to; past it they are refused."""
 

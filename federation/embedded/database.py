@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from federation.embedded.private_files import make_file
 from waypost import cancellation
 from waypost.errors import Unreachable
 from waypost.limits import LOG_WRITES_TOGETHER
@@ -40,19 +41,17 @@ WAL_PAGES = 4000
 
 
 class DatabaseThread:
-    """Runs jobs in the order in which they are called. Opens the file at the first one, makes it if missing.
-
-    `private`: a file that is made here can be read by its owner alone; one that is there keeps its mode.
+    """Runs jobs in the order in which they are called. Opens the file at the first one, makes it if missing: then it,
+    and the folders that were missing too, can be read by their owner alone.
 
     Errors of SQLite and of the file system come out of :meth:`call` as they are; the ports translate them.
     """
 
-    def __init__(self, path: Path, schema: Sequence[str], *, durable: bool, private: bool = False) -> None:
+    def __init__(self, path: Path, schema: Sequence[str], *, durable: bool) -> None:
         self.path = path
         self.closed = False
         self._schema = schema
         self._durable = durable
-        self._private = private
         # Not a SimpleQueue: that of CPython 3.11 can take a time-out that has just run out for none at all,
         # and waits for ever.
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue()
@@ -123,7 +122,7 @@ class DatabaseThread:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = _connect(self.path, self._schema, self._durable, self._private)
+            self._connection = _connect(self.path, self._schema, self._durable)
         return self._connection
 
     def _look(self) -> None:
@@ -165,14 +164,11 @@ def _settle(answer: asyncio.Future[T], result: T, error: BaseException | None) -
         answer.set_exception(error)
 
 
-def _connect(path: Path, schema: Sequence[str], durable: bool, private: bool) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made_here = not path.exists()
+def _connect(path: Path, schema: Sequence[str], durable: bool) -> sqlite3.Connection:
+    # Before SQLite makes it: it gives the files beside it the same mode.
+    make_file(path)
     connection = sqlite3.connect(path, timeout=LOCK_PATIENCE_S, isolation_level=None)
     try:
-        if private and made_here:
-            # Before anything is in it; SQLite gives the files beside it the same mode.
-            path.chmod(0o600)
         # Two processes that turn WAL on at once can get BUSY in spite of the time-out: a deadlock avoided.
         _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")

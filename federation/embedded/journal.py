@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
+from federation.embedded.private_files import open_file
 from waypost.errors import LogUnavailable
 from waypost.records import Fact, decode_fact, encode_fact
 
@@ -83,8 +84,7 @@ def _lines(facts: Sequence[Fact]) -> Iterator[bytes]:
 
 def _open(path: Path) -> int:
     """Open for appending; a line that a crash cut short is cut off, for nobody was told that it is safe."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    file = open_file(path, os.O_RDWR | os.O_APPEND)
     os.ftruncate(file, _end_of_last_line(file))
     return file
 

@@ -93,9 +93,8 @@ class EmbeddedRegistry:
     def __init__(self, path: Path | str, *, durable: bool = True, clock: MachineClock | None = None) -> None:
         self._path = Path(path)
         self._clock = clock or MachineClock(boot_id())
-        # Private, for the secret in it.
-        self._writer = DatabaseThread(self._path, rows.SCHEMA, durable=durable, private=True)
-        self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable, private=True)
+        self._writer = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
+        self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
         # A proxy that starts claims many sessions at a time.
         self._claims = GroupCommit(self._writer, _compare_and_set_all)
         self._bell = Bell()

@@ -51,6 +51,8 @@ def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, method="POST" if post or data else "GET")
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
     if token := os.environ.get(TOKEN):
         request.add_header("Authorization", f"Bearer {token}")
     try:

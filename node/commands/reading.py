@@ -17,7 +17,7 @@ def notification_from_text(text: str) -> Notification:
 
     Raises:
         BadNotification: it is none; `field` names the attribute.
-        BadMessage: it has a number that no type holds.
+        BadMessage: it has a number that no type holds, or is nested too deeply.
     """
     try:
         return notification_from_json(read_json(text))

@@ -16,6 +16,9 @@ from waypost.client import rendezvous
 from waypost.errors import NotFound, OutputFailed, Refused
 from waypost.rendezvous import Request, Resource
 
+NAME_LENGTH = 50
+"""Characters of a file's name, its last ones; no file system takes more than 255 bytes, and we add to them."""
+
 
 async def offer(
     name: str, folder: Path, *, proxy: str | None, key: bytes | None, token: Callable[[], str], as_json: bool
@@ -124,11 +127,21 @@ def _take(resource: Resource, folder: Path, as_json: bool) -> None:
     _tell({"id": resource.id, "path": resource.path, "file": str(file)}, as_json)
 
 
+def file_name(path: str) -> str:
+    """Return the file name for a resource of this path, which its sender chose: the last part of it, made harmless.
+
+    It has no slash, is neither hidden nor "..", is not taken for an option by a shell's `*`, and shows in a terminal as
+    what it is: a control character, or one that turns the direction of writing, becomes "_".
+    """
+    last = PurePosixPath(path).name[-NAME_LENGTH:]
+    name = "".join(each if each.isprintable() else "_" for each in last).strip().lstrip(". ")
+    return f"_{name[1:]}" if name.startswith("-") else name or "resource"
+
+
 def _place(resource: Resource, folder: Path) -> Path:
     """Return a file in the folder, and nowhere else: anybody may have said what it is called. None is overwritten but
     by the same rendezvous."""
-    name = PurePosixPath(resource.path.replace("\0", "")).name[-50:].lstrip(".")
-    file = folder / (name or "resource")
+    file = folder / file_name(resource.path)
     own = "".join(each for each in resource.id if each.isalnum())[:32]
     if not file.exists() or _is(file, resource.data):
         return file

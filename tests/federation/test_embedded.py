@@ -180,7 +180,7 @@ async def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     await registry.close()
 
 
-async def test_only_its_owner_reads_a_registry_for_there_is_a_secret_in_it(tmp_path: Path) -> None:
+async def test_registry_file_is_private_when_made_and_keeps_its_mode_later(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     registry = EmbeddedRegistry(path)
     await registry.secret()

@@ -210,6 +210,7 @@ async def test_of_two_equal_passwords_the_hashes_differ_and_both_are_verified() 
     assert await passwords.verify(SECRET, one)
     assert await passwords.verify(SECRET, other)
     assert not await passwords.verify(OTHER, one)
+    assert not await passwords.verify(SECRET, "")
     with pytest.raises(BadRecord):
         await passwords.verify(SECRET, "no hash")
     passwords.close()

@@ -208,7 +208,7 @@ async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
 async def test_what_is_said_twice_or_is_too_long_is_refused(cluster: Cluster) -> None:
     address = f"http://127.0.0.1:{cluster.proxies['a1'].port}/v1/sessions/delete"
     for body in (b'{"session": "one", "session": "another"}', b" " * (MAX_BODY_BYTES + 1), b"[" * 100_000):
-        request = urllib.request.Request(address, body, method="POST")
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
         with pytest.raises(urllib.error.HTTPError) as caught:
             await asyncio.to_thread(urllib.request.urlopen, request)
         with caught.value as refused_:

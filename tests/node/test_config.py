@@ -55,8 +55,25 @@ def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, sou
 
 
 def test_a_proxy_may_listen_everywhere_when_it_is_told_where_others_reach_it() -> None:
-    config = load_config({"host": "0.0.0.0", "advertise": "ws://10.0.0.7:7301"}, None)
+    config = load_config({"host": "0.0.0.0", "advertise": "ws://10.0.0.7:7301", "insecure": True}, None)
     assert (config.host, config.advertise) == ("0.0.0.0", "ws://10.0.0.7:7301")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.7", "proxy.example", "::"])
+def test_listening_beyond_loopback_needs_protection_or_insecure(host: str) -> None:
+    flags = {"host": host, "advertise": "ws://proxy.example:7301"}
+    with pytest.raises(BadConfiguration, match="--insecure") as refusal:
+        load_config(flags, None)
+    assert refusal.value.field == "host"
+    load_config(flags | {"insecure": True}, None)
+    load_config(flags | {"operators": "olga"}, None)
+    load_config(flags | {"publishers": "desk"}, None)
+    load_config(flags | {"advertise": "wss://proxy.example:7301", "tls_cert": "a.pem"}, None)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
+def test_listening_on_loopback_needs_nothing(host: str) -> None:
+    assert load_config({"host": host}, None).host == host
 
 
 def test_a_bad_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handover.messages import ATTACH, Prepare, Stay, StayReason
-from proxy import effects
+from proxy import effects, guard
 from proxy.guard import MISSING, TOO_OFTEN, UNPROVEN
 from tests.helpers.alone import SESSION, Alone, owner
 from waypost.access import ADMINISTER, EVERYTHING, READ, SUBSCRIBE, Grant, Right
@@ -294,6 +294,62 @@ def test_passwords_that_one_proxy_looks_at_in_one_moment_are_bounded() -> None:
     assert kinds(alone.heard(connection))[1:] == [Wait]
     look(alone)
     assert alone.engine.door.guard.verifying == 0
+
+
+BY_TOKEN_TOO = LEVELS | {"token": Granted(USER, by_token=True)}
+
+
+@pytest.mark.parametrize("principal", ["user", "nobody", "token"])
+def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exists_or_not(principal: str) -> None:
+    alone = guarded(BY_TOKEN_TOO)
+    wrong = Credential(principal, "wrong")
+    for _ in range(FREE_TRIES):
+        alone.says(2, Attach(SESSION, "x2", "i", {}, credential=wrong))
+        assert sum(isinstance(each, effects.Verify) for each in alone.waiting) == 1
+        look(alone)
+        assert refusals(alone.heard(2)) == FORBIDDEN
+    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=wrong))
+    assert not any(isinstance(each, effects.Verify) for each in alone.waiting)
+    (wait,) = [each for each in alone.heard(2) if isinstance(each, Wait)]
+    assert wait.retry_after_ms == 1_000
+    assert alone.engine.context.tally.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
+
+
+@pytest.mark.parametrize("principal", ["user", "nobody"])
+def test_attach_without_a_password_is_refused_without_a_hash(principal: str) -> None:
+    alone = guarded()
+    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential(principal, "")))
+    assert not any(isinstance(each, effects.Verify) for each in alone.waiting)
+    assert refusals(alone.heard(2)) == FORBIDDEN
+
+
+def test_passwords_of_unknown_principals_share_the_bound_of_the_proxy() -> None:
+    alone = guarded()
+    for connection in range(2, 2 + PASSWORDS_AT_ONCE + 1):
+        credential = Credential(f"nobody{connection}", "wrong")
+        alone.says(connection, Attach(SESSION, f"x{connection}", "i", {}, credential=credential))
+    assert sum(isinstance(each, effects.Verify) for each in alone.waiting) == PASSWORDS_AT_ONCE
+    assert kinds(alone.heard(connection))[1:] == [Wait]
+    look(alone)
+    assert alone.engine.door.guard.verifying == 0
+
+
+def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard, "UNKNOWN_PRINCIPALS_REMEMBERED", 5)
+    alone = guarded()
+    for number, name in enumerate(["user", *(f"nobody{n}" for n in range(20))]):
+        attach(alone, 2 + number, "wrong", name)
+    tries = alone.engine.context.sessions[SESSION].tries
+    assert {*tries} - {""} == {"user", *(f"nobody{n}" for n in range(15, 20))}
+
+
+def test_a_password_of_nobody_lets_nobody_in_even_if_it_is_verified() -> None:
+    alone = guarded()
+    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("nobody", "x")))
+    alone.answer(effects.Verify, True)
+    assert refusals(alone.heard(2)) == FORBIDDEN
 
 
 def test_a_hash_that_cannot_be_read_lets_nobody_in_and_is_no_wrong_password() -> None:

@@ -73,7 +73,7 @@ def read_json(text: str) -> Any:
 
     Raises:
         NotJson: it is none.
-        BadMessage: it has a number that no type holds, or one name twice in an object.
+        BadMessage: it has a number that no type holds, or one name twice in an object, or is nested too deeply.
     """
     try:
         return json.loads(
@@ -86,7 +86,7 @@ def read_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise NotJson(f"no JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
-        raise NotJson("no JSON: brackets are nested too deeply") from None
+        raise BadMessage("the brackets of this JSON are nested too deeply") from None
 
 
 def _read_integer(digits: str) -> int:

@@ -133,7 +133,7 @@ def test_the_refused_field_is_an_attribute_of_the_error() -> None:
     ("line", "message"),
     [
         ("9" * 5000, "an integer of 5000 digits fits no type; int64 has at most 19"),
-        ("[" * 100_000, "the line is no JSON: brackets are nested too deeply"),
+        ("[" * 100_000, "the brackets of this JSON are nested too deeply"),
         ("{", "the line is no JSON: Expecting property name enclosed in double quotes at character 2"),
         ('{"a": NaN}', 'the line is no JSON: NaN is none of its values; write {"real64": "nan"}, "inf" or "-inf"'),
     ],
