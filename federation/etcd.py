@@ -3,6 +3,8 @@
     <prefix>owner/<session>                 OwnerRow, for ever
     <prefix>life/<proxy>/<incarnation>      ProxyRow, under its lease: a restarted proxy has a key of its own,
                                             which the end of the older life's lease does not touch
+    <prefix>name/<proxy>                    ProxyRow of the incarnation that has the name, under its lease: what is
+                                            compared and set; no event tells of it
     <prefix>leader/<link>                   name of the proxy, under its lease; the epoch is the key's create
                                             revision, and revisions of etcd only ever ascend
     <prefix>drain/<proxy>                   DrainRow, until it is taken back
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from itertools import chain
 from typing import Any
@@ -36,6 +38,7 @@ from aetcd import rpc
 from pydantic import BaseModel
 
 from federation.credentials import Credentials
+from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
     Claimed,
@@ -65,7 +68,9 @@ SIGN_OF_LIFE_S = 1.0
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
-SECRET = "secret"
+NAME, SECRET = "name/", "secret"
+UNTOLD = (SITE, NAME, SECRET, LOG)
+"""Rows of which no event tells."""
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
     # Is also how long one attempt to connect may take.
@@ -84,7 +89,7 @@ class EtcdLease:
 
     async def renew(self) -> bool:
         # A later life has taken its place: this one is not renewed, and ends when its time is over.
-        if not await self._registry.is_latest_life(self._row, self.number):
+        if not await self._registry.has_name(self._row, self.number):
             return False
         return await self._registry.keep_alive(self.number)
 
@@ -141,20 +146,44 @@ class EtcdRegistry:
                 row = await (await self._client()).get(self._key(OWNER, session))
         return _ownership(row.value) if row is not None else None
 
-    async def announce(self, row: ProxyRow, ttl_ms: int) -> EtcdLease:
+    async def announce(
+        self,
+        row: ProxyRow,
+        ttl_ms: int,
+        *,
+        earlier: Collection[Incarnation] | None = None,
+        replace: bool = False,
+    ) -> EtcdLease:
+        name = self._key(NAME, quote(row.proxy, safe=""))
+        while True:
+            with self._asking():
+                async with asyncio.timeout(self._deadline_s):
+                    found = await (await self._client()).get(name)
+            holder = ProxyRow.model_validate_json(found.value) if found is not None else None
+            check_name(row, holder, earlier=earlier, replace=replace)
+            unchanged = aetcd.transactions.Mod(name) == (found.mod_revision if found is not None else 0)
+            if (lease := await self._announce_if(unchanged, name, row, ttl_ms)) is not None:
+                return lease
+
+    async def _announce_if(self, unchanged: Any, name: bytes, row: ProxyRow, ttl_ms: int) -> EtcdLease | None:
+        """Write the rows of a proxy if its name's row is as it was read; None: somebody was faster."""
         ttl_s = max(-(-ttl_ms // 1000), SHORTEST_LEASE_S)
-        key = self._key(LIFE, f"{quote(row.proxy, safe='')}/{row.incarnation}")
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
                 granted = await (await self._client()).lease(ttl_s)
-        put = _put(key, row, granted.id)
+        life = self._key(LIFE, f"{quote(row.proxy, safe='')}/{row.incarnation}")
         site = aetcd.transactions.Put(self._key(SITE, row.site), row.changelog.encode())
         try:
-            await self._transact([], [put, site], [])
+            won, _ = await self._transact(
+                [unchanged], [_put(name, row, granted.id), _put(life, row, granted.id), site], []
+            )
         except LookupError as error:
             # It took longer to come here than the lease lasts.
             raise self._unavailable(error) from error
-        return EtcdLease(self, int(granted.id), row, ttl_ms)
+        if won:
+            return EtcdLease(self, int(granted.id), row, ttl_ms)
+        await self.revoke(int(granted.id))
+        return None
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         key = self._key(DRAIN, proxy)
@@ -218,13 +247,12 @@ class EtcdRegistry:
 
     # ------------------------------------------------------------ leases
 
-    async def is_latest_life(self, row: ProxyRow, lease: int) -> bool:
-        """Whether the row of this life is there, under this lease, and no later life of the proxy."""
+    async def has_name(self, row: ProxyRow, lease: int) -> bool:
+        """Tell whether the name is held under this lease: by no later incarnation of the proxy."""
         with self._asking():
             async with asyncio.timeout(self._deadline_s):
-                lives = await (await self._client()).get_prefix(self._key(LIFE, quote(row.proxy, safe="") + "/"))
-        latest = max(lives, key=lambda life: int(life.mod_revision), default=None)
-        return latest is not None and bool(latest.lease == lease)
+                found = await (await self._client()).get(self._key(NAME, quote(row.proxy, safe="")))
+        return found is not None and bool(found.lease == lease)
 
     async def keep_alive(self, lease: int) -> bool:
         with self._asking():
@@ -383,7 +411,7 @@ class _View:
 
     def event(self, change: Any) -> RegistryEvent | None:
         """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        if self._split(change.kv)[0] in (SECRET, LOG):
+        if self._split(change.kv)[0] in (NAME, SECRET, LOG):
             return None
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
@@ -394,7 +422,7 @@ class _View:
 
     def _put(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
-        if kind in (SITE, SECRET, LOG):
+        if kind in UNTOLD:
             return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))

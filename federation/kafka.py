@@ -1,7 +1,8 @@
 """Site log, changelog and journal on Apache Kafka: the only module that knows aiokafka.
 
-Every topic has one partition, is made if it is missing, and is kept without limit. OrderedAppends and
-LogReader do the queueing, the waiting and the trying again; here is what they do it with.
+Every topic has one partition, and is kept without limit. One that is missing is made with the replicas that
+federation/replication.py says; one that is there is compared with them. OrderedAppends and LogReader do the queueing,
+the waiting and the trying again; here is what they do it with.
 
 What happens when the broker is away: starting says so within 5 s. Afterwards tails wait and go on where they
 were; an append waits up to its deadline and then fails with LogUnavailable, together with all that queue
@@ -13,13 +14,14 @@ makes a new one. Only a request that is already with the broker may still be app
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
     ConsumerStoppedError,
@@ -37,6 +39,7 @@ from federation.credentials import Credentials
 from federation.log_reader import Consumer, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
+from federation.replication import MIN_INSYNC, Replicas, Replication, check
 from federation.site_parts import SiteParts
 from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
@@ -53,6 +56,7 @@ GRACE_S = 1.0
 KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {"cleanup.policy": "compact"}
 LOOK_S = 0.5
+AS_RECOMMENDED = Replication()
 PART_ROOM = 1024
 """Bytes of a record beside the part of a site's state that it carries."""
 
@@ -66,7 +70,7 @@ PROMPT = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50, "met
 class _Topic:
     bootstrap: str
     name: str
-    replicas: int
+    replication: Replication
     settings: Mapping[str, str]
     credentials: Credentials | None
 
@@ -100,14 +104,47 @@ class _Topic:
         except FAILURES as error:
             raise self.unavailable(error) from error
 
-    async def make(self) -> None:
-        """Create the topic unless it is there."""
-        topic = NewTopic(self.name, 1, self.replicas, topic_configs=dict(self.settings))
+    async def make(self) -> str:
+        """Create the topic unless it is there; compare one that is. Return a warning; "": there is none.
+
+        Raises BadConfiguration: it has fewer replicas than were asked for.
+        """
         async with self._admin() as admin:
-            answer = await admin.create_topics([topic], timeout_ms=REQUEST_TIMEOUT_MS)
+            brokers = len((await admin.describe_cluster())["brokers"])
+            found = await self._find(admin)
+            if found is None:
+                await self._create(admin, self.replication.of(brokers), brokers)
+                # By somebody else at the same time, perhaps, and not as we would have made it.
+                found = await self._find(admin)
+        return check(self.name, self.replication, found, brokers) if found is not None else ""
+
+    async def _create(self, admin: AIOKafkaAdminClient, replicas: Replicas, brokers: int) -> None:
+        if replicas.count > brokers:
+            # They may be about to start.
+            raise KafkaError(f"it is to have {replicas.count} replicas, and the cluster has {brokers} brokers now")
+        settings = {**self.settings, MIN_INSYNC: str(replicas.min_insync)}
+        topic = NewTopic(self.name, 1, replicas.count, topic_configs=settings)
+        answer = await admin.create_topics([topic], timeout_ms=REQUEST_TIMEOUT_MS)
         for name, code, *rest in answer.topic_errors:
             if code not in (0, TopicAlreadyExistsError.errno):
                 raise for_code(code)(f"cannot create topic {name}: {rest}")
+
+    async def _find(self, admin: AIOKafkaAdminClient) -> Replicas | None:
+        """Return the replicas of the topic; None: there is no such topic, or not everywhere yet."""
+        # Of all topics: to ask for one by name may make it, with the broker's own settings.
+        found = next((topic for topic in await admin.describe_topics() if topic["topic"] == self.name), None)
+        if found is None or not found["partitions"]:
+            return None
+        wanted = ConfigResource(ConfigResourceType.TOPIC, self.name, {MIN_INSYNC: None})
+        (answer,) = await admin.describe_configs([wanted])
+        for code, why, _, _, settings in answer.resources:
+            if code == UnknownTopicOrPartitionError.errno:
+                return None
+            if code:
+                raise for_code(code)(f"the settings of topic {self.name} cannot be read: {why}")
+            insync = next(int(value) for name, value, *_ in settings if name == MIN_INSYNC)
+            return Replicas(min(len(partition["replicas"]) for partition in found["partitions"]), insync)
+        return None
 
     async def check(self) -> None:
         """Raises KafkaError: there is no such topic."""
@@ -273,8 +310,9 @@ class _Handle:
     """What the three ports share: a topic, its writer and its reader.
 
     Args:
-        replicas: of a topic that it makes; 3 for a cluster that loses nothing.
+        replication: of a topic that it makes, and what one that is there is compared with.
         credentials: with them Kafka is spoken to over TLS.
+        warn: is told of a topic that has fewer replicas than is recommended.
         make: make the topic if it is missing.
     """
 
@@ -282,14 +320,16 @@ class _Handle:
         self,
         bootstrap: str,
         topic: str,
-        replicas: int,
         settings: Mapping[str, str],
+        replication: Replication,
         credentials: Credentials | None,
+        warn: Callable[[str], None],
         *,
         make: bool = True,
     ) -> None:
         self._make = make
-        self._topic = _Topic(bootstrap, topic, replicas, settings, credentials)
+        self._warn = warn
+        self._topic = _Topic(bootstrap, topic, replication, settings, credentials)
         self._appends = OrderedAppends(
             lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S
         )
@@ -304,7 +344,10 @@ class _Handle:
         try:
             with self._topic.translated():
                 async with asyncio.timeout(START_S):
-                    await (self._topic.make() if self._make else self._topic.check())
+                    if not self._make:
+                        await self._topic.check()
+                    elif warning := await self._topic.make():
+                        self._warn(warning)
                     await self._appends.start()
                     await self._reader.start()
         except BaseException:
@@ -320,9 +363,15 @@ class KafkaSiteLog(_Handle):
     """The site log in `topic`."""
 
     def __init__(
-        self, bootstrap: str, topic: str, *, replicas: int = 1, credentials: Credentials | None = None
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        replication: Replication = AS_RECOMMENDED,
+        credentials: Credentials | None = None,
+        warn: Callable[[str], None] = lambda warning: None,
     ) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_ALL, credentials)
+        super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
         self._read_below = 0
         """Below this offset every record was there when it was read, or its append was answered."""
 
@@ -376,11 +425,12 @@ class KafkaChangelog(_Handle):
         bootstrap: str,
         topic: str,
         *,
-        replicas: int = 1,
+        replication: Replication = AS_RECOMMENDED,
         credentials: Credentials | None = None,
+        warn: Callable[[str], None] = lambda warning: None,
         make: bool = True,
     ) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_LAST_OF_KEY, credentials, make=make)
+        super().__init__(bootstrap, topic, KEEP_LAST_OF_KEY, replication, credentials, warn, make=make)
         self._table = CheckpointTable()
         self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
         self._place = 0
@@ -459,9 +509,15 @@ class KafkaChangelog(_Handle):
 
 class KafkaJournal(_Handle):
     def __init__(
-        self, bootstrap: str, topic: str, *, replicas: int = 1, credentials: Credentials | None = None
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        replication: Replication = AS_RECOMMENDED,
+        credentials: Credentials | None = None,
+        warn: Callable[[str], None] = lambda warning: None,
     ) -> None:
-        super().__init__(bootstrap, topic, replicas, KEEP_ALL, credentials)
+        super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
 
     async def attest(self, facts: Sequence[Fact]) -> None:
         await self._appends.append([(None, encode_fact(fact)) for fact in facts])

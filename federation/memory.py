@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 
 from federation.bell import Bell
+from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
     WATCH_SIGN_S,
@@ -280,8 +281,16 @@ class MemoryRegistry:
     async def owner(self, session: SessionId) -> Ownership | None:
         return (await self._begin()).owners.get(session)
 
-    async def announce(self, row: ProxyRow, ttl_ms: int) -> MemoryLease:
+    async def announce(
+        self,
+        row: ProxyRow,
+        ttl_ms: int,
+        *,
+        earlier: Collection[Incarnation] | None = None,
+        replace: bool = False,
+    ) -> MemoryLease:
         rows = await self._begin()
+        check_name(row, self._holder(row.proxy), earlier=earlier, replace=replace)
         for (proxy, _), life in rows.lives.items():
             if proxy == row.proxy:
                 rows.terms[life.lease].superseded = True
@@ -294,6 +303,12 @@ class MemoryRegistry:
         self._storage.changes.append(ProxyUp(row))
         self._storage.answer()
         return lease
+
+    def _holder(self, proxy: ProxyId) -> ProxyRow | None:
+        """Return the incarnation that has the name: the one that nobody has replaced."""
+        rows = self._storage.rows
+        lives = [life for (name, _), life in rows.lives.items() if name == proxy]
+        return next((life.row for life in lives if not rows.terms[life.lease].superseded), None)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         rows = await self._begin()

@@ -6,7 +6,7 @@ one machine share), and real (Kafka, etcd).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,6 +79,12 @@ class ProxyRow(BaseModel):
     """Where clients and peers connect: ws://host:port"""
     changelog: str = ""
     """Where the site's checkpoints can be read, for a proxy of another site."""
+    instance: str = ""
+    """Which proxy of that name it is: an id that its data folder keeps, the same in all its incarnations."""
+    neighbours: tuple[SiteId, ...] | None = None
+    """The sites with which it exchanges, as it is configured; None: it does not say."""
+    lease_ttl_ms: int = 0
+    """For how long its lease lasts without a renewal, as it is configured; 0: it does not say."""
 
 
 class SiteLogRow(BaseModel):
@@ -224,10 +230,24 @@ class Registry(Protocol):
 
     async def owner(self, session: SessionId) -> Ownership | None: ...
 
-    async def announce(self, row: ProxyRow, ttl_ms: int) -> Lease:
-        """Make a proxy known for as long as its lease lasts, and its site's changelog for ever.
+    async def announce(
+        self,
+        row: ProxyRow,
+        ttl_ms: int,
+        *,
+        earlier: Collection[Incarnation] | None = None,
+        replace: bool = False,
+    ) -> Lease:
+        """Compare and set: make a proxy known for as long as its lease lasts, and its site's changelog for ever.
 
-        A later incarnation replaces an earlier one.
+        A name has one holder (federation/names.py). An incarnation that is replaced is renewed no more.
+
+        Args:
+            earlier: incarnations of this instance that have ended, and may be replaced; None: all of them have.
+            replace: take the name from whoever has it.
+
+        Raises:
+            NameInUse: another instance, or an incarnation that is not among the earlier ones, has a lease that lasts.
         """
         ...
 

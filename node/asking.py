@@ -12,6 +12,7 @@ from node.config import NodeConfig
 from node.hashing import Passwords
 from node.history import History, Requests
 from node.parts import Parts, changelog_locator, open_changelog
+from node.telling import Few
 from node.tls import credentials_of
 from node.troubles import CHANGELOG_OF, SITE, Part, Troubles, part_of
 from proxy import effects
@@ -45,6 +46,7 @@ class Asking:
         self.requests = requests
         self._troubles = troubles
         self._clock = clock
+        self._few = Few(clock)
         self._passwords = Passwords()
         self._foreign_changelogs = Changelogs(partial(open_changelog, credentials=credentials_of(config)))
         self.store_writes = Spread(MILLISECONDS)
@@ -79,10 +81,20 @@ class Asking:
         except Unreachable as error:
             self._troubles.missing(asked or part_of(error), error)
             return error
+        except StoreFailed as error:
+            if asked:
+                self._troubles.missing(asked, error)
+            return error
         except WaypostError as error:
             return error
         except Exception as fault:
-            log.exception("a part failed in a way that it must not")
+            self._few.say(
+                log.error,
+                "a part failed in a way that it must not",
+                type(fault),
+                effect=type(effect).__name__,
+                exc_info=fault,
+            )
             return self._failed(effect, f"{type(fault).__name__}: {fault}")
         finally:
             del self._waiting[number]
@@ -110,6 +122,8 @@ class Asking:
                 return SITE + effect.site
             case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
                 return Part.CHANGELOG
+            case effects.Save():
+                return Part.STORE
         return ""
 
     async def _call(self, effect: effects.Effect) -> Any:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import json
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import fields
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 # Typer carries its own click, whose errors it has no public name for.
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 
-from node import cli_keys, cli_rendezvous, cli_sessions, cli_sites
+from node import cli_config, cli_keys, cli_rendezvous, cli_sessions, cli_sites
 from node.commands.reading import printable
-from node.config import NodeConfig, load_config
-from node.options import Json, KeysFile, Proxy, TokenFile
+from node.config import load_config, load_serving
+from node.options import Json, KeysFile, Proxy, TokenFile, with_settings
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
 from waypost.limits import MAX_ID_LENGTH
 
@@ -42,6 +39,7 @@ app = typer.Typer(
     add_completion=False,
 )
 for name, group in {
+    "config": cli_config.app,
     "sessions": cli_sessions.app,
     "sites": cli_sites.app,
     "key": cli_keys.app,
@@ -52,37 +50,8 @@ for name, group in {
 # ---------------------------------------------------------------- serving
 
 
-def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option for each setting of a node; it gets them all as keywords, None if not given."""
-    kinds = get_type_hints(NodeConfig)
-    options = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            # What is a list in the configuration is one word, with commas in it, on the command line.
-            annotation=Annotated[
-                (str if get_origin(kinds[each.name]) is tuple else kinds[each.name]) | None,
-                typer.Option(help=each.metadata["help"], show_default=_told(each.default)),
-            ],
-        )
-        for each in fields(NodeConfig)
-    ]
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
-    return command
-
-
-def _told(default: object) -> str | bool:
-    """Return a setting's default for the help; the command itself must not have it, to know what was given."""
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    return str(default) if default not in ("", ()) else False
-
-
 @app.command()
-@_with_settings
+@with_settings
 def serve(
     *,
     config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A TOML file.")] = None,
@@ -98,7 +67,7 @@ def serve(
     from node.service import run, set_up_logging
 
     set_up_logging(json=json_)
-    chosen = load_config(settings, config)
+    chosen = load_serving(settings, config)
 
     def started(url: str) -> None:
         if json_:

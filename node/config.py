@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
 PREFIX = "WAYPOST_"
+SHORTEST_ETCD_LEASE_MS = 2_000
+"""etcd makes shorter ones longer; the proxy would count on one that never comes, and never be ready."""
 
 
 def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, **bounds: Any) -> Any:
@@ -149,9 +151,21 @@ class NodeConfig:
         0, "Attaches, subscriptions and other changes a second that one client may ask for; 0: no bound.", ge=0
     )
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
+    replication: int = _setting(
+        0, "Replicas of the topics; 0: as many as the cluster has brokers, at most 3.", ge=0, le=32_767
+    )
+    min_insync: int = _setting(
+        0, "Replicas that must have what is appended; 0: one less than there are, at least 1.", ge=0, le=32_767
+    )
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
+    mixed_parts: bool = _setting(
+        False, "Kafka with the embedded registry, or etcd with an embedded log, is meant, and no oversight."
+    )
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
     lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500)
+    replace: bool = _setting(
+        False, "Take the name from a process that runs under it, at once; that one ends. For once, by hand."
+    )
     sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1)
     durable: bool = _setting(True, "Embedded parts survive a power cut, not only a crash.")
     discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
@@ -196,7 +210,59 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         raise BadConfiguration(f"{config.site} is the site of this proxy itself", field="neighbours")
     _check_parts_tls(config)
     _check_exposure(config)
+    _check_replication(config)
     return config
+
+
+def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
+    """Return the configuration of a proxy that is to serve; as :func:`load_config`, and refuses what no proxy can be.
+
+    Commands that only read a part of a proxy's configuration use the other one.
+    """
+    config = load_config(flags, file)
+    _check_mixed_parts(config)
+    if config.etcd and config.lease_ttl_ms < SHORTEST_ETCD_LEASE_MS:
+        raise BadConfiguration(
+            f"{config.lease_ttl_ms} ms is shorter than etcd's shortest lease, {SHORTEST_ETCD_LEASE_MS} ms",
+            field="lease_ttl_ms",
+        )
+    if repeated := [site for number, site in enumerate(config.neighbours) if site in config.neighbours[:number]]:
+        raise BadConfiguration(f"{repeated[0]} is named twice", field="neighbours")
+    for name in ("kafka", "etcd"):
+        _check_addresses(name, getattr(config, name))
+    return config
+
+
+def _check_mixed_parts(config: NodeConfig) -> None:
+    if config.mixed_parts or bool(config.kafka) == bool(config.etcd):
+        return
+    if config.kafka:
+        there, missing, embedded = "kafka", "etcd", "a registry in its own folder: it would find no other proxy"
+    else:
+        there, missing, embedded = "etcd", "kafka", "a log in its own folder: another machine's proxy has another log"
+    raise BadConfiguration(
+        f"without it the proxy would have --{there}, and {embedded}; if that is meant: --mixed-parts", field=missing
+    )
+
+
+def _check_addresses(field: str, addresses: str) -> None:
+    """Raises BadConfiguration: what is said of Kafka or etcd is not host:port, several with commas between."""
+    for address in addresses.split(",") if addresses else ():
+        host, _, port = address.strip().removeprefix("http://" if field == "etcd" else "").rpartition(":")
+        if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise BadConfiguration(f"{address!r} is not host:port", field=field)
+
+
+def _check_replication(config: NodeConfig) -> None:
+    """Raises BadConfiguration: what is said of Kafka's replicas cannot be."""
+    for name, value in (("replication", config.replication), ("min_insync", config.min_insync)):
+        if value and not config.kafka:
+            raise BadConfiguration(f"{value} is of Kafka's topics; name Kafka with --kafka", field=name)
+    if config.replication and config.min_insync > config.replication:
+        raise BadConfiguration(
+            f"{config.min_insync} is more than --replication {config.replication}: the topics would take no record",
+            field="min_insync",
+        )
 
 
 def _check_parts_tls(config: NodeConfig) -> None:
@@ -246,6 +312,21 @@ def is_unspecified(host: str | None) -> bool:
         return ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def sources_of(flags: dict[str, Any], file: Path | None) -> dict[str, str]:
+    """Return of each setting where its value comes from: flag, environment, file or default."""
+    in_file = _read(file) if file else {}
+    variables = {name.upper() for name in os.environ}
+
+    def source(name: str) -> str:
+        if flags.get(name) is not None:
+            return "flag"
+        if f"{PREFIX}{name.upper()}" in variables:
+            return f"{PREFIX}{name.upper()}"
+        return f"file {file}" if name in in_file else "default"
+
+    return {each.name: source(each.name) for each in fields(NodeConfig)}
 
 
 def _model(from_file: dict[str, Any]) -> type[BaseSettings]:

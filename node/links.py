@@ -19,6 +19,7 @@ from federation.link_out import Sending
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.log_guard import LogGuard
 from node.peers import Peers
+from node.telling import Few
 from proxy.queues import Waiting
 from waypost import cancellation
 from waypost.clock import NEVER, Clock
@@ -49,6 +50,7 @@ class Links:
         self._registry = registry
         self._peers = peers
         self._clock = clock
+        self._few = Few(clock)
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -130,7 +132,13 @@ class Links:
             case effects.SeenBeyond():
                 self._guard.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
-                log.warning("a link ended; its far side will open it again", site=effect.site, reason=effect.reason)
+                self._few.say(
+                    log.warning,
+                    "a link ended; its far side will open it again",
+                    effect.site,
+                    site=effect.site,
+                    reason=effect.reason,
+                )
 
     async def _append(self, records: Sequence[Record]) -> list[int]:
         with self._guard.noticing():
@@ -150,12 +158,12 @@ class Links:
             with cancellation.translated(lambda _: Internal("the call was cancelled by a library")):
                 answer = await action()
         except Internal as error:
-            log.exception("a link's action failed")
+            self._few.say(log.error, "a link's action failed", exc_info=error)
             answer = error
         except WaypostError as error:
             answer = error
         except Exception as error:
-            log.exception("a link's action failed")
+            self._few.say(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
         then(answer, self._clock.now_ms())
         self._drain()

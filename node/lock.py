@@ -1,4 +1,4 @@
-"""One process a name and folder: a second one would take the lease from the first, and the first from the second."""
+"""One process a name and folder: a second one would write to the same store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TextIO
 
 from federation.embedded.private_files import open_file
 from node.config import NodeConfig
+from node.parts import own_folder
 from waypost.errors import BadConfiguration, NameTaken
 
 
@@ -18,7 +19,7 @@ def take_name(config: NodeConfig) -> TextIO:
         NameTaken: one does already.
         BadConfiguration: the folder cannot be written.
     """
-    folder = config.data / "proxies" / config.name
+    folder = own_folder(config)
     try:
         lock = os.fdopen(open_file(folder / "lock", os.O_RDWR | os.O_APPEND), "a+")
     except OSError as error:

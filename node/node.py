@@ -26,7 +26,8 @@ from federation.messages import (
     LinkRecords,
     LinkWants,
 )
-from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent, WatchAlive
+from federation.names import NameInUse
+from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
 from node.asking import Asking
 from node.beginning import where_to_begin
@@ -34,12 +35,14 @@ from node.collector import growing
 from node.config import NodeConfig
 from node.facts import Facts
 from node.history import Requests
+from node.instance import Instance
 from node.links import Links
 from node.log_guard import LogGuard
-from node.parts import Parts, changelog_locator
+from node.parts import Parts, changelog_locator, own_folder
 from node.peers import Peers
+from node.self_check import SelfCheck
 from node.supervision import endless
-from node.telling import Telling
+from node.telling import Few, Telling
 from node.tls import tls_of
 from node.troubles import STALLED, Part, Troubles
 from node.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
@@ -80,6 +83,9 @@ log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
 LOG_END_S = 10.0
+NAME_LOOK_S = 0.25
+NAME_MARGIN_MS = 2_500
+"""So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
 LEASE_STALLS = 3
 """Times to live of a lease without a renewal."""
 
@@ -112,6 +118,7 @@ class Node:
     parts: Parts
     links: Links
     log_guard: LogGuard
+    instance: Instance
 
     def __init__(
         self,
@@ -134,7 +141,8 @@ class Node:
         self._life = life
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()
-        self.troubles = Troubles(self._chance)
+        self.troubles = Troubles(self._chance, self._clock)
+        self._few = Few(self._clock)
         self.watchdog = Watchdog()
         self._watch_signs = self._renewals = self._ticks = 0
         self._connections: dict[int, Connection] = {}
@@ -146,6 +154,9 @@ class Node:
         self._arming = False
         self._closing = False
         self._is_log_replaced = False
+        self._waits_for = ""
+        """The address of the process that has our name, while we wait for its lease to end."""
+        self._replaces = config.replace
         self._appends = 0
         self._room = asyncio.Event()
         self._facts = Facts()
@@ -173,6 +184,8 @@ class Node:
             return "it is shutting down"
         if self.engine is None:
             return "it is starting"
+        if self._waits_for:
+            return f"another process has its name, at {self._waits_for}"
         if not self.engine.context.may_serve():
             return "it has no lease"
         if self.watchdog.why_not_ready:
@@ -206,6 +219,7 @@ class Node:
                     "journal": self._facts.run(self.parts.journal, self._wrote),
                     "log end": self._follow_log_end(),
                     "watchdog": self._guard(),
+                    "self check": self._check_self(),
                     "log guard": self.log_guard.until_replaced(),
                 }
                 for name, loop in loops.items():
@@ -219,6 +233,7 @@ class Node:
             await self._stop()
 
     async def _start(self) -> None:
+        self.instance = await asyncio.to_thread(Instance, own_folder(self.config))
         self.parts = parts = await self.troubles.patiently(Part.ALL, self._open_parts)
         restored = await self.troubles.patiently(Part.STORE, parts.store.load, within_s=None)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
@@ -332,7 +347,8 @@ class Node:
         """See what stands still although nothing has failed (node/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
-            self.troubles.forget_old()
+            self.troubles.look()
+            self._few.tell_of_more()
             now_ms = self._clock.now_ms()
             before = set(self.watchdog.stalled)
             for progress in self.watchdog.look(self._progress(), now_ms):
@@ -341,6 +357,18 @@ class Node:
                 self.troubles.missing(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
                 self.troubles.there(STALLED + name)
+
+    async def _check_self(self) -> None:
+        """See what is wrong with the configuration that only shows when it runs (node/self_check.py)."""
+        config, context = self.config, self._engine.context
+        neighbours = [SiteId(each) for each in config.neighbours]
+        check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now_ms = self._clock.now_ms()
+            if context.watching:
+                check.look_at_neighbours([*context.proxies.values()], context.changelogs.keys(), now_ms)
+            await check.try_advertised(now_ms)
 
     def _progress(self) -> Iterator[Progress]:
         """Yield how far everything is that must move by itself."""
@@ -364,8 +392,10 @@ class Node:
             try:
                 async for event in self.parts.registry.watch():
                     self._watch_signs += 1
-                    if not isinstance(event, WatchAlive):
+                    # Not at once: a registry on a full disk can be read, and not watched.
+                    if not isinstance(event, Reloaded):
                         self.troubles.there(Part.REGISTRY)
+                    if not isinstance(event, WatchAlive):
                         self._heard(event)
             except Unreachable as error:
                 self.troubles.missing(Part.REGISTRY, error)
@@ -386,8 +416,7 @@ class Node:
             # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
             self.secret = await self.troubles.patiently(Part.REGISTRY, self.parts.registry.secret)
             self._engine.secret_told(self.secret)
-            began = self._clock.now_ms()
-            self.lease = await self.troubles.patiently(Part.REGISTRY, partial(self._announce, self._life))
+            began, self.lease = await self._take_name(self._life)
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._life, began + ttl)
             self.links.lease_begun(self.lease)
@@ -396,28 +425,60 @@ class Node:
             self.links.lease_ended()
             self._engine.lease_lost()
             self.drain()
-            self._yield_to_a_later_life()
+            self._yield_to_who_took_the_name()
             self._life = new_incarnation()
 
-    def _yield_to_a_later_life(self) -> None:
-        """Raises NameTaken: another process runs under our name, and came after us."""
+    def _yield_to_who_took_the_name(self) -> None:
+        """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
         if row is not None and row.incarnation != self._life:
             raise NameTaken(
-                f"another process runs as proxy {self.proxy}, at {row.url}, and came after this one, which ends",
+                f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
                 field="name",
                 hint="give every proxy a name of its own",
             )
 
-    async def _announce(self, life: Incarnation) -> Lease:
+    async def _take_name(self, life: Incarnation) -> tuple[int, Lease]:
+        """Announce this incarnation; return when that began, and the lease. Waits for a holder of the name to end.
+
+        Raises NameTaken: the holder goes on.
+        """
+        earlier = tuple(self.instance.earlier)
+        await asyncio.to_thread(self.instance.announcing, life)
+        ends_ms: int | None = None
+        while True:
+            began = self._clock.now_ms()
+            try:
+                announce = partial(self._announce, life, earlier)
+                lease = await self.troubles.patiently(Part.REGISTRY, announce)
+                self._waits_for = ""
+                self._replaces = False
+                return began, lease
+            except NameInUse as error:
+                if ends_ms is None:
+                    ends_ms = began + max(error.holder.lease_ttl_ms, self.config.lease_ttl_ms) + NAME_MARGIN_MS
+                    self._waits_for = error.holder.url
+                    log.warning(
+                        "the name is in use; waiting for its lease to end", proxy=self.proxy, url=error.holder.url
+                    )
+                if began >= ends_ms:
+                    raise
+            await asyncio.sleep(NAME_LOOK_S)
+
+    async def _announce(self, life: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
+        ttl_ms = self.config.lease_ttl_ms
         row = ProxyRow(
             proxy=self.proxy,
             incarnation=life,
             site=self.site,
             url=self._url(),
             changelog=changelog_locator(self.config),
+            instance=self.instance.id,
+            lease_ttl_ms=ttl_ms,
+            neighbours=tuple(SiteId(each) for each in self.config.neighbours),
         )
-        return await self.parts.registry.announce(row, self.config.lease_ttl_ms)
+        # What this call itself had announced, when its answer was lost, is no other one's.
+        return await self.parts.registry.announce(row, ttl_ms, earlier=(*earlier, life), replace=self._replaces)
 
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
@@ -628,7 +689,7 @@ class Node:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a task failed", exc_info=task.exception())
+            self._few.say(log.error, "a task failed", exc_info=task.exception())
 
     async def _append(self, effect: effects.Append) -> None:
         try:

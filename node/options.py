@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_origin, get_type_hints
 
 import typer
 
-from node.config import reachable
+from node.config import NodeConfig, reachable
 from waypost.errors import Refused
 
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, errors too.")]
@@ -40,3 +43,32 @@ Proxy = Annotated[
 def group(says: str) -> typer.Typer:
     """Return a command with others below it."""
     return typer.Typer(help=says, no_args_is_help=True, rich_markup_mode=None)
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each setting of a node; it gets them all as keywords, None if not given."""
+    kinds = get_type_hints(NodeConfig)
+    options = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            # What is a list in the configuration is one word, with commas in it, on the command line.
+            annotation=Annotated[
+                (str if get_origin(kinds[each.name]) is tuple else kinds[each.name]) | None,
+                typer.Option(help=each.metadata["help"], show_default=_told(each.default)),
+            ],
+        )
+        for each in fields(NodeConfig)
+    ]
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
+    return command
+
+
+def _told(default: object) -> str | bool:
+    """Return a setting's default for the help; the command itself must not have it, to know what was given."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return str(default) if default not in ("", ()) else False

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
+
+import structlog
 
 from federation.credentials import Credentials
 from federation.ports import Changelog, Journal, Registry, SiteLog
+from federation.replication import Replication
 from node.config import NodeConfig
 from node.tls import credentials_of
 from node.troubles import Part
@@ -17,8 +22,15 @@ from proxy.store import SqliteSessionStore
 from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import Incarnation
 
+log = structlog.get_logger("waypost")
 START_S = 4.0
 """So long a part may take to start, before it is said that it is not there."""
+
+
+class _KafkaSettings(TypedDict):
+    replication: Replication
+    credentials: Credentials | None
+    warn: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,11 @@ class Parts:
 
 def site_folder(config: NodeConfig) -> Path:
     return config.data / "sites" / config.site
+
+
+def own_folder(config: NodeConfig) -> Path:
+    """Return where this proxy, and no other one, keeps what is its own."""
+    return config.data / "proxies" / config.name
 
 
 def topic(config: NodeConfig, what: str) -> str:
@@ -72,12 +89,12 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
         Unreachable: one of them is not there; `field` names it. Everything else is closed again.
         BadConfiguration: a file of `credentials_of` is no good.
     """
-    log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
-    store = SqliteSessionStore(config.data / "proxies" / config.name / "store.db")
-    parts = Parts(log, open_registry(config), changelog, journal, store)
+    site_log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
+    store = SqliteSessionStore(own_folder(config) / "store.db")
+    parts = Parts(site_log, open_registry(config), changelog, journal, store)
     try:
         answers = await asyncio.gather(
-            _start(Part.LOG, log),
+            _start(Part.LOG, site_log),
             _start(Part.CHANGELOG, changelog),
             _start(Part.JOURNAL, journal),
             _start(Part.REGISTRY, parts.registry),
@@ -137,9 +154,13 @@ def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog
 def _kafka(config: NodeConfig) -> tuple[SiteLog, Changelog, Journal]:
     from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 
-    credentials = credentials_of(config)
+    common = _KafkaSettings(
+        replication=Replication(config.replication or None, config.min_insync or None),
+        credentials=credentials_of(config),
+        warn=log.warning,
+    )
     return (
-        KafkaSiteLog(config.kafka, topic(config, "log"), credentials=credentials),
-        KafkaChangelog(config.kafka, topic(config, "changelog"), credentials=credentials),
-        KafkaJournal(config.kafka, topic(config, "journal"), credentials=credentials),
+        KafkaSiteLog(config.kafka, topic(config, "log"), **common),
+        KafkaChangelog(config.kafka, topic(config, "changelog"), **common),
+        KafkaJournal(config.kafka, topic(config, "journal"), **common),
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from typing import TextIO, cast
 
 import structlog
 import uvloop
@@ -20,6 +21,7 @@ from discovery.announce import Announcement, announce
 from node import collector
 from node.config import NodeConfig
 from node.lock import take_name
+from node.log_output import LogOutput
 from node.node import Node
 from node.parts import Parts, open_parts
 from node.supervision import endless
@@ -44,14 +46,15 @@ def set_up_logging(*, json: bool) -> None:
         structlog.processors.format_exc_info,
     ]
     # What the libraries say, the web server and asyncio above all, comes as our own lines do, with its time.
-    libraries = logging.StreamHandler(sys.stderr)
+    output = cast(TextIO, LogOutput(sys.stderr))
+    libraries = logging.StreamHandler(output)
     last: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
     libraries.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=said))
     logging.basicConfig(level=logging.WARNING, handlers=[libraries], force=True)
     structlog.configure(
         processors=[*said, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(output),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from spark import classify, doubt, judged, owed, reading, sitelogs
+from spark import classify, connector, doubt, judged, owed, reading, sitelogs
 from spark import journal as journals
 from spark import session as sessions
 from spark.classify import Evidence
@@ -25,15 +25,21 @@ from waypost.records import FactKind
 from waypost.subscription import Expression, parse
 
 
-def run(input: str, report: Path | None = None) -> Verdict:
+def run(input: str, report: Path | None = None, say: Callable[[str], None] = lambda line: None) -> Verdict:
     """Audit the run at `input`, a folder or kafka://SITE=HOST:PORT,.../PREFIX; write a report if told where.
+
+    Args:
+        say: is told if Spark's Kafka connector has to be fetched first.
 
     Raises:
         BadInput: there is no run there.
         BadConfiguration: Spark lacks what it needs.
         LogUnavailable: Kafka does not answer, or does not hold these topics.
+        Unreachable: the connector could not be fetched.
     """
     source = locate(input)
+    if isinstance(source, Topics):
+        connector.require(say)
     verdict = judge(sessions.build(), source)
     if report is not None:
         write_report(verdict, input, report)

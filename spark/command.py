@@ -40,7 +40,7 @@ def audit(
     locate(input)  # before Spark is even imported: a wrong path is to be told at once
     from spark.audit import run
 
-    verdict = run(input, report)
+    verdict = run(input, report, lambda line: typer.echo(line, err=True))
     if as_json:
         from spark.report import document
 

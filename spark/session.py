@@ -13,18 +13,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark import connector
 from waypost.errors import BadConfiguration
 
 LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS = 8
-CONNECTOR = "spark-sql-kafka-0-10"
 _FOR_A_SMALL_RUN = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -90,7 +89,7 @@ def _settings(is_local: bool) -> dict[str, str]:
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
     }
-    jars = connector_jars()
+    jars = connector.jars()
     return {**settings, "spark.jars": ",".join(jars)} if jars else settings
 
 
@@ -115,19 +114,12 @@ def tuned(session: SparkSession, small: bool) -> Iterator[None]:
                 session.conf.set(key, old)
 
 
-def connector_jars() -> list[str]:
-    """Return the jars of Spark's Kafka connector that are installed here; none is no error yet."""
-    parts = Path(os.environ.get("WAYPOST_PARTS") or Path(__file__).parents[1] / ".parts")
-    jars = sorted(str(jar) for jar in (parts / "spark-jars").glob("*.jar"))
-    return jars if any(CONNECTOR in jar for jar in jars) else []
-
-
 def require_connector(session: SparkSession) -> None:
     """Raise unless this session can read from Kafka."""
-    if CONNECTOR not in session.conf.get("spark.jars", ""):  # type: ignore[operator]
+    if connector.CONNECTOR not in session.conf.get("spark.jars", ""):  # type: ignore[operator]
         raise BadConfiguration(
-            "Spark's Kafka connector is not installed; run: python -m chaos.servers.parts spark-jars",
-            hint="or set WAYPOST_PARTS to the folder that holds spark-jars/",
+            "this Spark session was started without Spark's Kafka connector",
+            hint="start it after spark.connector.require(), or set WAYPOST_PARTS to the folder that holds spark-jars/",
         )
 
 

@@ -1,4 +1,4 @@
-"""A Kafka broker, KRaft with broker and controller in one process."""
+"""A Kafka broker, KRaft with broker and controller in one process; others may join it as brokers alone."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class KafkaServer(Server):
     A named listener tells its clients that the broker lives at the given host and port. With a proxy there
     whose upstream is `upstream(name)`, everything that these clients say goes through the proxy.
     With `tls` clients speak TLS to all of them, else in the clear.
+    With `joins` it is one more broker of that one's cluster, by the number `node`.
     """
 
     name = "kafka"
@@ -65,8 +66,13 @@ class KafkaServer(Server):
         heap_mb: int = 512,
         settings: Mapping[str, str] | None = None,
         tls: ServerTls | None = None,
+        joins: KafkaServer | None = None,
+        node: int = 1,
     ) -> None:
         super().__init__(data)
+        self._joins = joins
+        self._node = node
+        self._cluster: str = joins._cluster if joins is not None else _cluster_id()
         self._advertise = dict(advertise or {})
         self._ports = {MAIN: port or free_port(), CONTROLLER: free_port()}
         self._ports |= {name: free_port() for name in self._advertise}
@@ -125,11 +131,18 @@ class KafkaServer(Server):
             "advertised.listeners": _join(advertised, "://"),
             "listener.security.protocol.map": _join(security, ":"),
             # Voters by configuration, not in the store: so a store can be opened again with other ports.
-            "controller.quorum.voters": f"1@{self.upstream(CONTROLLER)}",
+            "controller.quorum.voters": f"1@{(self._joins or self).upstream(CONTROLLER)}",
             "log.dirs": str(self._store),
             **self._tls_properties(),
+            **self._joining_properties(),
             **self._settings,
         }
+
+    def _joining_properties(self) -> dict[str, str]:
+        if self._joins is None:
+            return {}
+        listeners = {name: self.upstream(name) for name in self._ports if name != CONTROLLER}
+        return {"process.roles": "broker", "node.id": str(self._node), "listeners": _join(listeners, "://")}
 
     def _tls_properties(self) -> dict[str, str]:
         if self._tls is None:
@@ -145,15 +158,18 @@ class KafkaServer(Server):
     def _format(self) -> None:
         # A format that was cut short leaves a store without its last file; begin anew.
         shutil.rmtree(self._store, ignore_errors=True)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [
             *_java("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
             # In one word: an id may begin with "-", and would be taken for an option.
-            *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._config)),
+            *("kafka.tools.StorageTool", "format", f"--cluster-id={self._cluster}", "-c", str(self._config)),
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S)
         if done.returncode != 0:
             raise Unreachable("kafka's store could not be formatted", hint=(done.stdout + done.stderr)[-2000:])
+
+
+def _cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _java(*options: str) -> list[str]:

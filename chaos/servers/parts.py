@@ -1,4 +1,5 @@
-"""Fetches and builds the real parts into a cache folder: `.parts/` of the repository, or WAYPOST_PARTS.
+"""Fetches and builds the real parts into a cache folder: `.parts/` of the repository, or what WAYPOST_PARTS names, or
+the user's cache folder, if this is no repository.
 
     python -m chaos.servers.parts [PART ...]
 
@@ -24,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from spark import connector
 from waypost.errors import Unreachable, WaypostError
 
 HERE = Path(__file__).parent
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 STEP_TIMEOUT_S = 900
 AT_ONCE = 2
 HOW_TO_GET = {
@@ -48,7 +49,7 @@ class Part:
 
 
 def cache() -> Path:
-    return Path(os.environ.get("WAYPOST_PARTS") or HERE.parents[1] / ".parts").absolute()
+    return connector.folder()
 
 
 def path(name: str) -> Path:
@@ -155,7 +156,7 @@ def _jars(pom: Path) -> Callable[[Path], Path]:
         # A repository of its own: a half-filled one in somebody's home has broken this before.
         place, repository = scratch / "jars", scratch / "repository"
         where = (f"-Dmaven.repo.local={repository}", f"-DoutputDirectory={place}", "-DincludeScope=runtime")
-        _run("mvn", "-q", "-B", "-f", str(pom), *where, COPY)
+        _run("mvn", "-q", "-B", "-f", str(pom), *where, connector.COPY)
         return place
 
     return build
@@ -173,7 +174,7 @@ def _build_etcd(scratch: Path) -> Path:
     return place
 
 
-def _text(*names: str) -> str:
+def _text(*names: str | Path) -> str:
     return "\n".join((HERE / name).read_text() for name in names)
 
 
@@ -183,7 +184,7 @@ PARTS = {
     for part in (
         Part("etcd", _text("etcd_main/main.go", "etcd_main/go.mod", "etcd_main/go.sum"), _build_etcd),
         Part("kafka", _text("kafka.pom.xml"), _jars(HERE / "kafka.pom.xml")),
-        Part("spark-jars", _text("spark.pom.xml"), _jars(HERE / "spark.pom.xml")),
+        Part(connector.FOLDER, _text(connector.POM), _jars(connector.POM)),
         Part("toxiproxy", TOXIPROXY, _build_toxiproxy),
     )
 }

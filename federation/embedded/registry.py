@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +36,7 @@ from federation.ports import (
     WatchAlive,
 )
 from waypost.errors import Internal, RegistryUnavailable
-from waypost.identity import Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import REGISTRY_CHANGES
 
 T = TypeVar("T")
@@ -119,9 +119,16 @@ class EmbeddedRegistry:
     async def owner(self, session: SessionId) -> Ownership | None:
         return await self._see(lambda c: _owner(c, session))
 
-    async def announce(self, row: ProxyRow, ttl_ms: int) -> EmbeddedLease:
+    async def announce(
+        self,
+        row: ProxyRow,
+        ttl_ms: int,
+        *,
+        earlier: Collection[Incarnation] | None = None,
+        replace: bool = False,
+    ) -> EmbeddedLease:
         now = self.now()
-        number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms))
+        number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))
         return EmbeddedLease(self, number, ttl_ms)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:

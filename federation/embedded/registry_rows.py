@@ -13,12 +13,13 @@ secret                          32 random bytes in hexadecimal, for ever; no cha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict
 
+from federation.names import check_name
 from federation.ports import (
     DrainChanged,
     DrainRow,
@@ -191,9 +192,32 @@ def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
 # ---------------------------------------------------------------- leases and what hangs on them
 
 
-def announce(connection: sqlite3.Connection, row: ProxyRow, now: Moment, ttl_ms: int) -> int:
-    """Write the row under a new lease, and refuse earlier lives of the proxy their next renewal."""
+def holder(connection: sqlite3.Connection, proxy: ProxyId) -> ProxyRow | None:
+    """Return the incarnation that has the name: the one that nobody has replaced."""
+    prefix = lives_prefix(proxy)
+    query = (
+        "SELECT value FROM rows JOIN leases ON leases.id = rows.lease"
+        " WHERE key >= ? AND key < ? AND superseded = 0 ORDER BY revision DESC LIMIT 1"
+    )
+    found = connection.execute(query, (prefix, _end_of(prefix))).fetchone()
+    return ProxyRow.model_validate_json(found[0]) if found else None
+
+
+def announce(
+    connection: sqlite3.Connection,
+    row: ProxyRow,
+    now: Moment,
+    ttl_ms: int,
+    *,
+    earlier: Collection[Incarnation] | None,
+    replace: bool,
+) -> int:
+    """Write the row under a new lease, and refuse the incarnation that it replaces its next renewal.
+
+    Raises NameInUse.
+    """
     settle(connection, now)
+    check_name(row, holder(connection, row.proxy), earlier=earlier, replace=replace)
     prefix = lives_prefix(row.proxy)
     connection.execute(
         "UPDATE leases SET superseded = 1 WHERE id IN (SELECT lease FROM rows WHERE key >= ? AND key < ?)",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from federation.names import NameInUse
 from federation.ports import (
     SECRET_BYTES,
     DrainChanged,
@@ -255,6 +256,88 @@ async def test_of_two_lives_in_the_registry_the_later_one_is_loaded(registries: 
     await registry.announce(row(life="0" * 16), LONG_MS)
     async with watching(registry) as observer:
         assert observer.proxies == {P1: row(life="0" * 16)}
+
+
+# ---------------------------------------------------------------- names
+
+
+def instance(number: int, life: str) -> ProxyRow:
+    return row(life=life * 16).model_copy(update={"instance": f"instance {number}"})
+
+
+async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    with pytest.raises(NameInUse) as refusal:
+        await other.announce(instance(2, "b"), LONG_MS, earlier=())
+    assert refusal.value.holder == instance(1, "a")
+    assert await lease.renew()
+    await lease.end()
+    assert await (await other.announce(instance(2, "b"), LONG_MS, earlier=())).renew()
+
+
+async def test_another_instance_gets_the_name_once_the_lease_has_run_out(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    lease = await one.announce(instance(1, "a"), registries.ttl_ms, earlier=())
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(NameInUse):
+                taken = await other.announce(instance(2, "b"), LONG_MS, earlier=())
+                break
+            await asyncio.sleep(registries.ttl_ms / 5000)
+    assert not await lease.renew()
+    assert await taken.renew()
+
+
+async def test_an_instance_takes_its_name_back_at_once_from_an_incarnation_that_has_ended(
+    registries: Registries,
+) -> None:
+    one, other = await registries.open(), await registries.open()
+    before = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    after = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
+    assert not await before.renew()
+    assert await after.renew()
+
+
+async def test_of_two_live_copies_of_an_instance_the_second_does_not_get_the_name(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    with pytest.raises(NameInUse):
+        await other.announce(instance(1, "b"), LONG_MS, earlier=())
+    with pytest.raises(NameInUse):
+        await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("c" * 16)])
+    assert await lease.renew()
+
+
+async def test_who_is_to_replace_the_holder_gets_the_name_at_once(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    taken = await other.announce(instance(2, "b"), LONG_MS, earlier=(), replace=True)
+    assert not await lease.renew()
+    assert await taken.renew()
+    with pytest.raises(NameInUse):
+        await one.announce(instance(1, "c"), LONG_MS, earlier=[Incarnation("a" * 16)])
+
+
+async def test_a_replaced_incarnation_does_not_come_back_when_who_replaced_it_ends(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
+    taken = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
+    await taken.end()
+    assert not await lease.renew()
+    assert await (await other.announce(instance(2, "c"), LONG_MS, earlier=())).renew()
+
+
+async def test_of_twenty_instances_that_want_a_name_at_once_one_gets_it(registries: Registries) -> None:
+    handles = [await registries.open() for _ in range(4)]
+    rows = [row(life=f"{n:016}").model_copy(update={"instance": str(n)}) for n in range(20)]
+    answers = await asyncio.gather(
+        *(handles[n % 4].announce(wanted, LONG_MS, earlier=()) for n, wanted in enumerate(rows)),
+        return_exceptions=True,
+    )
+    won = [answer for answer in answers if not isinstance(answer, BaseException)]
+    assert len(won) == 1 and await won[0].renew()
+    assert all(isinstance(answer, NameInUse) for answer in answers if isinstance(answer, BaseException))
 
 
 # ---------------------------------------------------------------- leaders

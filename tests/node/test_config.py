@@ -44,6 +44,8 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"parts_cert": "c.pem", "etcd": "h:1"}, "parts_key", "c.pem is of no use without its key"),
         ({"parts_key": "c.key", "etcd": "h:1"}, "parts_cert", "c.key is the key of no certificate"),
         ({"parts_cert": "c.pem", "parts_key": "c.key", "etcd": "h:1"}, "parts_ca", "name the file of who certifies"),
+        ({"replication": 3}, "replication", "3 is of Kafka's topics; name Kafka with --kafka"),
+        ({"kafka": "h:1", "replication": 2, "min_insync": 3}, "min_insync", "3 is more than --replication 2"),
         ({"advertise": "ws://0.0.0.0:7301"}, "advertise", "ws://0.0.0.0:7301 is no address that others can reach"),
     ],
 )

@@ -25,7 +25,9 @@ from node.exposition import exposition, make_registry
 from node.metrics import METRICS, table
 from node.node import Node
 from node.parts import Parts
+from node.troubles import STEADY_MS
 from proxy.tally import MILLISECONDS, SIZES, Spread
+from waypost.clock import Clock, ManualClock
 from waypost.errors import Unreachable
 from waypost.identity import new_incarnation
 from waypost.limits import MAX_FRAME_BYTES
@@ -267,11 +269,11 @@ def test_a_proxy_that_is_not_there_is_one_line_with_what_the_system_says() -> No
 # ---------------------------------------------------------------- before it has started
 
 
-def unstarted(**troubles: str) -> Node:
+def unstarted(clock: Clock | None = None, **troubles: str) -> Node:
     async def none() -> Parts:
         raise Unreachable("nothing here")
 
-    node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1")
+    node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1", clock)
     for part, text in troubles.items():
         node.troubles.missing(part, Unreachable(text))
     return node
@@ -291,10 +293,12 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
 
 
 def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
-    node = unstarted(log="away")
+    clock = ManualClock()
+    node = unstarted(clock, log="away")
     node.troubles.missing("log", Unreachable("still away"))
     assert looked(node)["waypost_part_outages_total", (("part", "log"),)] == 1
     node.troubles.there("log")
+    clock.advance(STEADY_MS)
     node.troubles.missing("log", Unreachable("away again"))
     found = looked(node)
     assert found["waypost_part_outages_total", (("part", "log"),)] == 2

@@ -5,17 +5,26 @@ from __future__ import annotations
 import random
 
 import pytest
+from structlog.testing import capture_logs
 
-from node.troubles import Troubles, part_of
+from node.troubles import STEADY_MS, Troubles, part_of
+from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogUnavailable, RegistryUnavailable, Unreachable
 
 
 @pytest.fixture
-def troubles() -> Troubles:
-    return Troubles(random.Random(1))
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def test_a_part_that_stays_away_is_one_outage_and_its_last_words_are_shown(troubles: Troubles) -> None:
+@pytest.fixture
+def troubles(clock: ManualClock) -> Troubles:
+    return Troubles(random.Random(1), clock)
+
+
+def test_a_part_that_stays_away_is_one_outage_and_its_last_words_are_shown(
+    troubles: Troubles, clock: ManualClock
+) -> None:
     troubles.missing("log", Unreachable("away"))
     troubles.missing("log", Unreachable("still away"))
     assert list(troubles.now) == ["log"] and "still away" in troubles.now["log"]
@@ -23,8 +32,45 @@ def test_a_part_that_stays_away_is_one_outage_and_its_last_words_are_shown(troub
     troubles.there("log")
     troubles.there("log")
     assert troubles.now == {}
+    clock.advance(STEADY_MS)
     troubles.missing("log", TimeoutError())
     assert (troubles.now, troubles.outages) == ({"log": "no answer"}, {"log": 2})
+
+
+def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays(
+    troubles: Troubles, clock: ManualClock
+) -> None:
+    with capture_logs() as lines:
+        for _ in range(500):
+            troubles.missing("registry", Unreachable("database or disk is full"))
+            clock.advance(100)
+            troubles.there("registry")
+            clock.advance(100)
+            troubles.look()
+    assert [line["event"] for line in lines] == [
+        "part is not there; trying again",
+        "part is there again",
+        "part comes and goes; it counts as missing until it stays",
+    ]
+    assert list(troubles.now) == ["registry"] and troubles.outages == {"registry": 1}
+    clock.advance(STEADY_MS)
+    with capture_logs() as lines:
+        troubles.look()
+        troubles.look()
+    assert troubles.now == {}
+    assert [line["event"] for line in lines] == ["part is there again"]
+
+
+def test_a_part_that_came_and_went_and_is_missing_is_not_said_to_be_there(
+    troubles: Troubles, clock: ManualClock
+) -> None:
+    for _ in range(2):
+        troubles.missing("log", Unreachable("full"))
+        troubles.there("log")
+    troubles.missing("log", Unreachable("full"))
+    clock.advance(10 * STEADY_MS)
+    troubles.look()
+    assert list(troubles.now) == ["log"]
 
 
 async def test_what_is_not_there_yet_is_tried_again_until_it_is(troubles: Troubles) -> None:

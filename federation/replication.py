@@ -1,0 +1,85 @@
+"""How many replicas the topics of a site have on Kafka, and how many of them must have a record before it counts as
+appended. Pure: what to make, and whether what exists is enough.
+
+Nothing changes a topic that exists: an operator who asked for more than it has must not believe that he has it, so
+that is refused. Where nothing was asked for, the recommendation is made, and less than it is a warning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waypost.errors import BadConfiguration
+
+RECOMMENDED_REPLICAS = 3
+MIN_INSYNC = "min.insync.replicas"
+HOW_TO_RAISE = "raise it with kafka-reassign-partitions or kafka-configs, or ask for less"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Copies of a topic, and how many of them must be in sync for an append.
+
+    Args:
+        count: the replication factor.
+        min_insync: min.insync.replicas.
+    """
+
+    count: int
+    min_insync: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What was asked for; None: as recommended for the cluster.
+
+    Args:
+        replicas: as many as the cluster has brokers, at most 3.
+        min_insync: one less than the replicas, at least 1.
+    """
+
+    replicas: int | None = None
+    min_insync: int | None = None
+
+    def of(self, brokers: int) -> Replicas:
+        """Return what a topic that is made gets, on a cluster of so many brokers."""
+        count = self.replicas or max(1, min(RECOMMENDED_REPLICAS, brokers))
+        return Replicas(count, self.min_insync or max(1, count - 1))
+
+
+def check(topic: str, wanted: Replication, found: Replicas, brokers: int) -> str:
+    """Compare a topic that exists with what was asked for. Return a warning; "": there is none.
+
+    Raises:
+        BadConfiguration: it has less than was asked for, or so little that it takes no record.
+    """
+    if wanted.replicas is not None and found.count < wanted.replicas:
+        raise BadConfiguration(
+            f"topic {topic} has {_replicas(found.count)}, and {wanted.replicas} were asked for",
+            field="replication",
+            hint=HOW_TO_RAISE,
+        )
+    if wanted.min_insync is not None and found.min_insync < wanted.min_insync:
+        raise BadConfiguration(
+            f"topic {topic} has {MIN_INSYNC}={found.min_insync}, and {wanted.min_insync} was asked for",
+            field="min_insync",
+            hint=HOW_TO_RAISE,
+        )
+    if found.min_insync > found.count:
+        raise BadConfiguration(
+            f"topic {topic} has {_replicas(found.count)} and {MIN_INSYNC}={found.min_insync}: it takes no record",
+            field="min_insync",
+        )
+    if brokers < 2:
+        return ""
+    recommended = wanted.of(brokers)
+    if wanted.replicas is None and found.count < recommended.count:
+        return f"topic {topic} has {_replicas(found.count)}; {recommended.count} are recommended on {brokers} brokers"
+    insync = max(1, found.count - 1)
+    if wanted.min_insync is None and found.min_insync < insync:
+        return f"topic {topic} has {MIN_INSYNC}={found.min_insync}; {insync} is recommended for {found.count} replicas"
+    return ""
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"

@@ -1,0 +1,73 @@
+"""Which proxy of its name this one is: an id in its data folder, and which incarnations of it have ended.
+
+`proxies/NAME/identity` has the id, made once. `proxies/NAME/incarnations` has those that were announced last, with what
+tells the folder from a copy of it: inode and change time of the identity. Who starts with a folder, under its lock, may
+replace what that folder announced, for it has certainly ended; with a copy of the folder it may not, and waits for the
+lease to end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from waypost.identity import Incarnation, new_incarnation
+
+REMEMBERED = 3
+"""Incarnations: the one before, and those of starts that did not come to an announcement."""
+
+
+class Instance:
+    """The identity of a proxy, kept in its own folder.
+
+    A folder that takes nothing costs a crash one lease's time and no more: the id is another one after it, then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._identity = folder / "identity"
+        self._incarnations = folder / "incarnations"
+        self.id = self._read_id() or self._make_id()
+        self.earlier = self._read_incarnations()
+        """Incarnations that have ended."""
+
+    def announcing(self, incarnation: Incarnation) -> None:
+        """Remember an incarnation that is about to be announced, before it is: all earlier ones have ended."""
+        self.earlier = [*self.earlier, incarnation][-REMEMBERED:]
+        with suppress(OSError):
+            text = json.dumps({"home": self._home(), "incarnations": self.earlier})
+            _replace(self._incarnations, text)
+
+    def _home(self) -> list[int]:
+        found = self._identity.stat()
+        return [found.st_ino, found.st_ctime_ns]
+
+    def _read_id(self) -> str:
+        with suppress(OSError, UnicodeDecodeError):
+            return self._identity.read_text().strip()
+        return ""
+
+    def _make_id(self) -> str:
+        made = str(new_incarnation())
+        with suppress(OSError):
+            self._identity.parent.mkdir(parents=True, exist_ok=True)
+            _replace(self._identity, made)
+        return made
+
+    def _read_incarnations(self) -> list[Incarnation]:
+        try:
+            found = json.loads(self._incarnations.read_text())
+            return [Incarnation(each) for each in found["incarnations"]] if found["home"] == self._home() else []
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
+    aside = path.with_suffix(".new")
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)

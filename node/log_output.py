@@ -1,0 +1,51 @@
+"""Where log lines go: a stream that may be full, or gone, without the proxy's coming to harm."""
+
+from __future__ import annotations
+
+import io
+from typing import TextIO
+
+
+class LogOutput(io.TextIOBase):
+    """Writes to `stream`. What it does not take is dropped and counted; the count comes with the next line it takes.
+
+    A log that cannot be written must not end a proxy: its disk may be full of that very log.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_cut = False
+        """Part of a line may have been written."""
+        self.dropped = 0
+        """Writes since the last one that was taken."""
+
+    def write(self, text: str) -> int:
+        try:
+            if self.dropped:
+                begin = "\n" if self._is_cut else ""
+                self._write(f"{begin}{self.dropped} log lines could not be written here\n")
+                self.dropped, self._is_cut = 0, False
+            self._write(text)
+        except (OSError, ValueError):
+            self.dropped += 1
+            self._is_cut = True
+        return len(text)
+
+    def _write(self, text: str) -> None:
+        # Past the stream's own buffer: what stays in it after a failure would be written twice, or at the exit.
+        buffer = getattr(self._stream, "buffer", None)
+        raw = getattr(buffer, "raw", None)
+        if raw is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        self._stream.flush()
+        rest = memoryview(text.encode(errors="backslashreplace"))
+        while rest:
+            rest = rest[raw.write(rest) or len(rest) :]
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def writable(self) -> bool:
+        return True

@@ -1,0 +1,90 @@
+"""What a proxy finds wrong with its configuration once it runs: its neighbours, and the address that it advertises.
+
+Neither keeps it from serving its own site, so they are troubles, and no refusals; `waypost_part_missing` has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from urllib.parse import urlsplit
+
+from federation.ports import ProxyRow
+from node.troubles import Troubles
+from waypost.errors import Unreachable
+from waypost.identity import SiteId
+
+NEIGHBOUR = "neighbour "
+"""With the name of a site."""
+ADVERTISED = "advertised address"
+GRACE_MS = 30_000
+"""A federation that starts is not complete at once."""
+AGAIN_MS = 30_000
+REACH_S = 5.0
+DEFAULT_PORTS = {"ws": 80, "wss": 443}
+
+
+def wrong_neighbours(
+    site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
+) -> dict[SiteId, str]:
+    """Return of each neighbour that is none what is wrong, in words.
+
+    Args:
+        proxies: those that are alive.
+        known: sites of which a proxy was ever announced.
+    """
+    wrong: dict[SiteId, str] = {}
+    for neighbour in neighbours:
+        rows = [row for row in proxies if row.site == neighbour]
+        one_sided = [row.proxy for row in rows if row.neighbours is not None and site not in row.neighbours]
+        if neighbour not in known and not rows:
+            wrong[neighbour] = f"no proxy of site {neighbour} was ever announced; is it spelt as its proxies spell it?"
+        elif one_sided:
+            names = ", ".join(sorted(one_sided))
+            wrong[neighbour] = f"site {site} is no neighbour of site {neighbour}, say its proxies: {names}"
+    return wrong
+
+
+class SelfCheck:
+    """Looks now and then, and says what is wrong as troubles.
+
+    Args:
+        advertise: the address at which others reach the proxy, if it was configured; "": it was not.
+    """
+
+    def __init__(
+        self, site: SiteId, neighbours: Iterable[SiteId], advertise: str, troubles: Troubles, now_ms: int
+    ) -> None:
+        self._site = site
+        self._neighbours = tuple(neighbours)
+        self._advertise = advertise
+        self._troubles = troubles
+        self._began_ms = now_ms
+        self._tried_ms: int | None = None
+
+    def look_at_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
+        if now_ms < self._began_ms + GRACE_MS:
+            return
+        wrong = wrong_neighbours(self._site, self._neighbours, proxies, known)
+        for neighbour in self._neighbours:
+            if neighbour in wrong:
+                self._troubles.missing(NEIGHBOUR + neighbour, Unreachable(wrong[neighbour]))
+            else:
+                self._troubles.there(NEIGHBOUR + neighbour)
+
+    async def try_advertised(self, now_ms: int) -> None:
+        """Connect to the advertised address, if it is time; until that has worked once."""
+        if not self._advertise or (self._tried_ms is not None and now_ms < self._tried_ms + AGAIN_MS):
+            return
+        self._tried_ms = now_ms
+        parts = urlsplit(self._advertise)
+        try:
+            async with asyncio.timeout(REACH_S):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme])
+            writer.close()
+        except (OSError, TimeoutError) as error:
+            why = str(error) or f"no answer within {REACH_S:g} s"
+            self._troubles.missing(ADVERTISED, Unreachable(f"{self._advertise} cannot be reached from here: {why}"))
+            return
+        self._advertise = ""
+        self._troubles.there(ADVERTISED)

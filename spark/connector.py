@@ -1,0 +1,88 @@
+"""Spark's Kafka connector: which jars it is, where they are, and how they come to this machine.
+
+They are not in a wheel: 30 MB of Java that only an audit of Kafka needs. Looked for, in this order: in the folder
+that WAYPOST_PARTS names; in `.parts/` of the repository, if this is one; in the user's cache folder. Else
+Maven fetches them, by the coordinates in `connector.pom.xml`, which is in the wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from waypost.errors import BadConfiguration, Unreachable
+
+CONNECTOR = "spark-sql-kafka-0-10"
+POM = Path(__file__).with_name("connector.pom.xml")
+FOLDER = "spark-jars"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+FETCH_TIMEOUT_S = 600
+
+
+def folder() -> Path:
+    """Return the folder below which the parts of other people's making are."""
+    if chosen := os.environ.get("WAYPOST_PARTS"):
+        return Path(chosen).absolute()
+    root = Path(__file__).parents[1]
+    if (root / "pyproject.toml").exists():
+        return root / ".parts"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home).absolute() / "waypost"
+
+
+def jars() -> list[str]:
+    """Return the jars that are installed here; none is no error yet."""
+    found = sorted(str(jar) for jar in (folder() / FOLDER).glob("*.jar"))
+    return found if any(CONNECTOR in jar for jar in found) else []
+
+
+def require(say: Callable[[str], None]) -> list[str]:
+    """Return the jars, fetched if they were not there yet; `say` is told of that first.
+
+    Raises:
+        BadConfiguration: they are not there, and there is no Maven.
+        Unreachable: Maven did not fetch them.
+    """
+    found = jars()
+    if found:
+        return found
+    if shutil.which("mvn") is None:
+        raise BadConfiguration(
+            f"Spark's Kafka connector is not in {folder() / FOLDER}, and there is no Maven to fetch it",
+            hint=f"install Apache Maven; or run `mvn -f {POM} {COPY} -DoutputDirectory={folder() / FOLDER}` elsewhere",
+        )
+    say(f"fetching Spark's Kafka connector into {folder() / FOLDER}")
+    _fetch()
+    return jars()
+
+
+def _fetch() -> None:
+    place = folder() / FOLDER
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Made aside, and renamed: two audits that begin at once do not see half of it.
+        with TemporaryDirectory(dir=place.parent, prefix=f".{FOLDER}-") as scratch:
+            _run_maven(Path(scratch) / FOLDER)
+            if not jars():
+                shutil.rmtree(place, ignore_errors=True)
+                (Path(scratch) / FOLDER).rename(place)
+    except OSError as error:
+        if not jars():
+            raise BadConfiguration(f"{place} cannot be written: {error.strerror}", field="WAYPOST_PARTS") from None
+
+
+def _run_maven(output: Path) -> None:
+    command = ["mvn", "-q", "-B", "-f", str(POM), f"-DoutputDirectory={output}", "-DincludeScope=runtime", COPY]
+    # Not in the wheel's folder: Maven leaves a `target` where it works, and that may not be ours to write.
+    options = {"cwd": output.parent, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    try:
+        done = subprocess.run(command, timeout=FETCH_TIMEOUT_S, **options)  # type: ignore[call-overload]
+    except subprocess.TimeoutExpired:
+        raise Unreachable(f"Maven did not fetch Spark's Kafka connector within {FETCH_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
+        raise Unreachable("Maven could not fetch Spark's Kafka connector", hint=last)

@@ -1,0 +1,134 @@
+"""With how many replicas topics are made on Kafka, and what is said of those that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from chaos.servers import parts
+from chaos.servers.kafka import KafkaServer
+from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+from federation.replication import MIN_INSYNC, Replicas, Replication, check
+from waypost.errors import BadConfiguration, LogUnavailable
+from waypost.identity import Incarnation
+from waypost.records import Published
+
+
+@pytest.mark.parametrize(
+    ("wanted", "brokers", "made"),
+    [
+        (Replication(), 1, Replicas(1, 1)),
+        (Replication(), 2, Replicas(2, 1)),
+        (Replication(), 3, Replicas(3, 2)),
+        (Replication(), 9, Replicas(3, 2)),
+        (Replication(replicas=5), 9, Replicas(5, 4)),
+        (Replication(min_insync=1), 3, Replicas(3, 1)),
+        (Replication(3, 3), 3, Replicas(3, 3)),
+    ],
+)
+def test_topics_are_made_as_asked_for_or_else_as_the_cluster_allows(
+    wanted: Replication, brokers: int, made: Replicas
+) -> None:
+    assert wanted.of(brokers) == made
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "field", "why"),
+    [
+        (Replication(replicas=3), Replicas(1, 1), "replication", "topic t has 1 replica, and 3 were asked for"),
+        (Replication(min_insync=2), Replicas(3, 1), "min_insync", f"topic t has {MIN_INSYNC}=1, and 2 was asked for"),
+        (Replication(), Replicas(1, 2), "min_insync", "it takes no record"),
+    ],
+)
+def test_a_topic_with_less_than_was_asked_for_is_refused_by_name(
+    wanted: Replication, found: Replicas, field: str, why: str
+) -> None:
+    with pytest.raises(BadConfiguration) as refusal:
+        check("t", wanted, found, 3)
+    assert refusal.value.field == field
+    assert why in refusal.value.message and "\n" not in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "brokers", "warning"),
+    [
+        (Replication(), Replicas(1, 1), 1, ""),
+        (Replication(), Replicas(1, 1), 3, "topic t has 1 replica; 3 are recommended on 3 brokers"),
+        (Replication(), Replicas(3, 1), 3, f"topic t has {MIN_INSYNC}=1; 2 is recommended for 3 replicas"),
+        (Replication(), Replicas(3, 2), 3, ""),
+        (Replication(1, 1), Replicas(1, 1), 3, ""),
+        (Replication(replicas=2), Replicas(3, 2), 3, ""),
+    ],
+)
+def test_less_than_is_recommended_is_a_warning_where_there_are_several_brokers(
+    wanted: Replication, found: Replicas, brokers: int, warning: str
+) -> None:
+    assert check("t", wanted, found, brokers) == warning
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A cluster of two brokers."""
+    parts.install(["kafka"])
+    root = tmp_path_factory.mktemp("pair")
+    with (
+        KafkaServer(root / "1", heap_mb=256) as first,
+        KafkaServer(root / "2", heap_mb=256, joins=first, node=2),
+    ):
+        yield first
+
+
+async def _make(kafka: KafkaServer, name: str, replicas: int, min_insync: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    try:
+        await admin.start()
+        await admin.create_topics([NewTopic(name, 1, replicas, topic_configs={MIN_INSYNC: str(min_insync)})])
+    finally:
+        await admin.close()
+
+
+async def _replicas(kafka: KafkaServer, name: str) -> int:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    try:
+        await admin.start()
+        (found,) = [topic for topic in await admin.describe_topics() if topic["topic"] == name]
+        return len(found["partitions"][0]["replicas"])
+    finally:
+        await admin.close()
+
+
+@pytest.mark.parametrize("kind", [KafkaSiteLog, KafkaChangelog, KafkaJournal])
+async def test_on_a_cluster_every_topic_has_more_than_one_replica(
+    pair: KafkaServer, kind: type[KafkaSiteLog], topic_prefix: str
+) -> None:
+    warnings: list[str] = []
+    log = kind(pair.bootstrap, f"{topic_prefix}new", warn=warnings.append)
+    await log.start()
+    await log.close()
+    assert await _replicas(pair, f"{topic_prefix}new") == 2
+    assert warnings == []
+
+
+async def test_a_topic_of_one_replica_is_warned_of_and_refused_to_who_asks_for_two(
+    pair: KafkaServer, topic_prefix: str
+) -> None:
+    name, warnings = f"{topic_prefix}old", list[str]()
+    await _make(pair, name, 1, 1)
+    log = KafkaSiteLog(pair.bootstrap, name, warn=warnings.append)
+    await log.start()
+    assert await log.append([Published("p", Incarnation(""), 1, 0, b"")]) == [0]
+    await log.close()
+    assert warnings == [f"topic {name} has 1 replica; 2 are recommended on 2 brokers"]
+    for wanted, field in ((Replication(replicas=2), "replication"), (Replication(min_insync=2), "min_insync")):
+        log = KafkaSiteLog(pair.bootstrap, name, replication=wanted)
+        with pytest.raises(BadConfiguration, match=name) as refusal:
+            await log.start()
+        assert refusal.value.field == field
+
+
+async def test_more_replicas_than_there_are_brokers_are_waited_for(pair: KafkaServer, topic_prefix: str) -> None:
+    log = KafkaSiteLog(pair.bootstrap, f"{topic_prefix}three", replication=Replication(replicas=3))
+    with pytest.raises(LogUnavailable, match="to have 3 replicas, and the cluster has 2 brokers now"):
+        await log.start()

@@ -1,0 +1,69 @@
+"""Neighbours that are none, and an advertised address that nobody reaches, are troubles that name what is wrong."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster, Place
+from chaos.servers.process import free_port
+from federation.ports import ProxyRow
+from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, wrong_neighbours
+from node.troubles import Troubles
+from tests.helpers.waiting import until_seen
+from waypost.clock import ManualClock
+from waypost.identity import Incarnation, ProxyId, SiteId
+
+A, B = SiteId("A"), SiteId("B")
+
+
+def row(proxy: str, site: SiteId, neighbours: tuple[SiteId, ...] | None) -> ProxyRow:
+    return ProxyRow(
+        proxy=ProxyId(proxy), incarnation=Incarnation("1"), site=site, url="ws://h:1", neighbours=neighbours
+    )
+
+
+@pytest.mark.parametrize(
+    ("proxies", "known", "wrong"),
+    [
+        ([], [A], {B: "no proxy of site B was ever announced; is it spelt as its proxies spell it?"}),
+        ([], [A, B], {}),
+        ([row("b1", B, (A,))], [A, B], {}),
+        ([row("b1", B, None)], [A, B], {}),
+        ([row("b1", B, ())], [A, B], {B: "site A is no neighbour of site B, say its proxies: b1"}),
+        (
+            [row("b2", B, ()), row("b1", B, ()), row("b3", B, (A,))],
+            [A, B],
+            {B: "site A is no neighbour of site B, say its proxies: b1, b2"},
+        ),
+    ],
+)
+def test_a_neighbour_that_is_none_is_named(
+    proxies: list[ProxyRow], known: list[SiteId], wrong: dict[SiteId, str]
+) -> None:
+    assert wrong_neighbours(A, [B], proxies, known) == wrong
+
+
+def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
+    clock = ManualClock()
+    troubles = Troubles(random.Random(1), clock)
+    check = SelfCheck(A, [B], "", troubles, clock.now_ms())
+    check.look_at_neighbours([], [A], clock.now_ms())
+    assert troubles.now == {}
+    clock.advance(GRACE_MS)
+    check.look_at_neighbours([], [A], clock.now_ms())
+    assert list(troubles.now) == ["neighbour B"]
+    check.look_at_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
+    assert troubles.now == {}
+
+
+async def test_a_proxy_whose_advertised_address_nobody_reaches_says_so_and_serves(tmp_path: Path) -> None:
+    address = f"ws://127.0.0.1:{free_port()}"
+    flags = {"no-discovery": "", "advertise": address}
+    async with Cluster([Place("a", "A", flags)], [], tmp_path) as cluster:
+        proxy = cluster.proxies["a"]
+        await until_seen(lambda: ADVERTISED in proxy.ask("/v1/status")["troubles"], "the trouble is shown")
+        assert f"{address} cannot be reached from here" in proxy.ask("/v1/status")["troubles"][ADVERTISED]
+        assert proxy.ready()

@@ -1,0 +1,152 @@
+"""Wrong configurations: each is answered in one line that names the setting, by `config check` as by `serve`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from node import cli
+from node.config import NodeConfig, load_serving
+from waypost.errors import BadConfiguration
+
+REAL = ("--kafka=k:9092", "--etcd=e:2379")
+WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "a name with a slash": (("--name=a/b",), "name", "no slash and no blank"),
+    "no name": (("--name=",), "name", "at least 1 character"),
+    "a name that is too long": ((f"--name={'a' * 1_000}",), "name", "at most"),
+    "a site with a blank": (("--site=north pole",), "site", "no slash and no blank"),
+    "its own site as a neighbour": (("--site=A", "--neighbours=B,A"), "neighbours", "A is the site of this proxy"),
+    "a neighbour twice": (("--neighbours=B,C,B",), "neighbours", "B is named twice"),
+    "a port that is none": (("--port=70000",), "port", "less than or equal to 65535"),
+    "a negative port": (("--port=-1",), "port", "greater than or equal to 0"),
+    "every address, and none to advertise": (("--host=0.0.0.0",), "advertise", "no address that others can reach"),
+    "every address of IPv6": (("--host=::",), "advertise", "no address that others can reach"),
+    "every address to advertise": (("--advertise=ws://0.0.0.0:1",), "advertise", "no address that others can reach"),
+    "another scheme to advertise": (("--advertise=http://h:1",), "advertise", "is not ws://host:port"),
+    "plain to advertise, with a certificate": (
+        ("--advertise=ws://h:1", "--tls-cert=c.pem", "--tls-key=k.pem"),
+        "advertise",
+        "is reached at wss://",
+    ),
+    "a certificate that is not there": (("--tls-cert=c.pem", "--tls-key=k.pem"), "tls_cert", "c.pem is no file"),
+    "a key without its certificate": ((*REAL, "--parts-key=k.pem"), "parts_cert", "the key of no certificate"),
+    "a certificate without its key": ((*REAL, "--parts-cert=c.pem"), "parts_key", "of no use without its key"),
+    "a certificate without authorities": (
+        (*REAL, "--parts-cert=c.pem", "--parts-key=k.pem"),
+        "parts_ca",
+        "shown over TLS only",
+    ),
+    "authorities that are not there": ((*REAL, "--parts-ca=ca.pem"), "parts_ca", "ca.pem is no file"),
+    "nobody may publish": (("--publishers=,",), "publishers", "nobody is named"),
+    "no operators": (("--operators=",), "operators", "nobody is named"),
+    "a reliability that is none": (("--events=perfect",), "events", "'perfect' is neither"),
+    "events kept for connections that are not": (("--connection=best-effort",), "connection", "mean nothing"),
+    "a negative bound": (("--max-stored=-1",), "max_stored", "greater than or equal to 0"),
+    "no clients at all": (("--max-connections=0",), "max_connections", "greater than or equal to 1"),
+    "Kafka without etcd": (REAL[:1], "etcd", "if that is meant: --mixed-parts"),
+    "etcd without Kafka": (REAL[1:], "kafka", "if that is meant: --mixed-parts"),
+    "Kafka without a port": (("--kafka=k", "--etcd=e:2379"), "kafka", "'k' is not host:port"),
+    "etcd with a path": (("--kafka=k:9092", "--etcd=http://e:2379/v3"), "etcd", "is not host:port"),
+    "an empty address among several": (("--kafka=k:9092", "--etcd=e:1,"), "etcd", "'' is not host:port"),
+    "a prefix with a blank": (("--prefix=way post",), "prefix", "pattern"),
+    "a lease that is no lease": (("--lease-ttl-ms=1",), "lease_ttl_ms", "greater than or equal to 500"),
+    "a lease that etcd does not give": ((*REAL, "--lease-ttl-ms=1999"), "lease_ttl_ms", "etcd's shortest lease"),
+    "replicas without Kafka": (("--replication=3",), "replication", "name Kafka with --kafka"),
+    "more in sync than there are": ((*REAL, "--replication=2", "--min-insync=3"), "min_insync", "is more than"),
+    "an option that is none": (("--neighbors=B",), "", "No such option: --neighbors"),
+    "a number that is none": (("--port=many",), "", "should be a valid integer"),
+    "a file that is not there": (("--config=nowhere.toml",), "config", "No such file"),
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    """Return the one line that the command answers; a hint may follow."""
+    monkeypatch.setattr(sys, "argv", ["waypost", *words])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if not re.match(r"hint: |  ", line)]
+    assert out == "" and len(lines) == 1, err
+    return lines[0]
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_configuration_is_answered_in_one_line(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags, field, why = WRONG[what]
+    line = _refused(capsys, monkeypatch, "config", "check", *flags)
+    assert line.startswith(f"error: BAD_CONFIGURATION: {field}: " if field else "error: ")
+    assert why in line
+
+
+def test_there_are_thirty_of_them() -> None:
+    assert len(WRONG) >= 30
+
+
+@pytest.mark.parametrize("what", ["Kafka without etcd", "a neighbour twice", "a lease that etcd does not give"])
+def test_serve_refuses_what_the_check_refuses(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags, field, why = WRONG[what]
+    line = _refused(capsys, monkeypatch, "serve", *flags)
+    assert line.startswith(f"error: BAD_CONFIGURATION: {field}: ") and why in line
+    assert list(Path().iterdir()) == []
+
+
+def test_a_misspelt_key_of_the_file_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("w.toml").write_text('neighbors = ["B"]\n')
+    line = _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
+    assert line.startswith("error: BAD_CONFIGURATION: neighbors: ") and "w.toml" in line
+
+
+@pytest.mark.parametrize("real", [REAL[:1], REAL[1:]])
+def test_mixed_parts_are_let_through_if_they_are_meant(real: tuple[str, ...]) -> None:
+    key, _, address = real[0].removeprefix("--").partition("=")
+    assert load_serving({key: address, "mixed_parts": True}, None).mixed_parts
+    with pytest.raises(BadConfiguration):
+        load_serving({key: address}, None)
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("w.toml").write_text('neighbours = ["B", "C"]\nname = "in the file, but"\n')
+    monkeypatch.setenv("WAYPOST_SITE", "north")
+    monkeypatch.setattr(sys, "argv", ["waypost", "config", "check", "--config=w.toml", "--name=a1", "--json"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert list(settings) == list(NodeConfig.__dataclass_fields__)
+    assert settings["name"] == {"value": "a1", "source": "flag"}
+    assert settings["site"] == {"value": "north", "source": "WAYPOST_SITE"}
+    assert settings["neighbours"] == {"value": ["B", "C"], "source": "file w.toml"}
+    assert settings["port"] == {"value": 0, "source": "default"}
+
+
+def test_people_are_shown_one_line_a_setting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["waypost", "config", "check", "--no-durable", "--neighbours=B,C"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == len(NodeConfig.__dataclass_fields__)
+    assert ["durable", "no", "flag"] in lines and ["neighbours", "B,C", "flag"] in lines
+    assert ["prefix", "waypost", "default"] in lines
