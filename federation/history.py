@@ -6,10 +6,10 @@ from federation.messages import CatchUp, CaughtUp
 from federation.ports import Batch
 from federation.site_state import SiteState
 from waypost.errors import Unreachable
-from waypost.identity import site_of
+from waypost.identity import log_epoch_of, site_of
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
 from waypost.notification import read_body
-from waypost.records import Forwarded, Published
+from waypost.records import Forwarded, LogBegun, Published
 from waypost.subscription import parse
 
 
@@ -33,6 +33,7 @@ class HistoryAnswer:
         if site_of(wanted.origin) != state.site or (wanted.origin != state.origin and ended is None):
             raise Unreachable(f"the origin of this site is {state.origin}, not {wanted.origin}")
         self._site = state.site
+        self._log_epoch = log_epoch_of(state.origin)
         self._end = None if ended is None else ended.end
         """Where the origin ended; None: it is the one of the present log epoch."""
         self._wanted = wanted
@@ -54,7 +55,10 @@ class HistoryAnswer:
         return None if self._over or self._full() or self._through >= last else self._through + 1
 
     def take(self, batch: Batch) -> None:
-        """Take what the log has from :attr:`wanted_from` on; nothing: it has no more."""
+        """Take what the log has from :attr:`wanted_from` on; nothing: it has no more.
+
+        Raises Unreachable: another log epoch has begun, and we have not read of it: what is below may be other records.
+        """
         self._over = not batch
         for offset, record in batch:
             if self._full():
@@ -66,6 +70,10 @@ class HistoryAnswer:
                 self._through = self._end
                 return
             self._through = offset
+            if isinstance(record, LogBegun) and record.log_epoch > self._log_epoch:
+                raise Unreachable(
+                    f"the log of site {self._site} is in log epoch {record.log_epoch}, which was not read"
+                )
             if isinstance(record, Published):
                 self._consider(offset, record)
 

@@ -376,6 +376,9 @@ class SiteState:
     def _log_begun(self, offset: int, record: LogBegun) -> list[Event]:
         before, frontier, known = self.origin, dict(self.frontier), set(self.ended)
         ended = self.acceptance.begin_log(offset, record)
+        # Whoever reads on to here has read, beyond the end, what was appended before all knew of that.
+        if before in ended:
+            frontier[before] = min(frontier.get(before, NOTHING), self.ended[before].end)
         events: list[Event] = [Ended(origin, frontier.get(origin, NOTHING), origin not in known) for origin in ended]
         events += self._announce_ended(ended)
         if self.origin != before:

@@ -32,7 +32,7 @@ from federation.ports import OwnerChanged
 from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
 from proxy.context import Bounds
 from waypost.clock import ManualClock
-from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId
+from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, log_epoch_of
 from waypost.messages import VERSION, Credential
 from waypost.queue import Order, Queue
 from waypost.records import Fact, Published
@@ -261,6 +261,10 @@ class World:
         if here != whole or any(node.leaving or node.engine.state.position < len(log) for node in here if node.engine):
             # How far a process had read that died at that very time, nobody knows.
             return
+        # What only processes had seen that die at the very same time is not known to anybody: the registry has heard.
+        row = self.registry.site_logs[site]
+        if log_epoch_of(log.origin) == row.log_epoch:
+            self.registry.site_logs[site] = row.model_copy(update={"seen": max(row.seen, len(log) - 1)})
         # Who it is stands in its first record: an empty log is refused.
         origin, lost = log.origin, log.lose_end(max(0, min(count, len(log) - log.first - 1)))
         self.lost.update(Coordinate(origin, offset) for offset, record in lost if isinstance(record, Published))
