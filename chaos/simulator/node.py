@@ -119,7 +119,8 @@ class Node:
         self._heard_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
-        self._append_at = 0
+        self.appends_until = 0
+        """Until then appends are under way."""
         self._attest_at = 0
         self._tick_at = 0
         self._will_read = False
@@ -153,7 +154,7 @@ class Node:
         )
         self._read_below = 0
         self.ends = Ends(self)
-        self._heard_at = self._append_at = self._attest_at = world.clock.time_ms
+        self._heard_at = self.appends_until = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
         self._watched = world.revision
@@ -506,7 +507,7 @@ class Node:
         if self.leaving:
             self._answer(1, effect.then, LogReplaced("the log is not what was read of it"))
             return
-        self._append_at = max(self._append_at, now + world.delay() + self.append_ms)
+        self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
         engine = self.engine
@@ -527,7 +528,7 @@ class Node:
             if self.engine is engine:
                 self._answer(world.delay(), effect.then, answer)
 
-        world.later(self._append_at - now, act)
+        world.later(self.appends_until - now, act)
 
     def _use_store(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> None:
         saving = isinstance(effect, effects.Save)

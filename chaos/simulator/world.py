@@ -261,6 +261,9 @@ class World:
         if here != whole or any(node.leaving or node.engine.state.position < len(log) for node in here if node.engine):
             # How far a process had read that died at that very time, nobody knows.
             return
+        if any(node.appends_until > self.clock.time_ms for node in here):
+            # Nor where the log ended, if it grew again before anybody looked.
+            return
         # What only processes had seen that die at the very same time is not known to anybody: the registry has heard.
         row = self.registry.site_logs[site]
         if log_epoch_of(log.origin) == row.log_epoch:
