@@ -13,6 +13,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from federation.embedded.private_files import open_file
 from waypost.identity import Incarnation, new_incarnation
 
 REMEMBERED = 3
@@ -51,7 +52,6 @@ class Instance:
     def _make_id(self) -> str:
         made = str(new_incarnation())
         with suppress(OSError):
-            self._identity.parent.mkdir(parents=True, exist_ok=True)
             _replace(self._identity, made)
         return made
 
@@ -66,7 +66,7 @@ class Instance:
 def _replace(path: Path, text: str) -> None:
     """Write the file whole or not at all."""
     aside = path.with_suffix(".new")
-    with aside.open("w") as file:
+    with os.fdopen(open_file(aside, os.O_WRONLY | os.O_TRUNC), "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

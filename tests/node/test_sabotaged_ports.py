@@ -100,12 +100,12 @@ class Sabotaged:
             return partial(self._announce, method) if name == "announce" else method
         return partial(self._stream if name in STREAMS else self._call, method)
 
-    async def _announce(self, method: Any, *arguments: Any) -> Any:
-        return Sabotaged(await method(*arguments), self._sabotage)
+    async def _announce(self, method: Any, *arguments: Any, **named: Any) -> Any:
+        return Sabotaged(await method(*arguments, **named), self._sabotage)
 
-    async def _call(self, method: Any, *arguments: Any) -> Any:
+    async def _call(self, method: Any, *arguments: Any, **named: Any) -> Any:
         await self._sabotage.strike()
-        return await method(*arguments)
+        return await method(*arguments, **named)
 
     async def _stream(self, method: Any, *arguments: Any) -> AsyncIterator[Any]:
         async for each in method(*arguments):
