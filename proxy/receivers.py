@@ -113,6 +113,9 @@ class Receiver:
         self.had_selectively(message.selective)
         self.selective.reached(self.known)
         self.order = message.order
+        if goes_by_attributes(self.order):
+            # As its selective coordinates, which it says no more where the frontier has come past them.
+            self.had(message.frontier)
         self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
         self._begin_anew()

@@ -108,12 +108,14 @@ def test_a_process_that_is_to_replace_another_one_does_so_at_once(started: Calla
 
 def test_two_supervisors_do_not_make_the_name_go_to_and_fro(started: Callable[..., ProxyProcess]) -> None:
     """Both start their process again whenever it ends; the one that has the name is killed now and then."""
-    first = started("first", **{"lease-ttl-ms": "2000"})
-    second = started("second", is_ready=False, **{"lease-ttl-ms": "2000"})
-    for _ in range(3):
+    # Longer than a process takes to start again: else the other one may rightly take a name that nobody renews.
+    lease = {"lease-ttl-ms": "8000"}
+    first = started("first", **lease)
+    second = started("second", is_ready=False, **lease)
+    for _ in range(2):
         _until_ended(second.process)
         assert _undisturbed(first)
-        second = started("second", is_ready=False, **{"lease-ttl-ms": "2000"})
+        second = started("second", is_ready=False, **lease)
         first.kill()
-        first = started("first", **{"lease-ttl-ms": "2000"})
+        first = started("first", **lease)
     assert not second.ready()
