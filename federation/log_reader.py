@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable, Unreachable
-from waypost.limits import LOG_BATCH
+from waypost.limits import LOG_BATCH, LOG_END_SURE_S
 
-SURE_S = 1.0
-"""A log that ends before what was read of it is asked again after so long."""
 QUIET_S = 5.0
 """After so long without a record a follower asks whether there really is none."""
 
@@ -160,7 +158,7 @@ class LogReader:
             if offset <= end:
                 return
             # A broker that has just begun may not know its own end yet.
-            await asyncio.sleep(SURE_S)
+            await asyncio.sleep(LOG_END_SURE_S)
         raise LogReplaced(f"the log ends at {end}, and was read up to {offset}", end=end)
 
     async def _next(self, consumer: Consumer) -> Sequence[Message]:

@@ -89,11 +89,10 @@ async def _look(parts: Parts, mark: LogMark) -> LogSeen:
     """Look at where the log begins and ends, whose it is, and whether it has what was read last."""
     first, end = await parts.log.first(), await parts.log.end()
     intact = await _has(parts, mark, first, end)
-    begun = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
-    if not (intact and mark.identity):
-        begun_found = await _find_identity(parts, first, end)
-        return LogSeen(first, end, begun_found, mark, intact)
-    return LogSeen(first, end, begun, mark, intact)
+    if intact and mark.identity:
+        begun = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
+        return LogSeen(first, end, begun, mark, intact)
+    return LogSeen(first, end, await _find_identity(parts, first, end), mark, intact)
 
 
 async def _has(parts: Parts, mark: LogMark, first: int, end: int) -> bool | None:

@@ -17,10 +17,9 @@ from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from waypost.errors import LogReplaced, WaypostError
 from waypost.identity import Origin, log_epoch_of
+from waypost.limits import LOG_END_SURE_S
 
 log = structlog.get_logger("waypost")
-SURE_S = 1.0
-"""A log that ends before what was read of it is asked again after so long."""
 
 
 class LogGuard:
@@ -81,7 +80,7 @@ class LogGuard:
     async def check_end(self, end: int) -> None:
         """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
         if end < self._state.position:
-            await asyncio.sleep(SURE_S)
+            await asyncio.sleep(LOG_END_SURE_S)
             if (again := await self._log.end()) < self._state.position:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
@@ -113,7 +112,7 @@ class LogGuard:
     async def _look_into_present(self, offset: int) -> None:
         while lost_above(self._state, offset, await self._log.end()) is not None or self._state.position <= offset:
             # Sure is what is so twice, and after all of it was read.
-            await asyncio.sleep(SURE_S)
+            await asyncio.sleep(LOG_END_SURE_S)
             end = lost_above(self._state, offset, await self._log.end())
             if end is not None:
                 break

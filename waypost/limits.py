@@ -173,6 +173,8 @@ ACCESS_CHANGES_AT_ONCE = 16
 # --- the site log
 LOG_BATCH = 1000
 """Records in one read or append of a site log."""
+LOG_END_SURE_S = 1.0
+"""A log that ends before what was read of it is asked again after so long."""
 LOG_BATCH_BYTES = 512 * 1024
 """Bytes of one append to Kafka; what is more goes with the next one."""
 LOG_REQUEST_BYTES = 1024 * 1024
