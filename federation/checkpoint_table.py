@@ -7,19 +7,31 @@ from dataclasses import dataclass, field
 
 from waypost.checkpoint import Checkpoint, decode_checkpoint
 from waypost.errors import BadRecord
-from waypost.identity import Epoch, SessionId
+from waypost.identity import SessionId
+
+FIRST = ".0"
+"""Behind the epoch in the key of a first checkpoint: many may write one of an epoch that only one of them will have."""
 
 
-def checkpoint_key(session: SessionId, epoch: Epoch) -> bytes:
-    return f"{session}|{epoch}".encode()
+def checkpoint_key(checkpoint: Checkpoint) -> bytes:
+    """Return the key: of one key the last record stays, whoever wrote it. A first checkpoint has a key of its own."""
+    return _key(checkpoint.session, f"{checkpoint.epoch}{'' if checkpoint.serial else FIRST}")
+
+
+def _key(session: SessionId, suffix: str) -> bytes:
+    return f"{session}|{suffix}".encode()
+
+
+def _epoch(suffix: str) -> int:
+    return int(suffix.removesuffix(FIRST))
 
 
 @dataclass(slots=True)
 class _Entry:
     rank: tuple[int, int] = (-1, -1)
     body: bytes = b""
-    epochs: set[int] = field(default_factory=set)
-    """The epochs of which the changelog still has a record."""
+    suffixes: set[str] = field(default_factory=set)
+    """What the keys end with of which the changelog still has a record."""
 
 
 def _rank(epoch: int, value: bytes) -> tuple[int, int]:
@@ -37,13 +49,13 @@ class CheckpointTable:
         self._entries: dict[str, _Entry] = {}
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        session, _, epoch = key.decode().rpartition("|")
+        session, _, suffix = key.decode().rpartition("|")
         entry = self._entries.setdefault(session, _Entry())
         if value is None:
-            entry.epochs.discard(int(epoch))
+            entry.suffixes.discard(suffix)
             return
-        entry.epochs.add(int(epoch))
-        rank = _rank(int(epoch), value)
+        entry.suffixes.add(suffix)
+        rank = _rank(_epoch(suffix), value)
         if rank > entry.rank:
             entry.rank, entry.body = rank, value
 
@@ -60,7 +72,5 @@ class CheckpointTable:
         """Return the keys of the session's lower epochs."""
         entry = self._entries.get(checkpoint.session, _Entry())
         return [
-            checkpoint_key(checkpoint.session, Epoch(epoch))
-            for epoch in sorted(entry.epochs)
-            if epoch < checkpoint.epoch
+            _key(checkpoint.session, suffix) for suffix in sorted(entry.suffixes) if _epoch(suffix) < checkpoint.epoch
         ]

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from itertools import chain
 from typing import Any
@@ -58,7 +58,7 @@ from federation.ports import (
 )
 from waypost import cancellation
 from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import REGISTRY_ROWS, RETRY_PAUSES_S
 
 DEADLINE_S = 2.0
@@ -68,8 +68,8 @@ SIGN_OF_LIFE_S = 1.0
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
-NAME, SECRET = "name/", "secret"
-UNTOLD = (SITE, NAME, SECRET, LOG)
+NAME, SECRET, FLOOR = "name/", "secret", "floor"
+UNTOLD = (SITE, NAME, SECRET, LOG, FLOOR)
 """Rows of which no event tells."""
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
@@ -83,13 +83,13 @@ CHANNEL_OPTIONS = {
 class EtcdLease:
     def __init__(self, registry: EtcdRegistry, number: int, row: ProxyRow, ttl_ms: int) -> None:
         self._registry = registry
-        self._row = row
+        self.row = row
         self.number = number
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
         # A later life has taken its place: this one is not renewed, and ends when its time is over.
-        if not await self._registry.has_name(self._row, self.number):
+        if not await self._registry.has_name(self.row, self.number):
             return False
         return await self._registry.keep_alive(self.number)
 
@@ -133,18 +133,36 @@ class EtcdRegistry:
             raise
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        key = self._key(OWNER, session)
-        return await self._swap_owner(key, aetcd.transactions.Create(key) == 0, ownership)
+        return await self._swap_owner(session, None, ownership)
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
-        key = self._key(OWNER, session)
-        return await self._swap_owner(key, aetcd.transactions.Value(key) == _owner_value(expected), new)
+        return await self._swap_owner(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        with self._asking():
-            async with asyncio.timeout(self._deadline_s):
-                row = await (await self._client()).get(self._key(OWNER, session))
-        return _ownership(row.value) if row is not None else None
+        _, answers = await self._transact([], self._reading(session), [])
+        return _read(answers)
+
+    async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        await self._raise_floor(max((each.generation for each in deleted.values()), default=0))
+        for session, expected in deleted.items():
+            key = self._key(OWNER, session)
+            if expected.deleted:
+                unchanged = aetcd.transactions.Value(key) == _owner_value(expected)
+                await self._transact([unchanged], [aetcd.transactions.Delete(key)], [])
+
+    async def _raise_floor(self, generation: int) -> None:
+        key = self._key(FLOOR, "")
+        while True:
+            _, answers = await self._transact([], [aetcd.transactions.Get(key)], [])
+            known = bytes(answers[0][0][0]) if answers[0] else None
+            if generation <= int(known or b"0"):
+                return
+            condition = aetcd.transactions.Create(key) == 0 if known is None else aetcd.transactions.Value(key) == known
+            await self._transact([condition], [aetcd.transactions.Put(key, str(generation).encode())], [])
+
+    def _reading(self, session: SessionId) -> list[Any]:
+        """Return what reads a session's row, and the floor, at one revision."""
+        return [aetcd.transactions.Get(self._key(OWNER, session)), aetcd.transactions.Get(self._key(FLOOR, ""))]
 
     async def announce(
         self,
@@ -247,6 +265,12 @@ class EtcdRegistry:
 
     # ------------------------------------------------------------ leases
 
+    def same_lease(self, lease: Lease) -> EtcdLease:
+        """Return a lease that was granted on another connection, as one of this."""
+        if not isinstance(lease, EtcdLease):
+            raise Internal(f"{type(lease).__name__} is no lease of this registry")
+        return EtcdLease(self, lease.number, lease.row, lease.ttl_ms)
+
     async def has_name(self, row: ProxyRow, lease: int) -> bool:
         """Tell whether the name is held under this lease: by no later incarnation of the proxy."""
         with self._asking():
@@ -304,13 +328,21 @@ class EtcdRegistry:
                 succeeded, answers = await (await self._client()).transaction(compare, success, failure)
         return bool(succeeded), answers
 
-    async def _swap_owner(self, key: bytes, condition: Any, new: Ownership) -> Claimed:
+    async def _swap_owner(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
+        key, floor = self._key(OWNER, session), self._key(FLOOR, "")
         put = aetcd.transactions.Put(key, _owner_value(new))
-        won, answers = await self._transact([condition], [put], [aetcd.transactions.Get(key)])
+        if expected is None:
+            unchanged = [aetcd.transactions.Create(key) == 0, aetcd.transactions.Create(floor) == 0]
+        else:
+            unchanged = [aetcd.transactions.Value(key) == _owner_value(expected)]
+        won, answers = await self._transact(unchanged, [put], self._reading(session))
         if won:
             return Claimed(True, new)
-        found = answers[0]
-        return Claimed(False, _ownership(found[0][0]) if found else None)
+        if not answers[0] and expected is not None and _read(answers) == expected:
+            # There is no row, and it is expected as such a session counts: as long as the floor is this one.
+            unchanged = [aetcd.transactions.Create(key) == 0, aetcd.transactions.Value(floor) == answers[1][0][0]]
+            won, answers = await self._transact(unchanged, [put], self._reading(session))
+        return Claimed(True, new) if won else Claimed(False, _read(answers))
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -411,7 +443,7 @@ class _View:
 
     def event(self, change: Any) -> RegistryEvent | None:
         """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        if self._split(change.kv)[0] in (NAME, SECRET, LOG):
+        if self._split(change.kv)[0] in UNTOLD:
             return None
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
@@ -493,6 +525,12 @@ def _address(endpoint: str) -> tuple[str, int]:
 
 def _owner_value(ownership: Ownership) -> bytes:
     return OwnerRow(proxy=ownership.proxy, epoch=ownership.epoch).model_dump_json().encode()
+
+
+def _read(answers: Any) -> Ownership | None:
+    """Return what a session's row and the floor, as they were read, say of it."""
+    row, floor = answers
+    return _ownership(row[0][0]) if row else without_row(int(floor[0][0]) if floor else 0)
 
 
 def _ownership(value: bytes) -> Ownership:

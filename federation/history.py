@@ -9,7 +9,7 @@ from waypost.errors import Unreachable
 from waypost.identity import log_epoch_of, site_of
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
 from waypost.notification import read_body
-from waypost.records import Forwarded, LogBegun, Published
+from waypost.records import Damaged, Forwarded, LogBegun, Published
 from waypost.subscription import parse
 
 
@@ -46,6 +46,7 @@ class HistoryAnswer:
         # What the log has below belongs to the origin before.
         self._through = max([wanted.after, *(min(each, wanted.upto) for each in begins)])
         self._first_kept = 0
+        self._damaged: list[tuple[int, int]] = []
         self._over = False
 
     @property
@@ -76,6 +77,15 @@ class HistoryAnswer:
                 )
             if isinstance(record, Published):
                 self._consider(offset, record)
+            elif isinstance(record, Damaged):
+                self._pass_over(offset)
+
+    def _pass_over(self, offset: int) -> None:
+        """What cannot be read may have been wanted."""
+        if self._damaged and self._damaged[-1][1] == offset - 1:
+            self._damaged[-1] = (self._damaged[-1][0], offset)
+        else:
+            self._damaged.append((offset, offset))
 
     def truncated(self, first: int) -> None:
         """The log begins at `first` only."""
@@ -87,10 +97,12 @@ class HistoryAnswer:
         if self._end is not None and through >= min(self._end, wanted.upto) and wanted.upto > self._end:
             # What lay beyond the end is nobody's any more.
             through, lost_above = wanted.upto, max(self._end, wanted.after)
-        return CaughtUp(wanted.request, wanted.origin, self._found, through, self._first_kept, lost_above)
+        return CaughtUp(
+            wanted.request, wanted.origin, self._found, through, self._first_kept, lost_above, self._damaged
+        )
 
     def _full(self) -> bool:
-        return len(self._found) >= self._most or self._size >= self._most_bytes
+        return len(self._found) + len(self._damaged) >= self._most or self._size >= self._most_bytes
 
     def _consider(self, offset: int, record: Published) -> None:
         attributes = read_body(record.body)
@@ -111,4 +123,5 @@ class HistoryAnswer:
             at_ms=record.at_ms,
             body=record.body,
             protection=record.protection,
+            check=record.check,
         )

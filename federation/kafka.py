@@ -14,6 +14,7 @@ makes a new one. Only a request that is already with the broker may still be app
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.conn import collect_hosts
 from aiokafka.errors import (
     ConsumerStoppedError,
+    CorruptRecordException,
     KafkaConnectionError,
     KafkaError,
     OffsetOutOfRangeError,
@@ -36,7 +38,8 @@ from aiokafka.errors import (
 from federation.bell import Bell
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.credentials import Credentials
-from federation.log_reader import Consumer, LogReader, Message, OutOfRange
+from federation.journal_parts import Parts, Rotation
+from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
 from federation.replication import MIN_INSYNC, Replicas, Replication, check
@@ -46,7 +49,7 @@ from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.errors import BadRecord, HistoryTruncated, Internal, LogReplaced, LogUnavailable
 from waypost.identity import SessionId
 from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_REQUEST_BYTES, RETRY_PAUSES_S
-from waypost.records import Fact, Record, decode_fact, decode_record, encode_fact, encode_record
+from waypost.records import MISSING, Fact, Record, decode_fact, decode_record, encode_fact, encode_record
 
 START_S = 4.0
 APPEND_DEADLINE_S = 15.0
@@ -247,9 +250,10 @@ class _Producer:
 class _Consumer:
     """A Consumer of the only partition, without a group: what was read is nobody's business but ours."""
 
-    def __init__(self, topic: _Topic) -> None:
+    def __init__(self, topic: _Topic, *, checked: bool = True) -> None:
         self._topic = topic
         self._consumer = AIOKafkaConsumer(
+            check_crcs=checked,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -260,8 +264,8 @@ class _Consumer:
         )
 
     @classmethod
-    async def connect(cls, topic: _Topic, offset: int | None) -> Consumer:
-        consumer = cls(topic)
+    async def connect(cls, topic: _Topic, offset: int | None, *, checked: bool = True) -> Consumer:
+        consumer = cls(topic, checked=checked)
         try:
             with topic.translated():
                 consumer._consumer.assign([topic.partition])
@@ -275,8 +279,13 @@ class _Consumer:
 
     async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
         partition = self._topic.partition
-        with self._topic.translated():
-            found = await self._consumer.getmany(partition, timeout_ms=int(wait_s * 1000), max_records=limit)
+        try:
+            with self._topic.translated():
+                found = await self._consumer.getmany(partition, timeout_ms=int(wait_s * 1000), max_records=limit)
+        except (LogUnavailable, ValueError, MemoryError) as error:
+            if isinstance(error, LogUnavailable) and not isinstance(error.__cause__, CorruptRecordException):
+                raise
+            raise Corrupt from error
         messages: Sequence[Message] = found.get(partition, ())
         return messages
 
@@ -334,7 +343,7 @@ class _Handle:
             lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S
         )
         self._reader = LogReader(
-            lambda offset: _Consumer.connect(self._topic, offset),
+            lambda offset, checked: _Consumer.connect(self._topic, offset, checked=checked),
             deadline_s=QUESTION_DEADLINE_S,
             backoff_s=RETRY_PAUSES_S,
         )
@@ -387,13 +396,16 @@ class KafkaSiteLog(_Handle):
         self._read_below = max(self._read_below, offset)
         async with aclosing(self._reader.follow(offset)) as following:
             async for messages, place in following:
-                if messages:
-                    yield _batch(messages)
+                if place > offset:
+                    for batch in _batches(messages, offset, place):
+                        yield batch
+                    offset = place
                     # Not before: an append that is under way may be answered after its record was read.
                     self._read_below = max(self._read_below, place)
 
     async def read(self, offset: int, limit: int) -> Batch:
-        return _batch(await self._reader.read(offset, limit))
+        messages, place = await self._reader.read_to(offset, limit)
+        return next(iter(_batches(messages, offset, place)), [])
 
     async def first(self) -> int:
         return await self._reader.first()
@@ -443,7 +455,7 @@ class KafkaChangelog(_Handle):
 
     async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
         news = [checkpoint for checkpoint in checkpoints if self._table.is_news(checkpoint)]
-        await self._appends.append([(checkpoint_key(c.session, c.epoch), encode_checkpoint(c)) for c in news])
+        await self._appends.append([(checkpoint_key(c), encode_checkpoint(c)) for c in news])
         outdated = [key for checkpoint in news for key in self._table.outdated_by(checkpoint)]
         await self._appends.append([(key, None) for key in outdated])
 
@@ -508,6 +520,13 @@ class KafkaChangelog(_Handle):
 
 
 class KafkaJournal(_Handle):
+    """Appends to `topic`, which all proxies of a site share.
+
+    Args:
+        writer: what this process's part of the topic is called.
+        rotation: when it says that another part begins; what the topic keeps is the topic's own setting.
+    """
+
     def __init__(
         self,
         bootstrap: str,
@@ -516,11 +535,26 @@ class KafkaJournal(_Handle):
         replication: Replication = AS_RECOMMENDED,
         credentials: Credentials | None = None,
         warn: Callable[[str], None] = lambda warning: None,
+        writer: str = "",
+        rotation: Rotation | None = None,
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
+        self._parts = Parts(writer, rotation or Rotation())
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        await self._appends.append([(None, encode_fact(fact)) for fact in facts])
+        if not facts:
+            return
+        lines = [encode_fact(fact) for fact in facts]
+        size = sum(map(len, lines))
+        beginning = self._parts.beginning(size, int(time.time() * 1_000), time.monotonic())
+        # Noted before the append is answered: what comes meanwhile may begin the next part.
+        self._parts.wrote(facts, size)
+        first = [] if beginning is None else [encode_fact(beginning)]
+        try:
+            await self._appends.append([(None, line) for line in (*first, *lines)])
+        except BaseException:
+            self._parts.failed(beginning)
+            raise
 
     async def facts(self) -> list[Fact]:
         """Return all that the topic holds now, of all writers; for tests and small runs."""
@@ -533,5 +567,17 @@ class KafkaJournal(_Handle):
         return found
 
 
-def _batch(messages: Sequence[Message]) -> Batch:
-    return [(message.offset, decode_record(message.value)) for message in messages]
+def _batches(messages: Sequence[Message], offset: int, place: int) -> Iterator[Batch]:
+    """Yield records from `offset` up to `place`, with those missing: nothing of ours leaves holes in a topic."""
+    batch: Batch = []
+    for message in messages:
+        for missing in range(offset, message.offset):
+            batch.append((missing, MISSING))
+            if len(batch) >= LOG_BATCH:
+                yield batch
+                batch = []
+        batch.append((message.offset, decode_record(message.value)))
+        offset = message.offset + 1
+    batch += [(missing, MISSING) for missing in range(offset, place)]
+    if batch:
+        yield batch

@@ -25,13 +25,13 @@ from typing import TypeVar
 import msgspec
 
 from federation.messages import LinkRecord
-from federation.site_events import Advanced, Announced, Arrived, EndedAnnounced
+from federation.site_events import Advanced, Announced, Arrived, EndedAnnounced, SeveranceAnnounced
 from federation.site_state import Acceptance, Filter, SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import read_body
-from waypost.records import Effective, Forwarded, OriginEnded, Progress, Published, Record
+from waypost.records import Damaged, Effective, Forwarded, OriginEnded, Progress, Published, Record, Repaired, Severed
 from waypost.subscription import parse
 
 Announcement = TypeVar("Announcement", Effective, OriginEnded)
@@ -70,6 +70,12 @@ class LinkSender:
         self._repeats = state.standing(neighbour)
         self._removed = start.gone and far.get(state.origin, NOTHING) < start.offset - 1
         """Something that the far site does not have may be gone, of any origin."""
+        self._severed = far.get(state.origin, NOTHING) < state.severed_at
+        """What the far site has may be without something of any origin, and what follows does not make up for it."""
+        self._told_up_to = far.get(state.origin, NOTHING)
+        self._severance_due = False
+        """Something could not be read; the far site is told before anything that stands behind it."""
+        self._removed |= self._severed
         if self._removed:
             # Whoever wants it asks its origin for it.
             self._repeats = [_from_here(each, state.frontier) for each in self._repeats]
@@ -95,33 +101,60 @@ class LinkSender:
         """Return what is said again on every opening: announcements in force. They advance no frontier, but for the
         ends of origins: what of such an origin the far site does not have yet, its sessions catch up."""
         ends = [self._stamped(ended) for ended in self._state.standing_ends(self._neighbour)]
-        return [*ends, *(self._stamped(effective) for effective in self._repeats)]
+        severed = [self._severance()] if self._severed else []
+        return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 
     def step(self, offset: int, record: Record) -> list[LinkRecord]:
         """Take the next record of the log; return what goes over the link for it."""
         if offset < self._live_from:
-            moved = self._replay.advance(offset, record)
-            sent = self._pass_on(offset, record, self._replay.origin) if moved else []
-            self._pass_over(offset + 1)
-            return sent
+            return self._after_damage(self._step_below(offset, record))
         out: list[LinkRecord] = []
         for event in self._state.fold(offset, record):
             if isinstance(event, Announced) and event.neighbour == self._neighbour:
                 out.append(self._stamped(event.effective))
             elif isinstance(event, EndedAnnounced) and event.neighbour == self._neighbour:
                 out.append(self._stamped(event.ended))
+            elif isinstance(event, SeveranceAnnounced) and event.neighbour == self._neighbour:
+                out += self._sever(event.path)
             elif isinstance(event, Arrived | Advanced):
                 out += self._pass_on(offset, record, self._state.origin)
-        return out
+        return self._after_damage(out)
+
+    def goes_on_behind(self, offset: int, record: Record) -> bool:
+        """Tell whether we can go on behind the record. Where we fold as we go, one that cannot be read may have been
+        what the far site wants: only a new opening, for which that is said again, goes on behind it."""
+        return offset < self._live_from or not isinstance(record, Damaged)
+
+    def _step_below(self, offset: int, record: Record) -> list[LinkRecord]:
+        moved = self._replay.advance(offset, record)
+        sent = self._pass_on(offset, record, self._replay.origin) if moved else []
+        self._severance_due |= isinstance(record, Damaged) and offset > self._told_up_to
+        self._pass_over(offset + 1)
+        return sent
+
+    def _after_damage(self, out: list[LinkRecord]) -> list[LinkRecord]:
+        if not out or not self._severance_due:
+            return out
+        self._severance_due = False
+        return [*self._sever(()), *out]
+
+    def _sever(self, path: tuple[SiteId, ...]) -> list[LinkRecord]:
+        """Say that something may be lost, and what goes on to be covered, which it is from where we are."""
+        standing = self._state.standing(self._neighbour)
+        return [
+            self._severance(path),
+            *(self._stamped(_from_here(each, self._state.frontier)) for each in standing),
+        ]
 
     def pause(self) -> list[LinkRecord]:
         """Return progress markers for what was passed over in silence; call when there is nothing to read."""
         silent, self._silent = self._silent, {}
-        return [
+        said: list[LinkRecord] = [
             Progress(self._state.site, self._epoch, origin, upto)
             for origin, upto in silent.items()
             if self._say_up_to(origin, upto)
         ]
+        return self._after_damage(said)
 
     def _pass_over(self, offset: int) -> None:
         """Once all is read that there was at first, what was removed of it counts as passed over in silence."""
@@ -134,12 +167,16 @@ class LinkSender:
         """Return what goes over the link for a record that moved a frontier; `own` is our origin at that place."""
         if isinstance(record, Published):
             return self._forward(own, offset, (), record)
-        if isinstance(record, Forwarded | Progress) and record.link == self._neighbour:
+        if isinstance(record, Forwarded | Progress | Effective) and record.link == self._neighbour:
             return []
         if isinstance(record, Forwarded):
             return self._forward(record.origin, record.offset, record.path, record)
         if isinstance(record, Progress):
             self._silent[record.origin] = record.upto
+        elif isinstance(record, Severed | Repaired | Damaged):
+            self._silent[own] = offset
+        elif isinstance(record, Effective):
+            self._silent[record.origin] = self._state.frontier[record.origin]
         return []
 
     def _forward(
@@ -165,6 +202,7 @@ class LinkSender:
                 at_ms=record.at_ms,
                 body=record.body,
                 protection=record.protection,
+                check=record.check,
             )
         ]
 
@@ -198,6 +236,9 @@ class LinkSender:
             return False
         self._said[origin] = upto
         return True
+
+    def _severance(self, path: tuple[SiteId, ...] = ()) -> Severed:
+        return Severed(self._state.site, self._epoch, (*path, self._state.site))
 
     def _stamped(self, record: Announcement) -> Announcement:
         return msgspec.structs.replace(record, link_epoch=self._epoch)

@@ -18,12 +18,12 @@ from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
 from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
-from federation.site_state import Acceptance, Asks, SiteState
+from federation.site_state import Acceptance, Asks, LogMark, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
-from waypost.identity import Origin, ProxyId, SiteId, site_of
+from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of
 from waypost.keys import OPEN, Protection
-from waypost.records import Asked
+from waypost.records import Asked, Repaired
 from waypost.subscription import parse
 
 LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
@@ -90,6 +90,10 @@ class LinkEnds:
 
     def folded(self, batch: Batch, now_ms: int) -> None:
         """Our state was folded further, by these records."""
+        for _, record in batch:
+            if isinstance(record, Repaired):
+                # What stood is forgotten; whoever asks again is heard.
+                self._written.clear()
         for site in {record.link for _, record in batch if isinstance(record, Asked)}:
             self._ask_over(site)
         for sending in list(self._out.values()):
@@ -147,7 +151,8 @@ class LinkEnds:
         self._ask(_asked(message))
         start = self.index.position_for(message.frontier)
         if start is not None:
-            link.begin(start, now_ms)
+            self._late[site] = start
+            self._begin_if_asked(link, now_ms)
         else:
             self._emit(FindFirst(partial(self._begin, link)))
 
@@ -167,16 +172,19 @@ class LinkEnds:
         if isinstance(first, WaypostError):
             self._ended(link.opening.site, first)
         else:
-            self._late[link.opening.site] = Position(first, Acceptance(self._state.site), gone=first > 0)
+            mark = LogMark(log_epoch=self._state.log_epoch_at(first))
+            acceptance = Acceptance(self._state.site, mark=mark)
+            self._late[link.opening.site] = Position(first, acceptance, gone=first > 0)
             self._begin_if_asked(link, now_ms)
 
     def _begin_if_asked(self, link: LinkOut, now_ms: int) -> None:
-        """Begin, once our state has what the neighbour wants: what was gone with the log's beginning may be that, and
-        what nobody seems to want would be passed over."""
+        """Begin, once our state has what the neighbour wants: what was gone with the log's beginning, or could not be
+        read, may be that, and what nobody seems to want would be passed over."""
         opening = link.opening
         start, asks = self._late.get(opening.site), self._state.asks.get(opening.site, Asks())
         asked = (asks.epoch, asks.serial) >= _name(opening) or self._installed(opening.site) == opening.installations
-        if start is not None and (asked or not start.gone):
+        sure = start is not None and not start.gone and self._state.repaired == NOTHING
+        if start is not None and not self._state.is_broken and (asked or sure):
             del self._late[opening.site]
             link.begin(start, now_ms)
 
@@ -217,7 +225,7 @@ class LinkEnds:
         if not isinstance(answer, WaypostError):
             self._heeded(asked)
         elif before is None:
-            del self._written[asked.link]
+            self._written.pop(asked.link, None)
         else:
             self._written[asked.link] = before
         last = self._asking.pop(asked.link)

@@ -127,6 +127,7 @@ class LinkIn:
         """What we last said that we want, and by which keys."""
         self._said_at = 0
         self._unanswered = False
+        self._repaired = state.repaired
         self._heeded: int | None = None
         """The serial of the last of our words that is in force there; None: of this opening nothing was heard yet."""
 
@@ -210,7 +211,8 @@ class LinkIn:
         self._open_if_level(now_ms)
 
     def _open_if_level(self, now_ms: int) -> None:
-        if self._end is None or self._state.position < self._end:
+        if self._end is None or self._state.position < self._end or self._state.is_broken:
+            # What we know too little or too much of, the neighbour would pass over, and others here lack.
             return
         rows = self._rows(self._neighbour)
         if rows:
@@ -302,7 +304,11 @@ class LinkIn:
 
     def folded(self, now_ms: int) -> None:
         """The state was folded further."""
-        if self.phase is Phase.LEVELLING:
+        renewed, self._repaired = self._state.repaired != self._repaired, self._state.repaired
+        if renewed and self.phase in (Phase.LEVELLING, Phase.PULLING):
+            # What the neighbour says of itself at an opening may be what could not be read.
+            self._pause(now_ms, 0)
+        elif self.phase is Phase.LEVELLING:
             self._open_if_level(now_ms)
         elif self.phase is Phase.PULLING and self._state.version != self._version and self._look():
             self._serial += 1

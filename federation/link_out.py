@@ -28,9 +28,10 @@ from federation.ports import Batch
 from federation.site_state import SiteState
 from waypost.batches import sized_batches
 from waypost.clock import NEVER
-from waypost.errors import WaypostError
+from waypost.errors import LogDamaged, WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
-from waypost.records import Effective, Forwarded, Record
+from waypost.limits import LINK_LIVE_BYTES
+from waypost.records import Effective, Forwarded, Published, Record
 
 QUIET_MS = 20
 """So long nothing came: time for progress markers."""
@@ -82,6 +83,7 @@ class LinkOut:
         self._closed = False
         self._offset = 0
         self._live: deque[tuple[int, Record]] = deque()
+        self._live_bytes = 0
         self._reading = False
         self._line: deque[tuple[Sequence[LinkRecord], int]] = deque()
         """What waits for room, with its bytes: of one batch of the log, and markers."""
@@ -138,8 +140,10 @@ class LinkOut:
     def feed(self, batch: Batch, now_ms: int) -> None:
         """Take what has just been folded. Past the bound it goes, and is read from the log again."""
         self._live.extend(batch)
-        if len(self._live) > self._bounds.live:
+        self._live_bytes += sum(_body_size(record) for _, record in batch)
+        if len(self._live) > self._bounds.live or self._live_bytes > LINK_LIVE_BYTES:
             self._live.clear()
+            self._live_bytes = 0
         self._pump(now_ms)
 
     def _read(self, answer: Batch | WaypostError, now_ms: int) -> None:
@@ -168,11 +172,11 @@ class LinkOut:
         """Return the next records as they were folded; none: ask the log where we are behind."""
         live, offset = self._live, self._offset
         while live and live[0][0] < offset:
-            live.popleft()
+            self._live_bytes -= _body_size(live.popleft()[1])
         if live and live[0][0] == offset:
             batch = list(islice(live, self._bounds.read))
             for _ in batch:
-                live.popleft()
+                self._live_bytes -= _body_size(live.popleft()[1])
             return batch
         if live or offset < self._state.position:
             self._reading = True
@@ -184,6 +188,9 @@ class LinkOut:
         self._offset = batch[-1][0] + 1
         out: list[LinkRecord] = []
         for offset, record in batch:
+            if not self._sender.goes_on_behind(offset, record):
+                self._end(LogDamaged(f"the record at {offset} cannot be read", offset=offset))
+                return
             out += self._sender.step(offset, record)
         self._queue(out)
         self._quiet_at = now_ms + QUIET_MS
@@ -264,3 +271,7 @@ def _size(record: LinkRecord) -> int:
     if isinstance(record, Forwarded):
         return len(record.body)
     return len(record.expression) if isinstance(record, Effective) else 0
+
+
+def _body_size(record: Record) -> int:
+    return len(record.body) if isinstance(record, Published | Forwarded) else 0

@@ -100,9 +100,11 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
 
 
 def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> LogSeen:
-    """Return what is seen, with what the registry knows: a log that has grown again may have the same record there."""
+    """Return what is seen, with what the registry knows: a log that has grown again may have the same record there, or
+    one that is damaged."""
     ended = row.ended.get(origin_of(site, log_epoch=seen.mark.log_epoch)) if row else None
-    return replace(seen, intact=False) if seen.intact and ended and seen.mark.offset > ended[0] else seen
+    is_another = ended is not None and seen.mark.offset > ended[0]
+    return replace(seen, intact=False) if is_another and seen.intact is not False else seen
 
 
 def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:
@@ -137,6 +139,21 @@ def raised(site: SiteId, row: SiteLogRow, seen: int, end: int) -> SiteLogRow:
     present = {origin_of(site, log_epoch=row.log_epoch): (end - 1, max(seen, row.seen))}
     ended = {origin: (min(last, end - 1), highest) for origin, (last, highest) in row.ended.items()}
     return SiteLogRow(identity=row.identity, log_epoch=row.log_epoch + 1, ended=ended | present)
+
+
+def as_lost(site: SiteId, row: SiteLogRow, log_epoch: int, seen: int, end: int) -> SiteLogRow:
+    """Return the row with what a proxy knows that has read a log epoch up to `seen`, and found all from `end` on lost.
+
+    Another proxy may have said so first, and know of less: where the log has grown again since, it found a later end.
+    """
+    if row.log_epoch == log_epoch:
+        return raised(site, row, seen, end) if seen >= end else row
+    found = {origin: row.ended[origin] for origin in row.ended if log_epoch_of(origin) <= log_epoch}
+    mine = origin_of(site, log_epoch=log_epoch)
+    lost = {
+        origin: (min(last, end - 1), max(top, seen if origin == mine else top)) for origin, (last, top) in found.items()
+    }
+    return row.model_copy(update={"ended": row.ended | lost})
 
 
 def with_seen(row: SiteLogRow, origin: Origin, offset: int) -> SiteLogRow:

@@ -9,8 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from waypost.checksum import is_whole
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable, Unreachable
-from waypost.limits import LOG_BATCH, LOG_END_SURE_S
+from waypost.limits import LOG_BATCH, LOG_END_SURE_S, LOG_READ_BYTES
 
 QUIET_S = 5.0
 """After so long without a record a follower asks whether there really is none."""
@@ -28,18 +29,25 @@ class _Last:
 
     offset: int
     checksum: int
+    whole: bool
+    """Sealed, and not damaged."""
 
     @classmethod
     def of(cls, message: Message) -> _Last:
-        return cls(message.offset, zlib.crc32(message.value or b""))
+        value = message.value or b""
+        return cls(message.offset, zlib.crc32(value), is_whole(value))
 
 
 class OutOfRange(Exception):
     """The log has no such place: forgotten already, or not there yet."""
 
 
+class Corrupt(Exception):
+    """What stands next in the log is not what was written: the library's own checksum of it is wrong."""
+
+
 class Consumer(Protocol):
-    """A connection with a place in the log. All methods raise LogUnavailable, `take` OutOfRange as well."""
+    """A connection with a place in the log. All methods raise LogUnavailable, `take` OutOfRange and Corrupt as well."""
 
     async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
         """Return what comes next and step behind it; nothing if nothing comes within `wait_s`."""
@@ -57,11 +65,14 @@ class Consumer(Protocol):
 
 
 class LogReader:
-    """`connect(offset)` gives a consumer that stands at `offset`, if one is given."""
+    """`connect(offset, checked)` gives a consumer that stands at `offset`, if one is given.
+
+    Not `checked`: one that passes on what is corrupt, as well as it can be read.
+    """
 
     def __init__(
         self,
-        connect: Callable[[int | None], Awaitable[Consumer]],
+        connect: Callable[[int | None, bool], Awaitable[Consumer]],
         *,
         deadline_s: float,
         backoff_s: tuple[float, float],
@@ -76,7 +87,7 @@ class LogReader:
 
     async def start(self) -> None:
         """Connect now and not at the first question. Raises LogUnavailable."""
-        self._consumer = await self._connect(None)
+        self._consumer = await self._connect(None, True)
 
     async def close(self) -> None:
         """End; whoever follows gets LogUnavailable, after QUIET_S and a deadline at the latest."""
@@ -93,14 +104,21 @@ class LogReader:
             return await consumer.end()
 
     async def read(self, offset: int, limit: int) -> list[Message]:
-        """Return up to `limit` messages of those that the log holds now.
+        """Return up to `limit` messages of those that the log holds now; raises as :meth:`read_to`."""
+        return (await self.read_to(offset, limit))[0]
+
+    async def read_to(self, offset: int, limit: int) -> tuple[list[Message], int]:
+        """Return up to `limit` messages, and the place behind them: what is missing before it cannot be read any more.
 
         Raises:
             HistoryTruncated: `offset` is older than the first one kept.
         """
         try:
             async with self._asking() as consumer:
-                return await self._read(consumer, offset, limit)
+                messages = await self._read(consumer, offset, limit)
+                return messages, messages[-1].offset + 1 if messages else offset
+        except Corrupt:
+            return await self._read_corrupt(offset, limit)
         except OutOfRange:
             await self._check_history(offset)
             raise LogUnavailable("the log changes while it is read") from None
@@ -122,7 +140,7 @@ class LogReader:
                 async with AsyncExitStack() as stack:
                     if last is not None:
                         await self._compare(last)
-                    consumer = await self._connect(offset)
+                    consumer = await self._connect(offset, True)
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
@@ -133,6 +151,12 @@ class LogReader:
             except OutOfRange:
                 with suppress(OutOfRange):
                     await self._check_place(offset)
+            except Corrupt:
+                with suppress(Unreachable, TimeoutError, OutOfRange):
+                    passed, offset = await self._read_corrupt(offset, LOG_BATCH)
+                    last = _Last.of(passed[-1]) if passed else last
+                    yield passed, offset
+                    continue
             except LogReplaced:
                 raise
             except (Unreachable, TimeoutError):
@@ -141,13 +165,36 @@ class LogReader:
             pause_s = min(pause_s * 2, longest_s)
         raise LogUnavailable("this handle of the log is closed")
 
+    async def _read_corrupt(self, offset: int, limit: int) -> tuple[list[Message], int]:
+        """Read what is corrupt as well as can be: each message has a checksum of its own.
+
+        Where the messages do not stand one behind the other, none of them may stand where it says: then nothing is read
+        but that the first is damaged.
+        """
+        consumer = await self._connect(offset, False)
+        try:
+            messages = list(await consumer.take(limit, self._deadline_s))
+            if not messages:
+                raise LogUnavailable(f"no answer from the log within {self._deadline_s:g} s")
+        except Corrupt:
+            messages = []
+        finally:
+            await consumer.stop()
+        if not messages or [each.offset for each in messages] != [*range(offset, offset + len(messages))]:
+            return [], offset + 1
+        return messages, offset + len(messages)
+
     async def _compare(self, last: _Last) -> None:
         """Raises LogReplaced: the log has not the message that was read last, or another one in its place."""
         if last.offset < await self.first():
             return
         await self._check_place(last.offset + 1)
         found = await self.read(last.offset, 1)
-        if found and found[0].offset == last.offset and _Last.of(found[0]) != last:
+        if not found or found[0].offset != last.offset:
+            return
+        now = _Last.of(found[0])
+        # Damage at rest is no other log.
+        if now != last and now.whole >= last.whole:
             raise LogReplaced(f"the log has another record at {last.offset} than was read there", end=last.offset)
 
     async def _check_place(self, offset: int) -> None:
@@ -181,8 +228,11 @@ class LogReader:
             consumer.seek(offset)
         self._place = offset
         messages: list[Message] = []
-        while len(messages) < limit and self._place < end:
-            messages += await consumer.take(limit - len(messages), self._deadline_s)
+        size = 0
+        while len(messages) < limit and size < LOG_READ_BYTES and self._place < end:
+            taken = await consumer.take(limit - len(messages), self._deadline_s)
+            messages += taken
+            size += sum(len(each.value or b"") for each in taken)
             self._place = await consumer.place()
         return messages
 
@@ -200,7 +250,7 @@ class LogReader:
             try:
                 async with asyncio.timeout(self._deadline_s):
                     if self._consumer is None:
-                        self._consumer = await self._connect(None)
+                        self._consumer = await self._connect(None, True)
                     yield self._consumer
             except TimeoutError as error:
                 await self._drop()

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Collection, Sequence
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.bell import Bell
+from federation.journal_parts import Parts, Rotation
 from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
@@ -47,9 +49,9 @@ from waypost.errors import (
     RegistryUnavailable,
     Unreachable,
 )
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import LOG_BATCH
-from waypost.records import Fact, Record
+from waypost.records import Fact, Record, encode_fact
 
 
 class Fallible:
@@ -194,6 +196,10 @@ class _Rows:
     leases_granted: int = 0
     secret: bytes = b""
     site_logs: dict[SiteId, SiteLogRow] = field(default_factory=dict)
+    floor: int = 0
+
+    def owner(self, session: SessionId) -> Ownership | None:
+        return self.owners.get(session) or without_row(self.floor)
 
 
 class MemoryRegistryStorage(Fallible):
@@ -279,7 +285,16 @@ class MemoryRegistry:
         return await self._compare_and_set(session, expected, new)
 
     async def owner(self, session: SessionId) -> Ownership | None:
-        return (await self._begin()).owners.get(session)
+        return (await self._begin()).owner(session)
+
+    async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        rows = await self._begin()
+        rows.floor = max([rows.floor, *(each.generation for each in deleted.values())])
+        for session, expected in deleted.items():
+            if expected.deleted and rows.owners.get(session) == expected:
+                del rows.owners[session]
+                self._storage.changes.append(OwnerChanged(session, None))
+        self._storage.answer()
 
     async def announce(
         self,
@@ -384,7 +399,7 @@ class MemoryRegistry:
 
     async def _compare_and_set(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
         rows = await self._begin()
-        current = rows.owners.get(session)
+        current = rows.owner(session)
         if current != expected:
             return Claimed(False, current)
         rows.owners[session] = new
@@ -448,15 +463,19 @@ class MemoryJournalStorage(Fallible):
 
 
 class MemoryJournal:
-    def __init__(self, storage: MemoryJournalStorage) -> None:
+    def __init__(self, storage: MemoryJournalStorage, writer: str = "", rotation: Rotation | None = None) -> None:
         self._storage = storage
+        self._parts = Parts(writer, rotation or Rotation())
 
     async def start(self) -> None:
         await self._storage.ask()
 
     async def attest(self, facts: Sequence[Fact]) -> None:
         await self._storage.ask()
-        self._storage.facts.extend(facts)
+        size = sum(len(encode_fact(fact)) for fact in facts)
+        beginning = self._parts.beginning(size, 0, time.monotonic()) if facts else None
+        self._storage.facts.extend(facts if beginning is None else [beginning, *facts])
+        self._parts.wrote(facts, size)
         self._storage.answer()
 
     async def close(self) -> None: ...

@@ -10,9 +10,9 @@ import msgspec
 
 from waypost.identity import Origin, SiteId
 from waypost.keys import Protection
-from waypost.records import Effective, Forwarded, OriginEnded, Progress
+from waypost.records import Effective, Forwarded, OriginEnded, Progress, Severed
 
-LinkRecord = Forwarded | Progress | Effective | OriginEnded
+LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
 
 class LinkOpen(msgspec.Struct, frozen=True, tag="link-open"):
@@ -74,7 +74,7 @@ class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up"):
     """Records in order; all up to `through` is complete.
 
     `first_kept`: what lies below is no longer there. `lost_above`: what lies above, up to `through`, was lost with the
-    end of the origin's log; None: nothing was.
+    end of the origin's log; None: nothing was. `damaged`: from the first to the last, what cannot be read any more.
     """
 
     request: int
@@ -83,6 +83,7 @@ class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up"):
     through: int
     first_kept: int = 0
     lost_above: int | None = None
+    damaged: list[tuple[int, int]] = []
 
 
 class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):

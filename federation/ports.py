@@ -6,7 +6,7 @@ one machine share), and real (Kafka, etcd).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -205,6 +205,14 @@ class Lease(Protocol):
         ...
 
 
+class Renewing(Protocol):
+    """A connection to the registry by which another event loop, of another thread, renews what was granted on ours."""
+
+    def same_lease(self, lease: Lease) -> Lease: ...
+
+    async def close(self) -> None: ...
+
+
 class Registry(Protocol):
     """Who is a live proxy, who owns which session at which epoch, who leads which link.
 
@@ -217,7 +225,7 @@ class Registry(Protocol):
         ...
 
     async def create(self, session: SessionId, ownership: Ownership) -> Claimed:
-        """Create the row if there is none: one winner."""
+        """Create the row of a session that never had one: one winner."""
         ...
 
     async def claim(self, session: SessionId, expected: Ownership, new: Ownership) -> Claimed:
@@ -228,7 +236,18 @@ class Registry(Protocol):
         """
         ...
 
-    async def owner(self, session: SessionId) -> Ownership | None: ...
+    async def owner(self, session: SessionId) -> Ownership | None:
+        """Return the session's row; for one without, what it counts as: :func:`waypost.identity.without_row`."""
+        ...
+
+    async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        """Remove these rows of deleted sessions, each if it is still so; first raise the floor to their generations.
+
+        Without a row a session counts as one that was deleted in the generation of the floor, for :meth:`create` and
+        :meth:`claim` too: epochs never begin anew, and nothing of a session that was deleted comes back. The watch
+        tells of every row that is removed.
+        """
+        ...
 
     async def announce(
         self,
@@ -329,7 +348,11 @@ class Changelog(Protocol):
 
 
 class Journal(Protocol):
-    """Facts for the audit. A relayed fact that comes twice has the same writer and number."""
+    """Facts for the audit. A relayed fact that comes twice has the same writer and number.
+
+    A journal may be in parts (federation/journal_parts.py): each begins with a fact of the journal's own, which says
+    what stood in those before. Nothing is removed through this port.
+    """
 
     async def start(self) -> None:
         """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""

@@ -57,6 +57,24 @@ class EndedAnnounced(msgspec.Struct, frozen=True):
     ended: OriginEnded
 
 
+class Broken(msgspec.Struct, frozen=True):
+    """A record at this offset cannot be read, and may have been of any kind. `before`: where the own origin was."""
+
+    offset: int
+    before: int
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """All that the site's proxies and neighbours have said ends here, and is to be said again."""
+
+
+class SeveranceAnnounced(msgspec.Struct, frozen=True):
+    """To be told to a neighbour, in the order of the log."""
+
+    neighbour: SiteId
+    path: tuple[SiteId, ...]
+
+
 class HoldsDropped(msgspec.Struct, frozen=True):
     proxy: ProxyId
     incarnation: Incarnation
@@ -96,6 +114,9 @@ Event = (
     | Interrupted
     | Ended
     | EndedAnnounced
+    | Broken
+    | Renewed
+    | SeveranceAnnounced
     | HoldsDropped
     | Released
     | WantsChanged

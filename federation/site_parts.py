@@ -12,6 +12,7 @@ from collections import defaultdict
 import msgspec
 
 from federation.ports import SiteSnapshot
+from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 
 SLOTS = (b"0", b"1")
@@ -52,7 +53,7 @@ class SiteParts:
         pieces = [state[at : at + size] for at in range(0, max(1, len(state)), size)]
         put, slot = secrets.token_hex(8), next(each for each in SLOTS if each != self._slot)
         parts = [_Part(put, snapshot.position, len(pieces), piece, snapshot.log_epoch) for piece in pieces]
-        return [(slot + f"/{index}".encode(), msgspec.msgpack.encode(part)) for index, part in enumerate(parts)]
+        return [(slot + f"/{index}".encode(), sealed(msgspec.msgpack.encode(part))) for index, part in enumerate(parts)]
 
     def take(self, key: bytes, value: bytes | None) -> None:
         """Take the next record. Raises BadRecord."""
@@ -60,7 +61,7 @@ class SiteParts:
             return
         slot, _, index = key.partition(b"/")
         try:
-            part, number = _decoder.decode(value), int(index)
+            part, number = _decoder.decode(unsealed(value) or b""), int(index)
         except (msgspec.DecodeError, ValueError) as error:
             raise BadRecord(f"a part of a site's state cannot be read: {error}") from None
         parts = self._came[slot]

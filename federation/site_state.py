@@ -19,6 +19,9 @@ Asked         a neighbour's wants; each new one is installed here and now, and a
 Closed        nothing; it speaks to the audit
 LogBegun      another log epoch: the own origin ends at the record before, and the next one begins here
 OriginEnded   the same of another site's origin
+Severed       what comes over that link is not covered any more: something of it may have been lost on the way
+Damaged       it may have been any of these: the own origin moves past it, with a gap, and nothing else is relied on
+Repaired      what proxies and neighbours said until here is forgotten, at all proxies alike, and is said again
 
 Handover rules (docs/handover-rules.md, by number)
 --------------------------------------------------
@@ -26,11 +29,13 @@ Handover rules (docs/handover-rules.md, by number)
       pushed the frontier past something that only the new filter lets through.
 11    Installations are per hop: what we pass on starts at max(own X, own frontier at the log position where the
       neighbour's filter was installed).
-14    Markers have no coordinate: the own frontier is the offset of the last own *notification*.
+14    Markers have no coordinate: the own frontier is the offset of the last own *notification*, or of what stands for
+      one that may have been there (Severed, Damaged, Repaired).
 -     After a record of a newer leader's epoch, a link's older records mean nothing.
 -     An origin is taken from the link over which it first came, so that a cycle of links does no harm.
 27    What is lost with the end of a log is told: an origin that has ended is complete up to what anybody has seen of
       it, and whoever has less of it catches up, which tells what is lost.
+29    Who could not read a record has it repaired, before anything is passed on, opened or covered again.
 -     An installation's number is the log offset that turned it on: an off-and-on cannot pass for the earlier one.
 """
 
@@ -45,6 +50,7 @@ from federation.site_events import (
     Advanced,
     Announced,
     Arrived,
+    Broken,
     Covered,
     Ended,
     EndedAnnounced,
@@ -53,14 +59,19 @@ from federation.site_events import (
     InterestChanged,
     Interrupted,
     Released,
+    Renewed,
+    SeveranceAnnounced,
     WantsChanged,
 )
+from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, origin_of, site_of
 from waypost.keys import OPEN, Protection
+from waypost.limits import MAX_HOPS
 from waypost.records import (
     Asked,
     Closed,
+    Damaged,
     Dropped,
     Effective,
     Forwarded,
@@ -70,6 +81,8 @@ from waypost.records import (
     Progress,
     Published,
     Record,
+    Repaired,
+    Severed,
     Unreadable,
     checksum_of,
 )
@@ -85,6 +98,10 @@ class Filter(msgspec.Struct):
     at: dict[Origin, int]
     above: dict[Origin, int] = {}
     protections: tuple[Protection, ...] = (OPEN,)
+
+
+INSTALLATIONS = 1 << 44
+"""More than one log epoch has."""
 
 
 class Asks(msgspec.Struct):
@@ -143,12 +160,19 @@ class Snapshot(msgspec.Struct):
     upstream: dict[Origin, SiteId]
     mark: LogMark = LogMark()
     ended: dict[Origin, EndedOrigin] = {}
+    damaged: int = NOTHING
+    repaired: int = NOTHING
+    severed_at: int = NOTHING
+    level: tuple[Origin, ...] | None = None
 
 
 def read_snapshot(data: bytes) -> Snapshot:
     """Return what :meth:`SiteState.snapshot` made. Raises BadRecord."""
+    whole = unsealed(data)
+    if whole is None:
+        raise BadRecord("a site's state is damaged: its checksum is wrong")
     try:
-        return msgspec.msgpack.decode(data, type=Snapshot)
+        return msgspec.msgpack.decode(whole, type=Snapshot)
     except msgspec.DecodeError as error:
         raise BadRecord(f"a site's state cannot be read: {error}") from None
 
@@ -162,9 +186,10 @@ class Acceptance:
         site: whose log it is.
         mark: which log that is, and the last record of it that counts here.
         ended: origins of earlier log epochs, of this site and of others.
+        repaired: up to here everything was said again that could not be read.
     """
 
-    __slots__ = ("ended", "frontier", "link_epochs", "mark", "origin", "site", "upstream")
+    __slots__ = ("ended", "frontier", "link_epochs", "mark", "origin", "repaired", "site", "upstream")
 
     def __init__(
         self,
@@ -174,8 +199,10 @@ class Acceptance:
         upstream: Mapping[Origin, SiteId] | None = None,
         mark: LogMark | None = None,
         ended: Mapping[Origin, EndedOrigin] | None = None,
+        repaired: int = NOTHING,
     ) -> None:
         self.site = site
+        self.repaired = repaired
         self.mark = mark or LogMark()
         self.origin = origin_of(site, log_epoch=self.mark.log_epoch)
         self.frontier: dict[Origin, int] = dict(frontier or {self.origin: NOTHING})
@@ -184,26 +211,32 @@ class Acceptance:
         self.ended: dict[Origin, EndedOrigin] = dict(ended or {})
 
     def copy(self) -> Acceptance:
-        return Acceptance(self.site, self.frontier, self.link_epochs, self.upstream, self.mark, self.ended)
+        return Acceptance(
+            self.site, self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired
+        )
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode(
-            _AcceptanceRow(self.frontier, self.link_epochs, self.upstream, self.mark, self.ended)
+            _AcceptanceRow(self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired)
         )
 
     @classmethod
     def restore(cls, site: SiteId, data: bytes) -> Acceptance:
         row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
-        return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended)
+        return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended, row.repaired)
 
     def heed(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
+        if not self.heed_link(record) or site_of(record.origin) == self.site:
+            return False
+        return self.upstream.setdefault(record.origin, record.link) == record.link
+
+    def heed_link(self, record: Forwarded | Progress | Effective | OriginEnded | Severed) -> bool:
+        """Remember the epoch of a link's record, if it still counts; tell whether it does."""
         if record.link_epoch < self.link_epochs.get(record.link, 0):
             return False
         self.link_epochs[record.link] = record.link_epoch
-        if site_of(record.origin) == self.site:
-            return False
-        return self.upstream.setdefault(record.origin, record.link) == record.link
+        return True
 
     def advance(self, offset: int, record: Record) -> bool:
         """Move the frontier that the record moves, if it does; tell whether it did."""
@@ -221,6 +254,16 @@ class Acceptance:
             case OriginEnded():
                 self.end_origin(record)
                 return False
+            case Severed():
+                return self.heed_link(record) and self._raise(self.origin, offset)
+            case Damaged():
+                return self._raise(self.origin, offset)
+            case Repaired():
+                if record.upto > self.repaired:
+                    # Origins are taken from the link over which they first come from here on.
+                    self.repaired = record.upto
+                    self.upstream.clear()
+                return self._raise(self.origin, offset)
             case _:
                 return False
 
@@ -280,6 +323,7 @@ class _AcceptanceRow(msgspec.Struct, frozen=True):
     upstream: dict[Origin, SiteId]
     mark: LogMark
     ended: dict[Origin, EndedOrigin]
+    repaired: int = NOTHING
 
 
 class SiteState:
@@ -299,6 +343,12 @@ class SiteState:
         self.effective: dict[str, dict[Origin, int]] = {}
         self._wants_all_anew = True
         """What is asked of neighbours may not follow from the rest: they may be others than when it was kept."""
+        self.damaged = NOTHING
+        """The last record that could not be read, and is not repaired yet."""
+        self.severed_at = NOTHING
+        """The last offset at which coverage of what we pass on began anew."""
+        self._level: set[Origin] | None = None
+        """Origins of which coverage has begun anew since a repair; None: there was none."""
         self.version = 0
         """Grows whenever anything beside position and acceptance may have changed."""
 
@@ -306,6 +356,16 @@ class SiteState:
     def origin(self) -> Origin:
         """Where notifications are first appended here, in the present log epoch."""
         return self.acceptance.origin
+
+    @property
+    def repaired(self) -> int:
+        """Up to here everything was said again that could not be read."""
+        return self.acceptance.repaired
+
+    @property
+    def is_broken(self) -> bool:
+        """Tell whether what is known here may lack something that others know."""
+        return self.damaged != NOTHING
 
     @property
     def ended(self) -> dict[Origin, EndedOrigin]:
@@ -369,9 +429,66 @@ class SiteState:
                 return self._log_begun(offset, record)
             case OriginEnded():
                 self.version += 1
-                return self._origin_ended(record)
+                return self._origin_ended(offset, record)
+            case Severed():
+                self.version += 1
+                return self._severed(offset, record)
+            case Damaged():
+                self.version += 1
+                return self._broken(offset, record)
+            case Repaired():
+                self.version += 1
+                return self._repaired(offset, record)
             case Closed() | Unreadable():
                 return []
+
+    def _broken(self, offset: int, record: Damaged) -> list[Event]:
+        before = self.frontier[self.origin]
+        self.acceptance.advance(offset, record)
+        self.damaged = offset
+        return [Broken(offset, before)]
+
+    def _repaired(self, offset: int, record: Repaired) -> list[Event]:
+        """Forget what others said: those who could not read something of it, and those who could, know the same again.
+
+        Frontiers stay. Of other sites' origins they may differ; so nobody relies on them before coverage begins anew.
+        """
+        before = self.repaired
+        self.acceptance.advance(offset, record)
+        if record.upto <= before:
+            return []
+        self.severed_at = offset
+        if self.damaged <= record.upto:
+            self.damaged = NOTHING
+        interests = self.all_interests()
+        self.holds, self.held, self._guarded = {}, Counter(), {}
+        self.asks, self.effective = {}, {}
+        self.wants = {neighbour: {} for neighbour in self.neighbours}
+        self._level = set()
+        return [
+            Renewed(),
+            *(InterestChanged(each) for each in sorted(interests)),
+            *(SeveranceAnnounced(neighbour, ()) for neighbour in self.neighbours),
+            Advanced(self.origin, offset),
+        ]
+
+    def _severed(self, offset: int, record: Severed) -> list[Event]:
+        if not self.acceptance.advance(offset, record):
+            return []
+        self.severed_at = offset
+        events: list[Event] = []
+        for expression, known in list(self.effective.items()):
+            for origin in [each for each in known if self.upstream.get(each) == record.link]:
+                del known[origin]
+                events.append(Interrupted(expression, origin))
+                for asks in self.asks.values():
+                    if expression in asks.filters:
+                        asks.filters[expression].above.pop(origin, None)
+            if not known:
+                del self.effective[expression]
+        told = [each for each in self.neighbours if each != record.link and each not in record.path]
+        events += [SeveranceAnnounced(each, record.path) for each in told if len(record.path) < MAX_HOPS]
+        return [*events, Advanced(self.origin, offset)]
 
     def _log_begun(self, offset: int, record: LogBegun) -> list[Event]:
         before, frontier, known = self.origin, dict(self.frontier), set(self.ended)
@@ -385,13 +502,38 @@ class SiteState:
             for neighbour, asks in self.asks.items():
                 for expression, installed in asks.filters.items():
                     events += self._announce(neighbour, expression, installed, self.origin, offset)
-        return events
+        # What this site asked for, or took back, may have been lost with the end, and its neighbours know of it.
+        return events + self._ask_anew(offset, self.neighbours) if ended else events
 
-    def _origin_ended(self, record: OriginEnded) -> list[Event]:
+    def _origin_ended(self, offset: int, record: OriginEnded) -> list[Event]:
         before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
         if not self.acceptance.end_origin(record):
             return []
-        return [Ended(record.origin, before, is_first), *self._announce_ended([record.origin], but=record.link)]
+        events: list[Event] = [Ended(record.origin, before, is_first)]
+        events += self._announce_ended([record.origin], but=record.link)
+        # A neighbour that lost the end of its log may have lost what we asked of it.
+        return events + self._ask_anew(offset, [record.link]) if site_of(record.origin) == record.link else events
+
+    def _ask_anew(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
+        """Ask these for the same by new installations: how far the earlier ones reached, nobody knows (rule 27)."""
+        events: list[Event] = []
+        for neighbour in neighbours:
+            expressions = sorted(self.wants.get(neighbour, ()))
+            events += [
+                Interrupted(expression, origin)
+                for expression in expressions
+                for origin in self.effective.get(expression, {})
+                if self.upstream[origin] == neighbour and origin not in self.ended
+            ]
+            if expressions:
+                self._want_no_more(neighbour, expressions)
+                self.wants[neighbour] = dict.fromkeys(expressions, self._installation(offset))
+                events.append(WantsChanged(neighbour))
+        return events
+
+    def _installation(self, offset: int) -> int:
+        """Return the number of an installation that begins here: never one of an earlier log epoch."""
+        return offset + (self.acceptance.mark.log_epoch - 1) * INSTALLATIONS
 
     def _announce_ended(self, origins: Iterable[Origin], but: SiteId | None = None) -> list[Event]:
         listed = list(origins)
@@ -423,8 +565,15 @@ class SiteState:
         seen, before = self.frontier.setdefault(record.origin, NOTHING), known.get(record.origin)
         if before is not None and record.above <= max(seen, before):
             return []
+        events: list[Event] = []
+        if self._level is not None and record.origin not in self._level:
+            # Who knew less of the origin, for a record that could not be read, knows now how far it had come.
+            self._level.add(record.origin)
+            if record.above > seen:
+                seen = self.frontier[record.origin] = record.above
+                events.append(Advanced(record.origin, seen))
         above = known[record.origin] = max(record.above, seen)
-        events: list[Event] = [Covered(record.expression, record.origin, above)]
+        events.append(Covered(record.expression, record.origin, above))
         if before is not None:
             events.append(Interrupted(record.expression, record.origin))
         for neighbour, asks in self.asks.items():
@@ -538,7 +687,7 @@ class SiteState:
             new = [each for each in needed if each not in wants]
             if gone or new:
                 self._want_no_more(neighbour, gone)
-                wants.update(dict.fromkeys(new, offset))
+                wants.update(dict.fromkeys(new, self._installation(offset)))
                 changed.append(WantsChanged(neighbour))
         return changed
 
@@ -581,6 +730,8 @@ class SiteState:
         """Return the offset above which this log has all matches of all expressions, None if not yet known."""
         if site_of(origin) == self.site or origin in self.ended:
             return NOTHING
+        if self.is_broken:
+            return None
         above = NOTHING
         for expression in expressions:
             start = self.effective.get(expression, {}).get(origin)
@@ -612,6 +763,11 @@ class SiteState:
                 found.setdefault(known.following, known.begins)
         return found
 
+    def log_epoch_at(self, offset: int) -> int:
+        """Return in which log epoch a reader is who begins at this offset."""
+        begun = [each.following for each in self.ended.values() if each.begins < offset]
+        return max((log_epoch_of(each) for each in begun if site_of(each) == self.site), default=1)
+
     def standing_ends(self, neighbour: SiteId) -> list[OriginEnded]:
         """Return the origins that have ended, to be repeated for that neighbour on a resume."""
         return [self._ended_record(origin) for origin in self.ended if self.upstream.get(origin) != neighbour]
@@ -619,7 +775,8 @@ class SiteState:
     # ------------------------------------------------------------ keeping
 
     def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(
+        """Return the state, sealed, for :func:`read_snapshot`."""
+        kept = msgspec.msgpack.encode(
             Snapshot(
                 self.position,
                 self.frontier,
@@ -631,8 +788,13 @@ class SiteState:
                 self.acceptance.upstream,
                 self.acceptance.mark,
                 self.acceptance.ended,
+                self.damaged,
+                self.repaired,
+                self.severed_at,
+                None if self._level is None else tuple(sorted(self._level)),
             )
         )
+        return sealed(kept)
 
     @classmethod
     def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
@@ -643,7 +805,9 @@ class SiteState:
 
     def _take(self, kept: Snapshot) -> None:
         self.position = kept.position
-        self.acceptance = Acceptance(self.site, kept.frontier, kept.link_epochs, kept.upstream, kept.mark, kept.ended)
+        self.acceptance = Acceptance(
+            self.site, kept.frontier, kept.link_epochs, kept.upstream, kept.mark, kept.ended, kept.repaired
+        )
         self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
         self.held, self._guarded = Counter(), {}
         for hold in self.holds.values():
@@ -651,6 +815,8 @@ class SiteState:
         self.asks = kept.asks
         self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = kept.effective
+        self.damaged, self.severed_at = kept.damaged, kept.severed_at
+        self._level = None if kept.level is None else set(kept.level)
 
     def copy(self) -> SiteState:
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

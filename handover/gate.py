@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from waypost.identity import NOTHING
-from waypost.limits import GATE_BUFFER
+from waypost.limits import GATE_BUFFER, GATE_BYTES
 
 Item = TypeVar("Item")
 
@@ -37,18 +37,20 @@ class Gate(Generic[Item]):
         from_above: the origin's frontier here when this gate began to keep live matches.
     """
 
-    __slots__ = ("_buffer", "_limit", "fetching", "from_above", "seen")
+    __slots__ = ("_buffer", "_bytes", "_limit", "fetching", "from_above", "seen")
 
     def __init__(self, seen: int | None, from_above: int, limit: int = GATE_BUFFER) -> None:
         self.seen = seen
         self.from_above = from_above
         self.fetching = False
         self._buffer: list[tuple[int, Item]] = []
+        self._bytes = 0
         self._limit = limit
 
-    def keep(self, offset: int, item: Item) -> None:
-        """Keep a live match. Past the bound all goes, and the catch-up will reach up to here instead."""
-        if len(self._buffer) >= self._limit:
+    def keep(self, offset: int, item: Item, size: int = 0) -> None:
+        """Keep a live match of so many bytes. Past the bound all goes, and the catch-up reaches up to here instead."""
+        self._bytes += size
+        if len(self._buffer) >= self._limit or self._bytes > GATE_BYTES:
             self.restart(offset)
         else:
             self._buffer.append((offset, item))
@@ -56,6 +58,7 @@ class Gate(Generic[Item]):
     def restart(self, from_above: int) -> None:
         """Begin again to keep live matches, from above this offset on."""
         self._buffer.clear()
+        self._bytes = 0
         self.from_above = from_above
 
     def covered_from(self, installed_above: int | None) -> int | None:
@@ -83,6 +86,7 @@ class Gate(Generic[Item]):
             if offset > above:
                 take(offset, item)
         self._buffer.clear()
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._buffer)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -32,6 +32,8 @@ MANY = 16
 """From so many candidates on their bounds are compared in one go."""
 
 T = TypeVar("T")
+Known = dict[Test, bool | None]
+"""What tests have said of one notification."""
 
 
 class _Entry(Generic[T]):
@@ -156,12 +158,29 @@ class Index(Generic[T]):
 
     # ------------------------------------------------------------ matching
 
-    def match(self, attributes: Mapping[str, Value]) -> list[T]:
+    def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
+        """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.
+
+        What changes in between is evaluated when it matches.
+        """
+        if len(self._entries) <= self._few:
+            tests: list[Test | None] = [entry.matches for entry in self._entries.values()]
+        else:
+            tests = [self._tests[number] for posting in self._found(attributes) for number in posting]
+        for test in tests:
+            if test is not None and test not in known:
+                known[test] = test(attributes)
+                yield
+
+    def match(self, attributes: Mapping[str, Value], known: Known | None = None) -> list[T]:
         """Return the items whose expressions are true, each once, in no particular order but always the same.
 
         Args:
             attributes: a notification, or what its body holds.
+            known: what :meth:`evaluate` found out of it.
         """
+        if known is not None:
+            return self._match_known(attributes, known)
         if len(self._entries) <= self._few:
             return [entry.item for entry in self._entries.values() if entry.matches(attributes)]
         if type(attributes) is Notification:
@@ -172,6 +191,23 @@ class Index(Generic[T]):
         if sum(map(len, found)) < self._many:
             return self._one_by_one(found, attributes)
         return self._at_once(found, attributes)
+
+    def _match_known(self, attributes: Mapping[str, Value], known: Known) -> list[T]:
+        def holds(test: Test) -> bool | None:
+            return known[test] if test in known else test(attributes)
+
+        if len(self._entries) <= self._few:
+            return [entry.item for entry in self._entries.values() if holds(entry.matches)]
+        hits = [
+            number
+            for posting in self._found(attributes)
+            for number in posting
+            if (test := self._tests[number]) is None or holds(test)
+        ]
+        return self._once(hits) if self._repeating else self._items_of(hits)
+
+    def _items_of(self, hits: Sequence[int]) -> list[T]:
+        return [self._items[number] for number in hits]  # type: ignore[misc]
 
     def _found(self, attributes: Mapping[str, Value]) -> list[Posting]:
         found: list[Posting] = [self._unindexed] if self._unindexed else []
@@ -195,8 +231,7 @@ class Index(Generic[T]):
                     hits.append(number)
         if self._repeating and len(hits) > 1:
             return self._once(hits)
-        items = self._items
-        return [items[number] for number in hits]  # type: ignore[misc]
+        return self._items_of(hits)
 
     def _at_once(self, found: Sequence[Posting], attributes: Mapping[str, Value]) -> list[T]:
         passing = self._columns.passing(found, attributes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -21,9 +22,11 @@ from proxy.tally import MILLISECONDS, Spread
 from waypost import cancellation
 from waypost.clock import Clock
 from waypost.errors import (
+    BadRecord,
     Internal,
     LogUnavailable,
     RegistryUnavailable,
+    StoreDamaged,
     StoreFailed,
     Unreachable,
     WaypostError,
@@ -57,8 +60,13 @@ class Asking:
         """The effects under way, by number, oldest first."""
 
     def begin(self, parts: Parts, context: Context) -> None:
+        self._damaged: asyncio.Future[StoreDamaged] = asyncio.get_running_loop().create_future()
         self._parts, self._context = parts, context
         self.history = History(context.state, parts.log)
+
+    async def until_damaged(self) -> None:
+        """Wait until something of the store is not what was written. Raises StoreDamaged."""
+        raise await self._damaged
 
     async def close(self) -> None:
         self._passwords.close()
@@ -84,6 +92,8 @@ class Asking:
         except StoreFailed as error:
             if asked:
                 self._troubles.missing(asked, error)
+            if isinstance(error, StoreDamaged) and not self._damaged.done():
+                self._damaged.set_result(error)
             return error
         except WaypostError as error:
             return error
@@ -107,7 +117,7 @@ class Asking:
         match effect:
             case effects.Append() | effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
                 return LogUnavailable(why)
-            case effects.CreateRow() | effects.ClaimRow() | effects.ReadRow():
+            case effects.CreateRow() | effects.ClaimRow() | effects.ReadRow() | effects.ForgetRows():
                 return RegistryUnavailable(why)
             case effects.Save() | effects.LoadEntries() | effects.FindOutdated():
                 return StoreFailed(why)
@@ -137,6 +147,8 @@ class Asking:
                 return await parts.registry.claim(effect.session, effect.expected, effect.new)
             case effects.ReadRow():
                 return await parts.registry.owner(effect.session)
+            case effects.ForgetRows():
+                return await parts.registry.forget(effect.rows)
             case effects.Save():
                 return await self._store(effect)
             case effects.LoadEntries():
@@ -171,17 +183,24 @@ class Asking:
             answer = await self.history.answer(effect.wanted)
         else:
             answer = await self.requests.ask(effect.site, effect.wanted)
-        return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above)
+        return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
 
     async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
         """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one."""
-        own = await self._parts.changelog.latest(session)
+        damaged, own = "", None
+        try:
+            own = await self._parts.changelog.latest(session)
+        except BadRecord as error:
+            damaged = error.message
         others = {site: where for site, where in self._context.changelogs.items() if where != self._own_changelog}
         found = await self._foreign_changelogs.latest(session, others)
         for site in others:
-            if site in found.missing:
-                self._troubles.missing(CHANGELOG_OF + site, found.missing[site])
+            if isinstance(missing := found.missing.get(site), BadRecord):
+                damaged = missing.message
+            elif missing is not None:
+                self._troubles.missing(CHANGELOG_OF + site, missing)
             else:
                 self._troubles.there(CHANGELOG_OF + site)
         best = max((each for each in [own, *found.checkpoints] if each), key=lambda each: each.rank, default=None)
-        return effects.FoundCheckpoint(best, complete=not found.missing)
+        complete = all(isinstance(each, BadRecord) for each in found.missing.values())
+        return effects.FoundCheckpoint(best, complete, damaged)

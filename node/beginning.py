@@ -18,7 +18,7 @@ from proxy.ports import Restored
 from waypost.errors import BadRecord, HistoryTruncated
 from waypost.identity import SiteId, new_incarnation
 from waypost.limits import IDENTITY_RECORDS, LOG_BATCH
-from waypost.records import LogBegun, checksum_of
+from waypost.records import Damaged, LogBegun, checksum_of
 
 log = structlog.get_logger("waypost")
 
@@ -103,7 +103,10 @@ async def _has(parts: Parts, mark: LogMark, first: int, end: int) -> bool | None
         found = await parts.log.read(mark.offset, 1)
     except HistoryTruncated:
         return None
-    return bool(found) and found[0][0] == mark.offset and checksum_of(found[0][1]) == mark.checksum
+    if not found or isinstance(found[0][1], Damaged):
+        # Damage at rest is no other log.
+        return None
+    return found[0][0] == mark.offset and checksum_of(found[0][1]) == mark.checksum
 
 
 async def _find_identity(parts: Parts, first: int, end: int) -> LogBegun | None:

@@ -17,8 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
+from federation.journal_parts import Rotation
 from waypost.errors import BadConfiguration, Refused
-from waypost.limits import MAX_ID_LENGTH, MAX_STORED, MAX_STORED_BYTES
+from waypost.limits import (
+    JOURNAL_PART,
+    LEAST_MEMORY,
+    MATCH_MS_PROXY,
+    MAX_ID_LENGTH,
+    MAX_STORED,
+    MAX_STORED_BYTES,
+    MEMORY_BYTES,
+)
 from waypost.reliability import DEGREES, reliability_of
 
 if TYPE_CHECKING:
@@ -42,6 +51,12 @@ def _plain(name: str) -> str:
 
 def _split(sites: str) -> tuple[str, ...]:
     return tuple(each for each in sites.split(",") if each)
+
+
+def _rotation(text: str) -> str:
+    """Raises ValueError: it says of no size or age when a part of a journal ends."""
+    Rotation.parse(text)
+    return text
 
 
 def _names(principals: str) -> tuple[str, ...]:
@@ -77,6 +92,17 @@ def _origin(origin: str) -> str:
     if not is_one or "@" in origin or "*" in origin:
         raise ValueError(f"{origin!r} is not https://host or https://host:port")
     return origin.lower()
+
+
+def _bytes(text: str) -> int:
+    """Return how many bytes that is. Raises ValueError: it is no size."""
+    number, unit = text.strip(), 1
+    for name, size in (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)):
+        if number.endswith(name):
+            number, unit = number.removesuffix(name).strip(), size
+    if not number.isascii() or not number.isdigit():
+        raise ValueError(f"{text!r} is no number of bytes; write it as 2GiB, 512MiB or 1073741824")
+    return int(number) * unit
 
 
 def _degree(name: str) -> str:
@@ -146,9 +172,21 @@ class NodeConfig:
     max_connections: int = _setting(10_000, "Clients that may be connected at one time; others are sent away.", ge=1)
     max_connections_each: int = _setting(0, "Of them, so many from one address; 0: no bound.", ge=0)
     max_sessions: int = _setting(200_000, "Sessions that this proxy may own; no other is made here.", ge=1)
-    publish_rate: int = _setting(0, "Notifications a second that one client may publish; 0: no bound.", ge=0)
+    match_ms: int = _setting(
+        MATCH_MS_PROXY,
+        "Milliseconds that the largest notification may take, by estimate, to be matched with all subscriptions here; "
+        "others are refused; 0: no bound, for no client either.",
+        ge=0,
+    )
+    memory: int = _setting(
+        MEMORY_BYTES,
+        "What this proxy may take of memory, as 2GiB, 512MiB or bytes; what it keeps for clients has parts of it.",
+        _bytes,
+        ge=LEAST_MEMORY,
+    )
+    publish_rate: int = _setting(50_000, "Notifications a second that one client may publish; 0: no bound.", ge=0)
     change_rate: int = _setting(
-        0, "Attaches, subscriptions and other changes a second that one client may ask for; 0: no bound.", ge=0
+        500, "Attaches, subscriptions and other changes a second that one client may ask for; 0: no bound.", ge=0
     )
     kafka: str = _setting("", "host:port of the site's Kafka; else the embedded log.")
     replication: int = _setting(
@@ -167,6 +205,11 @@ class NodeConfig:
         False, "Take the name from a process that runs under it, at once; that one ends. For once, by hand."
     )
     sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1)
+    journal_rotate: str = _setting(
+        JOURNAL_PART,
+        "When the next part of the journal begins: a size like 256MiB, an age like 7d, or off. Nothing is removed.",
+        _rotation,
+    )
     durable: bool = _setting(True, "Embedded parts survive a power cut, not only a crash.")
     discovery: bool = _setting(True, "Announce this proxy on the local network by mDNS.")
 

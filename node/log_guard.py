@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from federation.log_epochs import lost_above, raised, record_of, says_so, with_seen
+from federation.log_epochs import as_lost, lost_above, raised, record_of, says_so, with_seen
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from waypost.errors import LogReplaced, WaypostError
@@ -70,12 +70,14 @@ class LogGuard:
 
     async def raise_epoch(self) -> None:
         """The log is not what was read of it: have the registry say so at once, while it is known how much that was."""
-        row, end, highest = self._row, await self._log.end(), self._state.position - 1
+        end, highest, log_epoch = await self._log.end(), self._state.position - 1, log_epoch_of(self._state.origin)
         if self._replaced.done() and (known := self._replaced.result().end) is not None:
             # It may have grown again since.
             end = min(end, known)
-        if log_epoch_of(self._state.origin) == row.log_epoch and highest >= end:
-            await self._claim(raised(self._state.site, row, highest, end))
+        # The row may be another one than we know: others report how far they have read, and may have noticed too.
+        while (new := as_lost(self._state.site, self._row, log_epoch, highest, end)) != self._row:
+            if await self._claim(new):
+                return
 
     async def check_end(self, end: int) -> None:
         """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""

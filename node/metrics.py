@@ -125,6 +125,11 @@ METRICS = (
         "`why_not` at /v1/status says which.",
         lambda look: not look.node.why_not_ready,
     ),
+    gauge(
+        "waypost_certificate_end_seconds",
+        "Unix time at which the certificate on the port ends; 0: there is none, or it was not looked at yet.",
+        lambda look: (look.node.certificate.ends_ms or 0) / 1_000 if look.node.certificate else 0,
+    ),
     gauge("waypost_part_missing", "1: the part does not answer at the moment.", _missing, labels=("part",)),
     counter("waypost_part_outages_total", "How often the part began not to answer.", _outages, labels=("part",)),
     histogram(
@@ -212,6 +217,18 @@ METRICS = (
         "waypost_append_failures_total",
         "Of these, refused because the log did not answer; the producer sends them again.",
         lambda look: look.tally.failed,
+    ),
+    counter(
+        "waypost_damaged_total",
+        "What was not as it was written when it was read: records of the site's log; the store as a whole; a session "
+        "that was wanted, and of which no checkpoint can be read.",
+        lambda look: dict.fromkeys(("log", "session", "store"), 0) | look.tally.damaged,
+        labels=("part",),
+    ),
+    counter(
+        "waypost_altered_total",
+        "Frames of producers that were altered on their way, and are sent again.",
+        lambda look: look.tally.altered,
     ),
     counter(
         "waypost_delivered_total",

@@ -27,41 +27,51 @@ from federation.messages import (
     LinkWants,
 )
 from federation.names import NameInUse
-from federation.ports import Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
+from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
+from node.ahead import Ahead
 from node.asking import Asking
 from node.beginning import where_to_begin
+from node.certificate_check import CertificateCheck
 from node.collector import growing
 from node.config import NodeConfig
 from node.facts import Facts
+from node.folding import Folding
 from node.history import Requests
 from node.instance import Instance
 from node.links import Links
 from node.log_guard import LogGuard
+from node.memory import give_back
 from node.parts import Parts, changelog_locator, own_folder
 from node.peers import Peers
+from node.renewal import Heart, Renewal
 from node.self_check import SelfCheck
+from node.sharing import Held, Line
 from node.supervision import endless
 from node.telling import Few, Telling
-from node.tls import tls_of
+from node.tls import TlsFiles, tls_of
 from node.troubles import STALLED, Part, Troubles
 from node.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.watchdog import Progress, Watchdog
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
+from proxy.ports import Restored
 from proxy.queues import Waiting
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
+    HistoryTruncated,
     Internal,
     LogReplaced,
     NameTaken,
     Refused,
+    StoreDamaged,
     Unreachable,
     WaypostError,
 )
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import (
+    AHEAD_BYTES,
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
     EFFECT_STALL_MS,
@@ -69,9 +79,11 @@ from waypost.limits import (
     JOURNAL_STALL_MS,
     LINK_STALL_MS,
     PEER_QUEUE,
+    QUEUED_PART,
     STORE_BATCH,
     TAIL_STALL_MS,
     TIMER_STALL_MS,
+    UNSENT_PART,
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage
@@ -82,6 +94,8 @@ T = TypeVar("T")
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
+BEGINS_ANEW = (StoreDamaged, LogReplaced, HistoryTruncated)
+"""After these another node begins in place of the one that ended (node/service.py)."""
 LOG_END_S = 10.0
 NAME_LOOK_S = 0.25
 NAME_MARGIN_MS = 2_500
@@ -149,15 +163,24 @@ class Node:
         self._addresses: Counter[str] = Counter()
         """From where they come."""
         self._last_connection = 0
+        self.line = Line()
+        """In which clients wait who cost much."""
+        self.unsent: Held[Any] = Held(config.memory // UNSENT_PART)
+        """What is queued for clients."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
         self._closing = False
         self._is_log_replaced = False
+        self.certificate: CertificateCheck | None = None
+        self._store_damaged = False
+        """The disk had been damaged when this node began."""
         self._waits_for = ""
         """The address of the process that has our name, while we wait for its lease to end."""
         self._replaces = config.replace
         self._appends = 0
+        self._ahead = Ahead()
+        self._heart = Heart()
         self._room = asyncio.Event()
         self._facts = Facts()
         self.lease: Lease | None = None
@@ -220,22 +243,24 @@ class Node:
                     "log end": self._follow_log_end(),
                     "watchdog": self._guard(),
                     "self check": self._check_self(),
+                    "memory": give_back(),
+                    "heart": self._heart.beat(),
                     "log guard": self.log_guard.until_replaced(),
+                    "store": self.asking.until_damaged(),
                 }
                 for name, loop in loops.items():
                     group.create_task(endless(name, loop), name=name)
-        except* LogReplaced as errors:
-            self._is_log_replaced = True
-            raise errors.exceptions[0] from None
         except* WaypostError as errors:
-            raise errors.exceptions[0] from None
+            self._is_log_replaced = any(isinstance(each, LogReplaced) for each in errors.exceptions)
+            # Of several that came together, the one after which the proxy begins anew.
+            raise min(errors.exceptions, key=lambda each: not isinstance(each, BEGINS_ANEW)) from None
         finally:
             await self._stop()
 
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config))
         self.parts = parts = await self.troubles.patiently(Part.ALL, self._open_parts)
-        restored = await self.troubles.patiently(Part.STORE, parts.store.load, within_s=None)
+        restored = await self._restored(parts)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(
             self.proxy,
@@ -243,6 +268,8 @@ class Node:
             neighbours,
             expiry_ms=self.config.sweep_s * 1_000,
             max_sessions=self.config.max_sessions,
+            match_ms=self.config.match_ms,
+            queued_bytes=self.config.memory // QUEUED_PART,
             publishers=frozenset(self.config.publishers),
             queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
@@ -261,12 +288,28 @@ class Node:
                 log_epoch=begin.log_epoch,
             )
             del restored
+        engine.context.tally.damaged["store"] += self._store_damaged
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row)
         self.asking.begin(parts, engine.context)
         ends = LinkEnds(engine.state, self.rows_of, self._chance)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
+
+    async def _restored(self, parts: Parts) -> Restored | None:
+        """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
+        try:
+            restored: Restored | None = await self.troubles.patiently(Part.STORE, parts.store.load, within_s=None)
+        except StoreDamaged as error:
+            kept = await parts.store.set_aside()
+            self._store_damaged = True
+            log.error(
+                "the store is damaged; it is kept aside, and what it held is rebuilt from changelog and logs",
+                error=str(error),
+                kept=str(kept),
+            )
+            return None
+        return restored
 
     async def _stop(self) -> None:
         """Leave in order: say what is complete, give back the lease, keep what is in memory."""
@@ -312,19 +355,24 @@ class Node:
 
     async def _tail(self) -> None:
         """Fold the site log for ever."""
-        engine = self._engine
+        engine, folding = self._engine, Folding(self._engine, self._fold)
         while True:
             try:
                 async for batch in self.parts.log.tail(engine.state.position):
                     self.troubles.there(Part.LOG)
-                    engine.log_batch(batch)
-                    self.links.folded(batch)
-                    self.drain()
+                    await folding.take(batch)
             except LogReplaced:
                 raise
             except Unreachable as error:
                 self.troubles.missing(Part.LOG, error)
             await asyncio.sleep(0.2)
+
+    def _fold(self, records: Batch) -> None:
+        self._engine.log_batch(records)
+        self._ahead.read(self._engine.state.position)
+        self._room.set()
+        self.links.folded(records)
+        self.drain()
 
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
@@ -363,9 +411,14 @@ class Node:
         config, context = self.config, self._engine.context
         neighbours = [SiteId(each) for each in config.neighbours]
         check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())
+        if self.tls is not None:
+            self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
         while True:
             await asyncio.sleep(LOOK_S)
             now_ms = self._clock.now_ms()
+            if self.certificate is not None:
+                self.certificate.renew()
+                await self.certificate.look(now_ms, self._clock.unix_ms())
             if context.watching:
                 check.look_at_neighbours([*context.proxies.values()], context.changelogs.keys(), now_ms)
             await check.try_advertised(now_ms)
@@ -482,6 +535,10 @@ class Node:
 
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
+        if self.parts.renewing is not None:
+            renewal = Renewal(self.parts.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed)
+            await renewal.keep(lease)
+            return
         pause = lease.ttl_ms / 3000
         while True:
             await asyncio.sleep(pause)
@@ -490,11 +547,17 @@ class Node:
                 async with asyncio.timeout(lease.ttl_ms / 1000):
                     if not await lease.renew():
                         return
-                self.troubles.there(Part.REGISTRY)
-                self._renewals += 1
-                self._engine.lease_renewed(began + lease.ttl_ms)
+                self._lease_renewed(began + lease.ttl_ms)
             except (WaypostError, TimeoutError) as error:
-                self.troubles.missing(Part.REGISTRY, error)
+                self._not_renewed(error)
+
+    def _lease_renewed(self, until_ms: int) -> None:
+        self.troubles.there(Part.REGISTRY)
+        self._renewals += 1
+        self._engine.lease_renewed(until_ms)
+
+    def _not_renewed(self, error: Exception) -> None:
+        self.troubles.missing(Part.REGISTRY, error)
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from there; "": one may."""
@@ -507,7 +570,7 @@ class Node:
         self._last_connection += 1
         self._connections[self._last_connection] = connection
         self._addresses[connection.address] += 1
-        self._engine.client_connected(self._last_connection)
+        self._engine.client_connected(self._last_connection, connection.address)
         return self._last_connection
 
     def disconnect(self, number: int) -> None:
@@ -544,9 +607,14 @@ class Node:
 
     async def room(self) -> None:
         """Wait while too much is on its way to log or journal: back-pressure on whoever sends."""
-        while self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING:
+        while self._is_full():
             self._room.clear()
             await self._room.wait()
+
+    def _is_full(self) -> bool:
+        if self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING:
+            return True
+        return self._ahead.bytes > AHEAD_BYTES
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -670,6 +738,7 @@ class Node:
                 self.peers.send(effect.proxy, effect.message)
             case effects.Append():
                 self._appends += 1
+                self._ahead.begin(effect.records)
                 self._spawn(self._append(effect))
             case effects.Attest():
                 self._telling.attested(effect.facts)
@@ -697,6 +766,7 @@ class Node:
         finally:
             self._appends -= 1
             self._room.set()
+        self._ahead.done(effect.records, answer, self._engine.state.position)
         effect.then(answer)
         self.drain()
 

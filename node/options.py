@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
 from pathlib import Path
-from typing import Annotated, get_origin, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -53,9 +53,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             each.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            # What is a list in the configuration is one word, with commas in it, on the command line.
             annotation=Annotated[
-                (str if get_origin(kinds[each.name]) is tuple else kinds[each.name]) | None,
+                _word(each, kinds) | None,
                 typer.Option(help=each.metadata["help"], show_default=_told(each.default)),
             ],
         )
@@ -65,6 +64,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     return command
+
+
+def _word(setting: Field[Any], kinds: Mapping[str, Any]) -> Any:
+    """Return of which type a setting is on the command line: a list, or a size, is one word there."""
+    return str if setting.metadata["check"] else kinds[setting.name]
 
 
 def _told(default: object) -> str | bool:

@@ -6,13 +6,15 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import structlog
 
 from federation.credentials import Credentials
-from federation.ports import Changelog, Journal, Registry, SiteLog
+from federation.journal_parts import Rotation
+from federation.ports import Changelog, Journal, Registry, Renewing, SiteLog
 from federation.replication import Replication
 from node.config import NodeConfig
 from node.tls import credentials_of
@@ -21,6 +23,10 @@ from proxy.ports import SessionStore
 from proxy.store import SqliteSessionStore
 from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import Incarnation
+
+if TYPE_CHECKING:
+    from federation.embedded.registry import EmbeddedRegistry
+    from federation.etcd import EtcdRegistry
 
 log = structlog.get_logger("waypost")
 START_S = 4.0
@@ -40,6 +46,8 @@ class Parts:
     changelog: Changelog
     journal: Journal
     store: SessionStore
+    renewing: Callable[[], Renewing] | None = None
+    """Opens another connection to the registry, for who renews leases from a thread; None: there can be none."""
 
     async def close(self) -> None:
         """Close all at once: what does not answer any more is waited for once."""
@@ -89,9 +97,9 @@ async def open_parts(config: NodeConfig, life: Incarnation) -> Parts:
         Unreachable: one of them is not there; `field` names it. Everything else is closed again.
         BadConfiguration: a file of `credentials_of` is no good.
     """
-    site_log, changelog, journal = _kafka(config) if config.kafka else _embedded(config, life)
+    site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, life)
     store = SqliteSessionStore(own_folder(config) / "store.db")
-    parts = Parts(site_log, open_registry(config), changelog, journal, store)
+    parts = Parts(site_log, open_registry(config), changelog, journal, store, partial(open_registry, config))
     try:
         answers = await asyncio.gather(
             _start(Part.LOG, site_log),
@@ -125,7 +133,7 @@ def registry_file(config: NodeConfig) -> Path:
     return config.data / "registry.db"
 
 
-def open_registry(config: NodeConfig) -> Registry:
+def open_registry(config: NodeConfig) -> EmbeddedRegistry | EtcdRegistry:
     """Return the federation's registry; not started yet."""
     if config.etcd:
         # gRPC writes to stderr on its own, and looks at this when it is imported: what is wrong we say ourselves.
@@ -147,11 +155,11 @@ def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog
     return (
         EmbeddedSiteLog(folder / "log.db", durable=config.durable),
         EmbeddedChangelog(folder / "changelog.db", durable=config.durable),
-        EmbeddedJournal(folder / "journal", f"{config.name}-{life}"),
+        EmbeddedJournal(folder / "journal", f"{config.name}-{life}", rotation=Rotation.parse(config.journal_rotate)),
     )
 
 
-def _kafka(config: NodeConfig) -> tuple[SiteLog, Changelog, Journal]:
+def _kafka(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
     from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 
     common = _KafkaSettings(
@@ -159,8 +167,9 @@ def _kafka(config: NodeConfig) -> tuple[SiteLog, Changelog, Journal]:
         credentials=credentials_of(config),
         warn=log.warning,
     )
+    writer, rotation = f"{config.name}-{life}", Rotation.parse(config.journal_rotate)
     return (
         KafkaSiteLog(config.kafka, topic(config, "log"), **common),
         KafkaChangelog(config.kafka, topic(config, "changelog"), **common),
-        KafkaJournal(config.kafka, topic(config, "journal"), **common),
+        KafkaJournal(config.kafka, topic(config, "journal"), **common, writer=writer, rotation=rotation),
     )

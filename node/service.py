@@ -28,7 +28,15 @@ from node.supervision import endless
 from node.web import Server, make_server
 from proxy.session import Role
 from waypost import cancellation
-from waypost.errors import BadConfiguration, Internal, LogReplaced, Unreachable, WaypostError
+from waypost.errors import (
+    BadConfiguration,
+    HistoryTruncated,
+    Internal,
+    LogReplaced,
+    StoreDamaged,
+    Unreachable,
+    WaypostError,
+)
 from waypost.identity import Incarnation, new_incarnation
 
 log = structlog.get_logger("waypost")
@@ -78,8 +86,8 @@ async def serve(
 ) -> None:
     """Run a node until `stop` is set; `started` is called with its address once it listens.
 
-    A node whose site log was replaced ends, and another one begins at the same address: all that it knew of the log
-    may be wrong now.
+    A node whose site log was replaced, or has forgotten what it was to read next, or whose store is damaged, ends, and
+    another one begins at the same address: all that it knew may be wrong now, or not be enough.
 
     Args:
         opened: called when the parts that it stands on are open.
@@ -100,8 +108,14 @@ async def serve(
             return
         except LogReplaced as error:
             log.warning("the site log is not what was read of it; the proxy begins anew", error=str(error))
-            # The clients come back to where they were.
-            config = replace(config, port=ports[0])
+        except HistoryTruncated as error:
+            log.warning(
+                "retention removed what was not read yet; the proxy begins where the log does", error=str(error)
+            )
+        except StoreDamaged as error:
+            log.error("the store is not what was written; the proxy begins anew", error=str(error))
+        # The clients come back to where they were.
+        config = replace(config, port=ports[0])
 
 
 async def _serve_once(

@@ -8,6 +8,7 @@ nothing of this is on the way of a notification. What goes as it should is not t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
@@ -44,6 +45,7 @@ class Telling:
         self._url = url
         self._clock = clock
         self._served_before = False
+        self._damaged: Counter[str] = Counter()
         self._life = Incarnation("")
         """Under which we serve; empty: there is no lease."""
         self._drain: DrainRow | None = None
@@ -59,6 +61,7 @@ class Telling:
         """Tell what is different since the last look."""
         self._look_at_lease(engine)
         self._look_at_drain(engine)
+        self._look_at_damage(engine)
         self._look_at(engine.transfers.sources)
         self._look_at(engine.transfers.targets)
         self._few.tell_of_more()
@@ -88,6 +91,17 @@ class Telling:
     def leaving(self) -> None:
         """The lease will be given back: that it is gone then is nothing to tell."""
         self._life = Incarnation("")
+
+    # ------------------------------------------------------------ damage
+
+    def _look_at_damage(self, engine: Engine) -> None:
+        damaged = engine.context.tally.damaged
+        for part in ("log", "session"):
+            if damaged[part] > self._damaged[part]:
+                known, self._damaged[part] = self._damaged[part], damaged[part]
+                self._few.say(
+                    log.error, "what was written cannot be read", part, part=part, count=damaged[part] - known
+                )
 
     # ------------------------------------------------------------ a drain of this proxy
 

@@ -7,6 +7,7 @@ TLS. A certificate says that the authority of this federation gave it, and keeps
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Mapping
 from functools import cache
@@ -43,6 +44,46 @@ def tls_of(config: NodeConfig) -> Tls | None:
         _believe(context, config, "tls")
     port.verify_mode = ssl.CERT_OPTIONAL
     return Tls(port, peers)
+
+
+class TlsFiles:
+    """The files of a proxy's certificate: who renews it writes new ones, and the proxy reads them as it runs.
+
+    Authorities are added so; one that is believed no more ends with the process.
+    """
+
+    def __init__(self, config: NodeConfig, tls: Tls) -> None:
+        self._config = config
+        self._tls = tls
+        self._seen = self._state()
+
+    def renew(self) -> bool:
+        """Read the files, if they are others than before; tell whether that is so. For connections from now on.
+
+        Raises:
+            BadConfiguration: they are no good; what was read before is shown on. It is tried again at the next call.
+        """
+        now = self._state()
+        if now == self._seen:
+            return False
+        # First where it harms nobody: of a new certificate with the old key neither may be shown.
+        tls_of(self._config)
+        for context in self._tls:
+            _show(context, self._config, "tls")
+            _believe(context, self._config, "tls")
+        self._seen = now
+        return True
+
+    def _state(self) -> list[tuple[int, int]]:
+        files = (Path(getattr(self._config, field)) for field in ("tls_cert", "tls_key", "tls_ca"))
+        return [(found.st_mtime_ns, found.st_ino) if (found := _stat(file)) else (0, 0) for file in files]
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
 
 
 @cache
@@ -89,27 +130,36 @@ def _file(config: NodeConfig, field: str) -> str:
     return file
 
 
-def name_on(certificate: Mapping[str, Any]) -> str:
-    """Return the common name on a verified certificate, as :meth:`ssl.SSLSocket.getpeercert` gives it."""
+class Certified(NamedTuple):
+    """What a verified certificate says: the common name, and its end in Unix time, milliseconds."""
+
+    name: str
+    until_ms: int
+
+
+def certified(certificate: Mapping[str, Any]) -> Certified:
+    """Return what a verified certificate says, as :meth:`ssl.SSLSocket.getpeercert` gives it."""
     parts = (part for each in certificate.get("subject", ()) for part in each)
-    return next((str(value) for kind, value in parts if kind == "commonName"), "")
+    name = next((str(value) for kind, value in parts if kind == "commonName"), "")
+    return Certified(name, int(ssl.cert_time_to_seconds(certificate["notAfter"])) * 1_000)
 
 
-def vouched(message: ClientMessage, name: str, key: bytes, now_ms: int) -> ClientMessage:
-    """Return what a client says whose verified certificate has this name.
+def vouched(message: ClientMessage, by: Certified, key: bytes, now_ms: int) -> ClientMessage:
+    """Return what a client says that has shown this certificate.
 
     If it attaches as the principal of that name it gets a token for that: so a certificate is believed wherever the
     session is served, as every token is, and by the same rule. And it gets one to publish with, if it has no other.
+    The token ends with the certificate: who stays connected for longer than that lasts has to show another one.
 
     Args:
         key: of tokens; empty: there is none yet.
         now_ms: in Unix time.
     """
-    if not isinstance(message, Attach | Hello) or not key:
+    if not isinstance(message, Attach | Hello) or not key or not by.name:
         return message
     credential = message.credential
-    wanted = name if isinstance(message, Attach) else ""
+    wanted = by.name if isinstance(message, Attach) else ""
     if credential.principal != wanted or credential.password or credential.token:
         return message
-    token = issue(key, Named(name, now_ms + CERTIFIED_MS))
+    token = issue(key, Named(by.name, min(now_ms + CERTIFIED_MS, by.until_ms)))
     return replace(message, credential=replace(credential, token=token))

@@ -17,7 +17,15 @@ import structlog
 
 from node.telling import Few
 from waypost.clock import Clock, full_jitter_ms
-from waypost.errors import LogReplaced, LogUnavailable, Refused, RegistryUnavailable, Unreachable, WaypostError
+from waypost.errors import (
+    LogReplaced,
+    LogUnavailable,
+    Refused,
+    RegistryUnavailable,
+    StoreDamaged,
+    Unreachable,
+    WaypostError,
+)
 
 log = structlog.get_logger("waypost")
 
@@ -111,7 +119,9 @@ class Troubles:
     async def patiently(
         self, part: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
     ) -> Any:
-        """Do what needs a part that may not be there yet: say so, and try again with back-off. Raises Refused.
+        """Do what needs a part that may not be there yet: say so, and try again with back-off.
+
+        Raises Refused, LogReplaced and StoreDamaged as they come.
 
         A try that has not ended after `within_s` is broken off, and counts as one that failed.
         """
@@ -124,7 +134,7 @@ class Troubles:
                 for each in missing:
                     self.there(each)
                 return result
-            except (Refused, LogReplaced):
+            except (Refused, LogReplaced, StoreDamaged):
                 raise
             except (WaypostError, TimeoutError) as error:
                 name = getattr(error, "field", None) or part

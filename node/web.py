@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -17,7 +18,6 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from node.node import Connection, Node
 from node.operators import routes
@@ -32,50 +32,93 @@ from node.peers import (
     name_of,
 )
 from node.seal import Opener, new_nonce
-from node.tls import Tls, name_on, vouched
+from node.sharing import Held, Turns
+from node.tls import Tls, vouched
 from node.web_policy import WebPolicy, WebPolicyMiddleware
+from node.web_protocols import Port, PortConfig, RequestProtocol, SocketProtocol, shown_by
 from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
     CONNECTION_QUEUE_BYTES,
+    HANG_UP_WITHIN_S,
     HARD_FRAME_BYTES,
     HELLO_WITHIN_S,
+    MESSAGE_BYTES,
     PACED_BYTES,
     PEER_HELLO_WITHIN_S,
     REFUSAL_DETAIL,
+    REPLIES_BYTES,
+    REPLIES_WITHIN_S,
+    UNFINISHED_PART,
 )
-from waypost.messages import Acknowledge, Problem
+from waypost.messages import Acknowledge, Problem, Publish
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 
 
 class Socket:
-    """A WebSocket with a queue of bounded size in front of it."""
+    """A WebSocket with a queue of bounded size in front of it.
 
-    def __init__(self, socket: WebSocket) -> None:
+    Args:
+        unsent: what all of them have queued.
+    """
+
+    def __init__(self, socket: WebSocket, unsent: Held[Any]) -> None:
         self._socket = socket
+        self._unsent = unsent
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._due = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._end: tuple[int, str] | None = None
 
     def send(self, message: msgspec.Struct | msgspec.Raw) -> None:
         """Queue a message. A client too slow for its queue is hung up on; it resumes from its frontier."""
         frame = encode_message(message)
         self._frames.append(frame)
-        self._bytes += len(frame)
+        self._count(len(frame) + MESSAGE_BYTES)
         if self._bytes > CONNECTION_QUEUE_BYTES:
-            self.hang_up("too slow for what it asked for", TOO_SLOW)
+            self._give_up()
         self._due.set()
+
+    def _count(self, more: int) -> None:
+        self._bytes += more
+        if self._bytes <= REPLIES_BYTES:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
+        largest = self._unsent.note(self, self._bytes)
+        if largest is not None:
+            largest._give_up()
+
+    def _give_up(self) -> None:
+        self.hang_up("too slow for what it asked for", TOO_SLOW)
+        # What it has not read it gets on its next connection.
+        self._frames.clear()
+        self._bytes = 0
+        self._unsent.forget(self)
 
     def unsent(self) -> int:
         """Return how many bytes are queued."""
         return self._bytes
 
+    async def room(self) -> None:
+        """Wait until the client has read of what was answered; not for ever."""
+        if self._has_room.is_set():
+            return
+        try:
+            async with asyncio.timeout(REPLIES_WITHIN_S):
+                await self._has_room.wait()
+        except TimeoutError:
+            self._give_up()
+
     def hang_up(self, reason: str, code: int = GOING_AWAY) -> None:
         self._end = (code, reason)
         self._due.set()
+        # Who reads nothing does not read that it is hung up on either, and would keep its place.
+        asyncio.get_running_loop().call_later(HANG_UP_WITHIN_S, self._socket.scope["extensions"]["abort"]["now"])
 
     async def write(self) -> None:
         """Write what is queued until hung up."""
@@ -84,11 +127,14 @@ class Socket:
             self._due.clear()
             while self._frames and (self._end is None or self._end[0] != TOO_SLOW):
                 frame = self._frames.popleft()
-                self._bytes -= len(frame)
+                self._count(-len(frame) - MESSAGE_BYTES)
                 await self._socket.send_bytes(frame)
             if self._end is not None:
                 await self._socket.close(*self._end)
                 return
+
+    def closed(self) -> None:
+        self._unsent.forget(self)
 
 
 async def _frame(socket: WebSocket) -> bytes | str:
@@ -122,7 +168,7 @@ class _Said:
         """
         if self._waiting:
             frame = self._waiting.popleft()
-            self._waiting_bytes -= len(frame)
+            self._waiting_bytes -= len(frame) + MESSAGE_BYTES
             return frame
         if self._gone is not None:
             raise self._gone
@@ -151,7 +197,7 @@ class _Said:
                         return
                     if not hear(frame):
                         self._waiting.append(frame)
-                        self._waiting_bytes += len(frame)
+                        self._waiting_bytes += len(frame) + MESSAGE_BYTES
                 await asyncio.sleep(wait_s)
 
 
@@ -163,11 +209,12 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
     if node.engine is None or refusal:
         await socket.close(TRY_LATER, refusal)
         return
-    line, said, principal = Socket(socket), _Said(socket), _certified(socket)
+    line, said, principal = Socket(socket, node.unsent), _Said(socket), shown_by(socket.scope["extensions"])
     context = node.engine.context
     number = node.connect(Connection(address, line.send, line.hang_up, line.unsent))
     writer = asyncio.create_task(line.write())
     paces = Paces(node.config.publish_rate, node.config.change_rate, time.monotonic())
+    turns = Turns(node.line, time.monotonic())
     hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
 
     def acknowledged(frame: bytes | str) -> bool:
@@ -189,6 +236,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             except TimeoutError:
                 await _close_silent(line, writer)
                 return
+            began, cheap, wait_s = time.thread_time(), False, None
             try:
                 message = decode_client_message(frame)
                 if principal:
@@ -196,15 +244,24 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 node.client_message(number, message)
                 if hello_until_s is not None and node.introduced(number):
                     hello_until_s = None
+                    socket.scope["extensions"]["proven"]["told"]()
+                # What is published has its own rate, and waits for the log.
+                cheap = isinstance(message, Publish | Acknowledge)
                 wait_s = paces.wait_s(message, time.monotonic())
-                if wait_s is not None:
-                    await said.pause(wait_s, acknowledged)
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
+            # Before anything is awaited: what the loop does for others meanwhile is not this client's.
+            spent_s = time.thread_time() - began
+            if wait_s is not None:
+                await said.pause(wait_s, acknowledged)
+            if not cheap:
+                await asyncio.sleep(turns.spent(spent_s, time.monotonic()))
+                await line.room()
             await node.room()
     finally:
         node.disconnect(number)
+        line.closed()
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
 
@@ -224,10 +281,11 @@ async def serve_peer(socket: WebSocket, node: Node) -> None:
         return
     peer = NOBODY_PROVEN
     try:
-        if node.tls is not None and _certified(socket) is None:
+        if node.tls is not None and shown_by(socket.scope["extensions"]) is None:
             raise Unproven("no certificate")
         hello, opener = await _introduced(socket, node, secret)
         peer = hello.proxy
+        socket.scope["extensions"]["proven"]["told"]()
         while True:
             frame = await _frame(socket)
             if isinstance(frame, str):
@@ -303,21 +361,6 @@ def make_app(node: Node) -> Starlette:
     return Starlette(routes=[*sockets, *routes(node)], middleware=middleware)
 
 
-class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which says besides whom a client's certificate names (ASGI's extension "tls")."""
-
-    async def run_asgi(self) -> None:
-        certificate = self.transport.get_extra_info("peercert") or {}
-        self.scope["extensions"]["tls"] = {"client_cert_name": name_on(certificate) if certificate else None}
-        await super().run_asgi()
-
-
-def _certified(socket: WebSocket) -> str | None:
-    """Return whom the verified certificate names that was shown; None: there was none."""
-    name: str | None = socket.scope["extensions"]["tls"]["client_cert_name"]
-    return name
-
-
 class Server(uvicorn.Server):
     """uvicorn inside our own event loop; signals are the node's business."""
 
@@ -327,9 +370,10 @@ class Server(uvicorn.Server):
 
 
 def make_server(node: Node, host: str) -> Server:
-    config = uvicorn.Config(
+    config = PortConfig(
         make_app(node),
         host=host,
+        http=RequestProtocol,
         ws=SocketProtocol,
         ws_max_size=HARD_FRAME_BYTES,
         ws_per_message_deflate=False,
@@ -339,6 +383,7 @@ def make_server(node: Node, host: str) -> Server:
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if node.tls is None else partial(_context, node.tls),
     )
+    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_PART, node.line)
     return Server(config)
 
 

@@ -329,14 +329,16 @@ class Attaching:
             if connection.attach is not None and connection.attach.session == session.id:
                 self._enter(connection, session)
 
-    def unavailable(self, session: SessionId, reason: str) -> None:
-        """The session cannot be had now; an empty reason: there is no such session."""
+    def unavailable(self, session: SessionId, reason: str | Refused) -> None:
+        """The session cannot be had now, or at all; an empty reason: there is no such session."""
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is None or attach.session != session:
                 continue
             connection.attach = None
-            if reason or attach.create:
+            if isinstance(reason, Refused):
+                self._say(connection, problem(reason, attach))
+            elif reason or attach.create:
                 # Whoever would make it was in line behind somebody who would not.
                 self._say(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
             else:

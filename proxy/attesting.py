@@ -38,7 +38,7 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
         ended.is_end_on_record = True
 
     ended.is_end_on_record = False
-    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=dict(ended.end or {}))
+    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.settled_end)
     context.once_attested(on_record)
 
 

@@ -41,6 +41,8 @@ class Connection:
     """One client's connection."""
 
     number: int
+    address: str = ""
+    """Where it comes from; "": it is relayed, and who relays it knows."""
     client: str = ""
     session: SessionId | None = None
     receiver: ReceiverId | None = None
@@ -61,6 +63,14 @@ class Connection:
     """Those that go with all that is published on it, public."""
     named: Named | None = None
     """As whom it publishes, and until when, by a token."""
+
+    @property
+    def payer(self) -> str:
+        """Whose bounds count for what it subscribes to; "": nobody's."""
+        # A session's own passwords and names prove nothing to others: whoever makes a session makes them up.
+        if self.principal and self.until_ms != NEVER:
+            return f"principal {self.principal}"
+        return f"address {self.address}" if self.address else ""
 
 
 def problem(error: WaypostError, message: ClientMessage) -> Problem:

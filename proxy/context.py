@@ -24,9 +24,13 @@ from waypost.limits import (
     CHUNK_WINDOW,
     COPY_AT_ATTACH,
     COPY_UNSAVED,
+    FORGET_AFTER_MS,
     LOG_BATCH,
     LOG_BATCH_BYTES,
+    MATCH_MS_PROXY,
+    MEMORY_BYTES,
     QUEUE_IN_MEMORY,
+    QUEUED_PART,
     STATE_MS_A_HOLD,
     SWEEP_BATCH,
     WAKES_AT_ONCE,
@@ -67,10 +71,19 @@ class Settings:
     sweep_ms: int = 2_000
     expiry_ms: int = 60_000
     """So often what nobody holds any more is removed from the store."""
+    forget_ms: int = FORGET_AFTER_MS
+    """The row of a deleted session stays in the registry for so long."""
     retry_ms: int = 250
+    repair_ms: int = 2_000
+    """So often a proxy says that it could not read a record, until the log says so."""
     dwell_ms: int = 30_000
     """A session stays so long at its home at least before it follows its busiest receiver."""
     bounds: Bounds = field(default_factory=Bounds)
+    match_ms: int = MATCH_MS_PROXY
+    """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has
+    before it takes no other one of a client; 0: no bound."""
+    queued_bytes: int = MEMORY_BYTES // QUEUED_PART
+    """Bytes of stored notifications that all sessions together keep in memory."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
     queue: Queue = UNBOUNDED

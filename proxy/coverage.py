@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from federation.messages import CatchUp
-from federation.site_events import Ended
+from federation.site_events import Broken, Ended
 from handover.gate import Gate
 from proxy import attesting
 from proxy.context import Context
@@ -22,7 +22,7 @@ from waypost.errors import WaypostError
 from waypost.identity import NOTHING, Origin, SessionId, follows, site_of
 from waypost.messages import BecameEffective, Gap
 from waypost.notification import read_body
-from waypost.records import LOG_LOST, RETENTION, TOO_OLD, FactKind
+from waypost.records import DAMAGE, LOG_LOST, RETENTION, TOO_OLD, FactKind
 
 
 class Coverage:
@@ -105,8 +105,16 @@ class Coverage:
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
-        ends = [sub.end.get(origin, NOTHING) for sub in session.ended if sub.end]
+        ends = [sub.settled_end.get(origin, NOTHING) for sub in session.ended]
         return max([covered, *ends])
+
+    def uncovered(self, session: Session) -> list[Origin]:
+        """Return the origins that the session is catching up, and of which it is not known up to where."""
+        return [
+            origin
+            for origin, gate in session.gates.items()
+            if gate.seen is not None and self.covered_from(session, origin) is None
+        ]
 
     def _installed(self, session: Session) -> bool:
         """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
@@ -120,6 +128,8 @@ class Coverage:
         covered = self.covered_from(session, origin)
         if covered is not None and gate.seen is None:
             self._begin_at(session, origin, covered)
+        if covered is not None:
+            self._settle_ends(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
             self.ready.add(session.id)
@@ -129,6 +139,14 @@ class Coverage:
         if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
             gate.fetching = True
             self._fetch(session, origin, *missing)
+
+    def _settle_ends(self, session: Session, origin: Origin, covered: int) -> None:
+        settled = session.settle_ends(origin, covered)
+        for each in settled:
+            attesting.unsubscribed(self._context, session, each)
+        if settled:
+            self._context.hold(session)
+            self._context.dirty.add(session.id)
 
     def _let_ask(self) -> None:
         for session in self._histories.take_turn(self._context.clock.now_ms()):
@@ -179,17 +197,20 @@ class Coverage:
             return
         gap = range(after + 1, min(answer.first_kept, upto + 1))
         lost = range(max(answer.lost_above, after) + 1, upto + 1) if answer.lost_above is not None else range(0)
+        damaged = [range(max(first, after + 1), min(last, upto) + 1) for first, last in answer.damaged]
         if recorded is None:
             old = self._too_old(session, wanted, answer)
-            if old or gap or lost:
+            if old or gap or lost or damaged:
                 gate.fetching = True
-                self._record(session, origin, old, gap, lost)
+                self._record(session, origin, old, {RETENTION: [gap], LOG_LOST: [lost], DAMAGE: damaged})
                 self._context.once_attested(lambda: self._fetched(session, wanted, answer, old))
                 return
         if gap:
             self._report_gap(session, origin, gap, "the log of that site no longer holds them")
         if lost:
             self._report_gap(session, origin, lost, "the log of that site lost them with its end")
+        for each in filter(None, damaged):
+            self._report_gap(session, origin, each, "the log of that site is damaged there")
         for record in answer.records:
             if gate.seen < record.offset <= upto:
                 gate.fetched(record.offset)
@@ -224,14 +245,13 @@ class Coverage:
         return session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
 
     def _record(
-        self, session: Session, origin: Origin, old: list[int], gap: Sequence[int], lost: Sequence[int]
+        self, session: Session, origin: Origin, old: list[int], gaps: Mapping[str, Sequence[Sequence[int]]]
     ) -> None:
         if old:
             self._context.attest(FactKind.REMOVED, session, origin=origin, offsets=old, reason=TOO_OLD)
-        if gap:
-            self._context.attest(FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], reason=RETENTION)
-        if lost:
-            self._context.attest(FactKind.GAP, session, origin=origin, offsets=[lost[0], lost[-1]], reason=LOG_LOST)
+        for reason, ranges in gaps.items():
+            for gap in filter(None, ranges):
+                self._context.attest(FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], reason=reason)
 
     def _report_gap(self, session: Session, origin: Origin, offsets: Sequence[int], reason: str) -> None:
         session.gaps.append(GapRow(origin, offsets[0], offsets[-1], reason, list(session.receivers)))
@@ -253,7 +273,43 @@ class Coverage:
         for origin in state.frontier:
             if site_of(origin) != state.site and origin not in state.ended:
                 self._close(session, origin)
-        self.watch(session)
+        self._gates_closed(session)
+
+    def damaged(self, event: Broken) -> None:
+        """A record of the log cannot be read: it may have been of any origin, or by ourselves (handover rule 29).
+
+        Of the own origin the log itself tells what is lost; of the others coverage begins anew.
+        """
+        origin = self._context.state.origin
+        for session in self._context.sessions.values():
+            self.broken(session)
+            self._close_unknown(session)
+            gate = session.gates.get(origin)
+            seen = max(event.before, session.ahead.get(origin, NOTHING))
+            if gate is not None:
+                gate.restart(event.offset)
+            elif seen < event.offset:
+                _gate(session, origin, seen, event.offset)
+
+    def damaged_before(self, had: Mapping[Origin, int]) -> None:
+        """The same of a record that the sessions had, as far as they wanted it, when it could still be read."""
+        state = self._context.state
+        for session in self._context.sessions.values():
+            for origin, seen in had.items():
+                if site_of(origin) != state.site and origin not in session.gates:
+                    session.gate(origin, max(seen, session.ahead.get(origin, NOTHING)))
+            self._gates_closed(session)
+
+    def _close_unknown(self, session: Session) -> None:
+        """What is damaged may be all that the site ever heard of an origin of which something was promised."""
+        state = self._context.state
+        lowest: dict[Origin, int] = {}
+        for subscription in session.active():
+            for origin, above in subscription.promised.items():
+                if origin not in state.frontier and origin not in session.gates and site_of(origin) != state.site:
+                    lowest[origin] = min(above, lowest.get(origin, above))
+        for origin, above in lowest.items():
+            _gate(session, origin, above, NOTHING)
 
     def ended(self, event: Ended) -> None:
         """An origin has ended: catch up what it has up to there, be told what is lost, and go on in the next one.
@@ -266,21 +322,27 @@ class Coverage:
             if gate is not None:
                 gate.restart(known.seen)
             elif (seen := max(event.before, session.ahead.get(event.origin, NOTHING))) < known.seen:
-                session.gates[event.origin] = Gate(None if session.role is Role.SHADOW else seen, known.seen)
+                _gate(session, event.origin, seen, known.seen)
             if event.is_first and known.following not in session.gates:
                 seen = max(known.begins, session.ahead.get(known.following, NOTHING))
-                session.gates[known.following] = Gate(None if session.role is Role.SHADOW else seen, known.begins)
-            self.watch(session)
+                _gate(session, known.following, seen, known.begins)
+            self._gates_closed(session)
 
     def interrupted(self, expression: str, origin: Origin) -> None:
         """Part of what it matches of the origin is no more to be had from our neighbour (handover rule 12)."""
         for session in self._context.matcher.holding(expression):
             self._close(session, origin)
-            self.watch(session)
+            self._gates_closed(session)
+
+    def _gates_closed(self, session: Session) -> None:
+        """Look after them; and the store must have them with the place in the log behind which they were closed."""
+        self.watch(session)
+        self._context.dirty.add(session.id)
 
     def _close(self, session: Session, origin: Origin) -> None:
         """Close the gate of the origin, where it is open, and let wait what comes from here on."""
-        gate, seen = session.gates.get(origin), self._context.state.frontier[origin]
+        seen = max(self._context.state.frontier[origin], session.ahead.get(origin, NOTHING))
+        gate = session.gates.get(origin)
         if gate is not None:
             gate.restart(seen)
         elif session.role not in (Role.SHADOW, Role.FROZEN):
@@ -360,3 +422,8 @@ class Coverage:
         """Return X0: never below what any receiver has reported (handover rule 13)."""
         known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
         return max([above, subscription.floor.get(origin, NOTHING), *known])
+
+
+def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:
+    """Close a gate; what a shadow has seen it learns at the merge."""
+    session.gates[origin] = Gate(None if session.role is Role.SHADOW else seen, from_above)

@@ -30,6 +30,7 @@ from proxy.sweeping import Sweeps
 from proxy.transfers import Transfers
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Right
 from waypost.errors import (
+    Altered,
     BadMessage,
     LogUnavailable,
     NotServed,
@@ -133,8 +134,8 @@ class Door:
 
     # ------------------------------------------------------------ connections
 
-    def connected(self, number: int) -> None:
-        self.connections[number] = Connection(number)
+    def connected(self, number: int, address: str = "") -> None:
+        self.connections[number] = Connection(number, address)
 
     def disconnected(self, number: int) -> None:
         connection = self.connections.pop(number, None)
@@ -165,7 +166,7 @@ class Door:
         except Refused as error:
             self._context.tally.refused[error.kind] += 1
             self._say(connection, problem(error, message))
-        except LogUnavailable as error:
+        except (LogUnavailable, Altered) as error:
             self._say(connection, problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
@@ -235,7 +236,7 @@ class Door:
                 self.message(connection.number, message)
         self.delivering.to_all(session)
 
-    def unavailable(self, session: SessionId, reason: str) -> None:
+    def unavailable(self, session: SessionId, reason: str | Refused) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
         self._deferred.pop(session, None)
         self.attaching.unavailable(session, reason)
@@ -310,7 +311,7 @@ class Door:
         session = self._session_of(connection, message)
         if session is None:
             return
-        self._subscriptions.add(session, message, expression, connection.receiver or "")
+        self._subscriptions.add(session, message, expression, connection.receiver or "", connection.payer)
         self._settle(connection, session, message)
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:

@@ -73,6 +73,13 @@ class ReadRow(msgspec.Struct, frozen=True):
     then: Callable[[Ownership | WaypostError | None], None]
 
 
+class ForgetRows(msgspec.Struct, frozen=True):
+    """Remove these rows of deleted sessions; answered with None once it is done."""
+
+    rows: Mapping[SessionId, Ownership]
+    then: Callable[[WaypostError | None], None]
+
+
 class Save(msgspec.Struct, frozen=True):
     """Apply to the store; answered with None once durable."""
 
@@ -112,10 +119,12 @@ class PutSite(msgspec.Struct, frozen=True):
 
 
 class FoundCheckpoint(msgspec.Struct, frozen=True):
-    """`complete`: the changelogs of all sites that are known were read."""
+    """`complete`: the changelogs of all sites that are known have answered. `damaged`: what one of them has of the
+    session cannot be read, in words."""
 
     checkpoint: Checkpoint | None
     complete: bool
+    damaged: str = ""
 
 
 class FindCheckpoint(msgspec.Struct, frozen=True):
@@ -126,13 +135,15 @@ class FindCheckpoint(msgspec.Struct, frozen=True):
 class History(msgspec.Struct, frozen=True):
     """Records of one origin, in order; all that matches up to `through` is there from `first_kept` on.
 
-    `lost_above`: what lies above it was lost with the end of the origin's log; None: nothing was.
+    `lost_above`: what lies above it was lost with the end of the origin's log; None: nothing was. `damaged`: from the
+    first to the last, what cannot be read any more.
     """
 
     records: Sequence[Forwarded]
     through: int
     first_kept: int
     lost_above: int | None = None
+    damaged: Sequence[tuple[int, int]] = ()
 
 
 class FetchHistory(msgspec.Struct, frozen=True):
@@ -180,6 +191,7 @@ Effect = (
     | CreateRow
     | ClaimRow
     | ReadRow
+    | ForgetRows
     | Save
     | LoadEntries
     | FindOutdated

@@ -10,7 +10,7 @@ After every call the caller takes :meth:`take_effects`, and calls :meth:`tick` n
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from federation.ports import (
     Batch,
@@ -22,7 +22,17 @@ from federation.ports import (
     RegistryEvent,
     Reloaded,
 )
-from federation.site_events import Arrived, Covered, Ended, HoldsDropped, InterestChanged, Interrupted, Released
+from federation.site_events import (
+    Arrived,
+    Broken,
+    Covered,
+    Ended,
+    HoldsDropped,
+    InterestChanged,
+    Interrupted,
+    Released,
+    Renewed,
+)
 from federation.site_state import Acceptance, SiteState, Snapshot
 from handover.gate import Gate
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
@@ -30,6 +40,7 @@ from proxy.context import Context, Settings, writer_of
 from proxy.coverage import Coverage
 from proxy.door import Door
 from proxy.effects import Effect, SendPeer, nobody_waits
+from proxy.forgetting import Forgetting
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Claims
@@ -42,12 +53,12 @@ from proxy.sweeping import Sweeps
 from proxy.tokens import token_key
 from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
-from waypost.errors import WaypostError
+from waypost.errors import Refused, WaypostError
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
-from waypost.records import Closed, Dropped, FactKind, Held
+from waypost.records import Closed, Damaged, Dropped, FactKind, Forwarded, Held, Published, Record, Repaired
 
 
 class Engine:
@@ -86,6 +97,7 @@ class Engine:
         self.keeper = Keeper(self.context)
         self.coverage = Coverage(self.context, self.keeper.written)
         self.moving = Moving(self.context)
+        self._forgetting = Forgetting(self.context)
         self.transfers = Transfers(
             self.context,
             self.keeper,
@@ -110,10 +122,15 @@ class Engine:
         self.door = Door(
             self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving, self.sweeps
         )
+        self._had: Mapping[Origin, int] = {}
+        """How far the sessions of our store had read."""
+        self._repair_at = 0
+        """Not before this is it asked for again that what could not be read be repaired."""
         self._undrained: dict[SessionId, dict[str, int]] = {}
         if restored is not None:
             here = dict(state.frontier)
             if is_intact:
+                self._had = Acceptance.restore(state.site, restored.acceptance).frontier
                 join(here, Acceptance.restore(state.site, restored.acceptance).frontier)
             for saved in restored.sessions:
                 self._restore(saved, restored.policed.get(saved.id, Policed()), seen, here)
@@ -126,7 +143,7 @@ class Engine:
         self.sweeps.resume(session)
         self.door.served(session)
 
-    def _unavailable(self, session: SessionId, reason: str) -> None:
+    def _unavailable(self, session: SessionId, reason: str | Refused) -> None:
         self.door.unavailable(session, reason)
 
     def _relay(self, session: SessionId, home: ProxyId) -> None:
@@ -167,6 +184,11 @@ class Engine:
 
     # ------------------------------------------------------------ the site log
 
+    def evaluate(self, record: Record) -> Iterator[None]:
+        """Evaluate what :meth:`log_batch` will need of a record, a step at a time. It changes nothing."""
+        if isinstance(record, Published | Forwarded):
+            yield from self.context.matcher.evaluate(record.body)
+
     def log_batch(self, batch: Batch) -> None:
         """Take the next records of our own site's log."""
         touched: dict[SessionId, Session] = {}
@@ -178,6 +200,8 @@ class Engine:
             interests |= {event.expression: None for event in events if isinstance(event, InterestChanged)}
             if offset < self.context.taken_below:
                 # Read once more only for what the log means: the sessions have it.
+                if isinstance(record, Damaged):
+                    self.coverage.damaged_before(self._had)
                 continue
             for event in events:
                 match event:
@@ -189,6 +213,10 @@ class Engine:
                         self.coverage.interrupted(event.expression, event.origin)
                     case Ended():
                         self.coverage.ended(event)
+                    case Broken():
+                        self.coverage.damaged(event)
+                    case Renewed():
+                        self._renewed()
                     case HoldsDropped() if event.proxy == self.context.proxy:
                         self._holds_dropped(event)
                     case Released() if event.proxy == self.context.proxy:
@@ -196,6 +224,8 @@ class Engine:
             match record:
                 case Closed():
                     self._closed()
+                case Damaged():
+                    self.context.tally.damaged["log"] += 1
                 case Held() if record.proxy == self.context.proxy and record.session in self.context.sessions:
                     held[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.incarnation:
@@ -214,7 +244,8 @@ class Engine:
 
     def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> None:
         attributes = read_body(event.record.body)
-        wanting = self.context.matcher.match(event.origin, event.offset, attributes, event.record.protection)
+        record = event.record
+        wanting = self.context.matcher.match(event.origin, event.offset, attributes, record.protection, record.body)
         if not wanting:
             return
         stored = Stored.of(event.origin, event.offset, event.record)
@@ -222,7 +253,7 @@ class Engine:
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 self.context.dirty.add(session.id)
-                self.keeper.pending += 1
+                self.keeper.took(stored.size)
 
     def _holds_dropped(self, event: HoldsDropped) -> None:
         """Our holds were dropped with a lease of ours: the log may have a hole from here on.
@@ -235,6 +266,21 @@ class Engine:
             self.context.unsay(session.id)
         if event.incarnation != self.context.incarnation:
             self._hold_again()
+
+    def _renewed(self) -> None:
+        """What everybody said counts no more: say again what we hold. Of other origins we may lack something."""
+        for session in list(self.context.sessions.values()):
+            self.coverage.broken(session)
+            self.context.unsay(session.id)
+        self._hold_again()
+
+    def _repair(self) -> None:
+        """Have what could not be read be said again by all, once we have read all that there is (handover rule 29)."""
+        context, now = self.context, self.context.clock.now_ms()
+        if not self.state.is_broken or context.rereading or not context.may_serve() or now < self._repair_at:
+            return
+        self._repair_at = now + context.settings.repair_ms
+        context.append(Repaired(self.state.damaged))
 
     def _released(self, event: Released) -> None:
         """We let go, and since then need the session again: what we said then holds only from its own place on."""
@@ -309,8 +355,8 @@ class Engine:
 
     # ------------------------------------------------------------ clients and peers
 
-    def client_connected(self, connection: int) -> None:
-        self.door.connected(connection)
+    def client_connected(self, connection: int, address: str = "") -> None:
+        self.door.connected(connection, address)
 
     def client_disconnected(self, connection: int) -> None:
         self.door.disconnected(connection)
@@ -389,6 +435,7 @@ class Engine:
                 self._reloaded(event)
             case OwnerChanged():
                 context.watched(event.session, event.ownership)
+                self._forgetting.watched(event.session, event.ownership)
                 self.transfers.owner_changed(event.session, event.ownership)
                 self.claims.owner_changed(event.session, event.ownership)
             case ProxyUp():
@@ -412,6 +459,7 @@ class Engine:
             if now is None or now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         context.reloaded(event.owners)
+        self._forgetting.reloaded(event.owners)
         context.proxies = dict(event.proxies)
         context.changelogs = dict(event.changelogs)
         context.watching = True
@@ -451,9 +499,11 @@ class Engine:
             self.lease_lost()
         self.transfers.tick()
         self.claims.tick()
+        self._forgetting.tick()
         self.coverage.tick()
         self.door.attaching.tick()
         self.door.relays.tick()
+        self._repair()
         self._follow_receivers()
         self.moving.tick()
         self._after()
@@ -470,6 +520,7 @@ class Engine:
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
             self.claims.next_deadline(),
+            self._forgetting.next_deadline(),
             self.moving.next_deadline(),
             self.door.attaching.next_deadline(),
             self.door.relays.next_deadline(),
@@ -477,6 +528,7 @@ class Engine:
             self.door.quenching.next_deadline(),
             self.sweeps.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
+            self._repair_at if self.state.is_broken and self.context.may_serve() else NEVER,
         )
 
     def _follow_receivers(self) -> None:

@@ -30,6 +30,8 @@ class Entries:
         self.evicted_number = 0
         """Entries up to this one are to be read from the store, those above it are in memory."""
         self._in_memory: list[Entry] = []
+        self._bytes = 0
+        """Of those in memory."""
 
     # ------------------------------------------------------------ what there is
 
@@ -59,6 +61,18 @@ class Entries:
         """How many entries are in memory that the store has."""
         return self._place(self.saved_number)
 
+    def fitting(self, most: int, most_bytes: int) -> int:
+        """Return how many of the newest entries, and no more than `most`, take so many bytes in memory."""
+        if self._bytes <= most_bytes:
+            return most
+        count = 0
+        for _, stored, _ in reversed(self._in_memory):
+            most_bytes -= stored.size
+            if count == most or most_bytes < 0:
+                break
+            count += 1
+        return count
+
     def _place(self, number: int) -> int:
         """Return where in memory the entries above `number` begin."""
         return bisect_left(self._in_memory, (number + 1,))
@@ -77,6 +91,7 @@ class Entries:
         """Add what came; return it with its number."""
         entry = (self.next_number, stored, matched)
         self._in_memory.append(entry)
+        self._bytes += stored.size
         self.next_number += 1
         return entry
 
@@ -89,19 +104,25 @@ class Entries:
             self.first_number = number
             self.saved_number = number - 1
         self._in_memory.append(entry)
+        self._bytes += entry[1].size
         self.next_number = number + 1
         return True
 
     def begin_with(self, number: int) -> None:
         """Drop what is numbered below this."""
         self.first_number = number
-        del self._in_memory[: self._place(number - 1)]
+        self._drop(self._place(number - 1))
+
+    def _drop(self, count: int) -> None:
+        """Take the oldest out of memory."""
+        self._bytes -= sum([stored.size for _, stored, _ in self._in_memory[:count]])
+        del self._in_memory[:count]
 
     def remove(self, number: int) -> None:
         """Drop this one."""
         place = self._place(number - 1)
         if place < len(self._in_memory) and self._in_memory[place][0] == number:
-            del self._in_memory[place]
+            self._bytes -= self._in_memory.pop(place)[1].size
 
     def restore(self, first: int, following: int) -> None:
         """All entries from `first` up to, not including, `following` are in the store, or are gone."""
@@ -128,4 +149,4 @@ class Entries:
         surplus = min(len(self._in_memory) - keep, self._place(self.saved_number))
         if surplus > 0:
             self.evicted_number = self._in_memory[surplus - 1][0]
-            del self._in_memory[:surplus]
+            self._drop(surplus)

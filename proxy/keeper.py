@@ -21,7 +21,14 @@ from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint
 from waypost.errors import WaypostError
 from waypost.identity import Origin, SessionId, log_epoch_of
-from waypost.limits import CHECKPOINTS_AT_ONCE, STORE_BATCH, UNATTENDED_IN_MEMORY
+from waypost.limits import (
+    CHECKPOINTS_AT_ONCE,
+    QUEUE_BYTES,
+    QUEUE_BYTES_LEAST,
+    STORE_BATCH,
+    STORE_BYTES,
+    UNATTENDED_IN_MEMORY,
+)
 
 Done = Callable[[WaypostError | None], None]
 CHECKPOINTS_A_ROUND = 60
@@ -55,6 +62,9 @@ class Keeper:
         self._others = Rounds(lambda: list(context.sessions), CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
         self.pending = 0
         """Entries taken since the last flush."""
+        self.pending_bytes = 0
+        self._saving_bytes = 0
+        """Of entries that were taken before it, and are being written."""
 
     # ------------------------------------------------------------ the store
 
@@ -92,11 +102,13 @@ class Keeper:
         self._touched |= context.dirty
         context.dirty.clear()
         self._dropped, self._fresh, self.pending = set(), set(), 0
+        self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
         self._saving = True
         self._flush_at = context.clock.now_ms() + context.settings.flush_ms
 
         def then(error: WaypostError | None) -> None:
             self._saving = False
+            self._saving_bytes = 0
             self._after(changed, numbers, batch, error)
             for each in waiting:
                 each(error)
@@ -146,7 +158,7 @@ class Keeper:
             session.descriptor(),
             session.entries.first_number,
             session.entries.next_number,
-            {origin: gate.seen for origin, gate in session.gates.items()},
+            session.seen_apart(self._context.state.frontier),
         )
 
     def _after(
@@ -172,10 +184,12 @@ class Keeper:
 
         Whoever is attached may want them soon. All sessions to which nobody is attached have so many together.
         """
-        most = self._context.settings.bounds.queue_in_memory
-        if session.receivers.attached():
-            return most
-        return min(most, UNATTENDED_IN_MEMORY // max(1, len(self._context.sessions)))
+        settings, sessions = self._context.settings, max(1, len(self._context.sessions))
+        most = settings.bounds.queue_in_memory
+        if not session.receivers.attached():
+            most = min(most, UNATTENDED_IN_MEMORY // sessions)
+        most_bytes = max(QUEUE_BYTES_LEAST, min(QUEUE_BYTES, settings.queued_bytes // sessions))
+        return session.entries.fitting(most, most_bytes)
 
     # ------------------------------------------------------------ the changelog
 
@@ -200,6 +214,14 @@ class Keeper:
             then(error)
 
         self._context.emit(PutCheckpoint(checkpoint, written))
+
+    def first_checkpoint(self, session: Session, then: Done) -> None:
+        """Write the checkpoint of a session that is to be; `then` as above. All that follow have a higher serial."""
+        frontier = self._context.state.frontier
+        checkpoint = Checkpoint(
+            session.id, session.epoch, 0, session.descriptor(), session.acknowledged_frontier(frontier)
+        )
+        self._context.emit(PutCheckpoint(checkpoint, then))
 
     def written(self, session: Session, then: Done) -> None:
         """Call `then` once store and changelog have the session as it is, or one of them failed (handover rule 6).
@@ -245,6 +267,9 @@ class Keeper:
         position, here = context.state.position, [context.proxy, *context.at_site()]
         if now_ms < self._snapshot_at or position == self._snapshot_position or min(here) != context.proxy:
             return
+        if context.state.is_broken:
+            # Others may know better.
+            return
 
         def written(error: WaypostError | None) -> None:
             if error is None:
@@ -260,13 +285,26 @@ class Keeper:
 
     def tick(self) -> None:
         now = self._context.clock.now_ms()
-        if self.pending >= STORE_BATCH or (now >= self._flush_at and self._anything()):
+        if self._is_much() or (now >= self._flush_at and self._anything()):
             self.flush()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self._context.settings.checkpoint_ms
             if self._context.may_serve():
                 self._checkpoint_changed()
                 self._keep_site(now)
+
+    def _is_much(self) -> bool:
+        return self.pending >= STORE_BATCH or self.pending_bytes >= STORE_BYTES
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Bytes of entries that came since the last write, or are being written."""
+        return self.pending_bytes + self._saving_bytes
+
+    def took(self, size: int) -> None:
+        """An entry of so many bytes has come."""
+        self.pending += 1
+        self.pending_bytes += size
 
     def _anything(self) -> bool:
         return bool(self._context.dirty or self._dropped or self._waiting or self.pending)

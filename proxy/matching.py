@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 
-from matching.index import Index
+from matching.index import Index, Known
 from proxy.retention import Matched
 from proxy.session import Session
+from proxy.spending import Spending
 from proxy.subscription import Subscription
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.keys import OPEN, Protection
-from waypost.notification import Value
+from waypost.notification import Value, read_body
 from waypost.subscription import Expression
 
 
@@ -59,9 +60,13 @@ class Matcher:
         self._by_text: dict[str, _Holders] = {}
         """The same by the canonical form of each expression, as the site knows it."""
         self._expressions: dict[SessionId, list[Expression]] = {}
+        self.spending = Spending()
+        self._evaluated: tuple[bytes, Known] | None = None
+        """The last notification that was evaluated before it was matched."""
 
     def put(self, session: Session) -> None:
         """Take the session's active subscriptions as they are now."""
+        self.spending.put(session)
         by_expression: dict[Expression, list[Subscription]] = {}
         for subscription in session.active():
             by_expression.setdefault(subscription.expression, []).append(subscription)
@@ -72,13 +77,31 @@ class Matcher:
         self._release(session.id, gone)
 
     def remove(self, session: SessionId) -> None:
+        self.spending.remove(session)
         self._release(session, self._expressions.pop(session, ()))
 
+    def evaluate(self, body: bytes) -> Iterator[None]:
+        """Evaluate an expression at a time what :meth:`match` will need for this notification."""
+        known: Known = {}
+        self._evaluated = (body, known)
+        yield from self._index.evaluate(read_body(body), known)
+
     def match(
-        self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
+        self,
+        origin: Origin,
+        offset: int,
+        attributes: Mapping[str, Value],
+        protection: Protection = OPEN,
+        body: bytes | None = None,
     ) -> Iterable[tuple[Session, Matched]]:
-        """Return the sessions that want it and may have it, each once, with the subscriptions that matched."""
-        hits = self._index.match(attributes)
+        """Return the sessions that want it and may have it, each once, with the subscriptions that matched.
+
+        Args:
+            body: of which the attributes are; it may have been evaluated.
+        """
+        evaluated = self._evaluated
+        known = evaluated[1] if evaluated is not None and evaluated[0] is body else None
+        hits = self._index.match(attributes, known)
         if len(hits) == 1:
             return [
                 (holder.session, matched)

@@ -21,7 +21,7 @@ from proxy.session import Role, Session
 from proxy.waking import Waking
 from waypost.checkpoint import Checkpoint
 from waypost.clock import NEVER
-from waypost.errors import ReceiverTaken, WaypostError
+from waypost.errors import ReceiverTaken, Refused, SessionLost, WaypostError
 from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId
 from waypost.limits import LOOKED_AFTER
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
@@ -62,7 +62,7 @@ class Claims:
     Args:
         fetch_from: starts a handover of the session from a live owner; if it comes to nothing, :meth:`in_vain` is told.
         served: called when the session is served here.
-        unavailable: called when it cannot be had at this moment; those who wait try again later.
+        unavailable: called when it cannot be had at this moment; those who wait try again later, or are refused.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Claims:
         *,
         fetch_from: Callable[[SessionId, Ownership, Wish], None],
         served: Callable[[Session], None],
-        unavailable: Callable[[SessionId, str], None],
+        unavailable: Callable[[SessionId, str | Refused], None],
     ) -> None:
         self._context = context
         self._keeper = keeper
@@ -177,7 +177,10 @@ class Claims:
             self._rebuild(session, current)
 
     def _create(self, session: SessionId, wish: Wish, before: Ownership | None) -> None:
-        """Create the session, in the place of one that was deleted, if there was one: epochs never begin anew."""
+        """Create the session, in the place of one that was deleted, if there was one: epochs never begin anew.
+
+        Its first checkpoint is durable before its row is there: a row without one means that the session was lost.
+        """
         if not wish.create:
             self._give_up(session, "")
             return
@@ -189,12 +192,23 @@ class Claims:
             return
         first = (before or Ownership(self._context.proxy, Epoch(0))).next(self._context.proxy)
         life = self._context.incarnation
+        fresh = Session(session, first.epoch, Role.DORMANT)
+        fresh.base = dict(self._context.state.frontier)
+
+        def kept(error: WaypostError | None) -> None:
+            if error is not None:
+                self._give_up(session, "the changelog does not answer")
+            elif not self._still(life):
+                self._give_up(session, "this proxy has no lease at the moment")
+            else:
+                self._context.emit(
+                    ClaimRow(session, before, first, then) if before else CreateRow(session, first, then)
+                )
 
         def then(answer: Claimed | WaypostError) -> None:
             if not self._still(life):
                 self._give_up(session, "this proxy has no lease at the moment")
             elif isinstance(answer, Claimed) and answer.won:
-                fresh = Session(session, first.epoch, Role.DORMANT)
                 fresh.base = dict(self._context.state.frontier)
                 self._keeper.renew(session)
                 self.serve(fresh, first.epoch, "create")
@@ -203,7 +217,7 @@ class Claims:
             else:
                 self._give_up(session, "the registry does not answer")
 
-        self._context.emit(ClaimRow(session, before, first, then) if before else CreateRow(session, first, then))
+        self._keeper.first_checkpoint(fresh, kept)
 
     # ------------------------------------------------------------ without a living owner
 
@@ -211,24 +225,37 @@ class Claims:
         """Rebuild from the changelog; the row names a dead owner, or us without data."""
 
         def found(answer: FoundCheckpoint | WaypostError) -> None:
-            if isinstance(answer, WaypostError) or not self._enough(answer, current):
+            if isinstance(answer, WaypostError):
                 self._give_up(session, "the session's last checkpoint cannot be read yet")
-                return
-            last = answer.checkpoint
-            self._take_over(session, current, None if last is None or current.outlives(last.epoch) else last)
+            elif answer.damaged and answer.complete and not self._is_owners(answer, current):
+                self._lost(session, answer.damaged)
+            elif not answer.complete and not self._is_owners(answer, current):
+                self._give_up(session, "the session's last checkpoint cannot be read yet")
+            elif answer.checkpoint is None or current.outlives(answer.checkpoint.epoch):
+                self._lost(session, "no changelog has a checkpoint of it")
+            else:
+                self._take_over(session, current, answer.checkpoint)
 
         self._context.emit(FindCheckpoint(session, found))
 
-    def _enough(self, found: FoundCheckpoint, current: Ownership) -> bool:
-        """Tell whether nothing newer can exist: the owner's own epoch is there, or all changelogs were read (P5).
+    def _lost(self, session: SessionId, why: str) -> None:
+        """It is never served empty (P5). To begin anew is for its owner to say: by deleting it."""
+        self._context.tally.damaged["session"] += 1
+        self._seeking.discard(session)
+        hint = f"waypost sessions rm {session} lets it begin anew"
+        self._unavailable(session, SessionLost(f"session {session} was lost: {why}; {hint}"))
 
-        The registry's watch has told of all: a site's changelog is written there before its first session is.
+    def _is_owners(self, found: FoundCheckpoint, current: Ownership) -> bool:
+        """Tell whether nothing newer can be anywhere else: it is the owner's own, of its very epoch (P5).
+
+        Else all changelogs must have been read: the registry's watch has told of all, for a site's changelog is written
+        there before its first session is. A first checkpoint is nobody's: whoever tried to create the session has
+        written one of that epoch, and the one that did has perhaps written others since.
         """
-        if found.checkpoint is not None and found.checkpoint.epoch == current.epoch:
-            return True
-        return found.complete
+        last = found.checkpoint
+        return last is not None and last.epoch == current.epoch and last.serial > 0
 
-    def _take_over(self, session: SessionId, current: Ownership, checkpoint: Checkpoint | None) -> None:
+    def _take_over(self, session: SessionId, current: Ownership, checkpoint: Checkpoint) -> None:
         if not self._context.may_serve() or session in self._context.sessions:
             self._give_up(session, "this proxy has no lease at the moment")
             return
@@ -248,20 +275,17 @@ class Claims:
 
         self._context.emit(ClaimRow(session, current, new, then))
 
-    def _raise(self, identity: SessionId, epoch: Epoch, checkpoint: Checkpoint | None) -> None:
+    def _raise(self, identity: SessionId, epoch: Epoch, checkpoint: Checkpoint) -> None:
         """Make the session from its checkpoint: every origin gated at what was acknowledged (failover)."""
         session = Session(identity, epoch, Role.DORMANT)
         frontier = self._context.state.frontier
-        if checkpoint is None:
-            session.base = dict(frontier)
-        else:
-            session.describe(checkpoint.descriptor)
-            session.lapse(checkpoint.acknowledged)
-            session.renumber()
-            session.rebuilding = True
-            acknowledged = self._context.state.continued(checkpoint.acknowledged)
-            session.close_gates(frontier, seen=acknowledged)
-            self.lift_floors(session, acknowledged)
+        session.describe(checkpoint.descriptor)
+        session.lapse(checkpoint.acknowledged)
+        session.renumber()
+        session.rebuilding = True
+        acknowledged = self._context.state.continued(checkpoint.acknowledged)
+        session.close_gates(frontier, seen=acknowledged)
+        self.lift_floors(session, acknowledged)
         self._keeper.renew(identity)
         self.serve(session, epoch, "failover")
 
@@ -372,10 +396,25 @@ class Claims:
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """The registry's watch says who owns a session."""
         session = self._context.sessions.get(identity)
-        if session is None or current is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN):
+        if session is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN):
             return
-        if current.epoch > session.epoch and current.proxy != self._context.proxy:
+        if current is None:
+            self._look_up(session)
+        elif current.epoch > session.epoch and current.proxy != self._context.proxy:
             self.release(session, current)
+
+    def _look_up(self, session: Session) -> None:
+        """The watch shows no row of a copy that is here: the registry says what that means (handover rule 28)."""
+
+        def then(answer: Ownership | WaypostError | None) -> None:
+            if not isinstance(answer, Ownership) or self._context.sessions.get(session.id) is not session:
+                return
+            if session.role in (Role.SERVING, Role.FROZEN):
+                self.owner_changed(session.id, answer)
+            else:
+                self._settle(session, answer)
+
+        self._context.emit(ReadRow(session.id, then))
 
     def tick(self) -> None:
         """Now and then: wake what sleeps, and seek what the registry says is ours and is not here."""
@@ -398,8 +437,11 @@ class Claims:
         context = self._context
         here = [context.sessions[each] for each in mine if each in context.sessions]
         for session in here:
-            if session.role is not Role.SERVING:
-                self._settle(session, context.owners.get(session.id))
+            current = context.owners.get(session.id)
+            if current is None and session.role not in (Role.SHADOW, Role.STAGED):
+                self._look_up(session)
+            elif session.role is not Role.SERVING:
+                self._settle(session, current)
         # An append of a hold may have failed: say again what the log does not have.
         context.hold_all(each for each in here if context.sessions.get(each.id) is each and not context.is_told(each))
         for proxy, identity in holds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -18,7 +19,8 @@ NOWHERE: Mapping[Origin, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """A session without its entries. `gates`: origins that were gated, and how far each was seen."""
+    """A session without its entries. `gates`: origins of which what was seen does not follow
+    from the place in the log, and how far each was: gated, or seen further than the log has brought here."""
 
     id: SessionId
     epoch: Epoch
@@ -109,14 +111,14 @@ class Restored:
 
 
 class SessionStore(Protocol):
-    """All or nothing over a crash; bounded memory."""
+    """All or nothing over a crash; bounded memory. Every call raises StoreDamaged where it comes upon damage."""
 
     async def apply(self, batch: StoreBatch) -> None:
         """Apply as one transaction; raises StoreFailed if the disk does not take it, with nothing changed."""
         ...
 
     async def load(self) -> Restored | None:
-        """Return what is there; None on an empty disk."""
+        """Return what is there; None on an empty disk. Raises StoreDamaged: it is not what was written."""
         ...
 
     async def entries(
@@ -132,6 +134,10 @@ class SessionStore(Protocol):
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
         """Return up to `limit` entries that lie in the windows, in order, and what stays when all those are gone."""
+        ...
+
+    async def set_aside(self) -> Path:
+        """Keep what is damaged elsewhere, which is returned, and begin with an empty disk."""
         ...
 
     async def close(self) -> None: ...

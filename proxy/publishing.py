@@ -14,15 +14,16 @@ from dataclasses import dataclass, field
 
 from proxy.context import Context
 from proxy.effects import Append
-from waypost.errors import LimitExceeded, LogUnavailable, Refused, WaypostError
-from waypost.identity import Incarnation
+from waypost.checksum import checksum
+from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, Refused, WaypostError
+from waypost.identity import Incarnation, life_of
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import PUBLISH_WINDOW
-from waypost.messages import Acknowledged, Publish
+from waypost.limits import LIVES_EACH, PUBLISH_WINDOW
+from waypost.messages import LARGEST, Acknowledged, Publish
 from waypost.notification import check_size, decode_body
 from waypost.records import FactKind, Published
 
-Life = tuple[str, str]
+Life = tuple[str, Incarnation]
 """A producer and its incarnation."""
 Refuse = Callable[[int, Publish, WaypostError], None]
 """Tells a connection that a publish failed."""
@@ -69,11 +70,22 @@ class Publishing:
 
         Raises:
             BadNotification: one of the bodies; nothing of the frame is taken.
+            BadMessage: there are not as many checksums as bodies.
+            Altered: one of the bodies is not what was sent; it is to come again.
             LogUnavailable: something before it failed, and has not come again.
             LimitExceeded: more is waiting already than a producer's window allows.
         """
-        records = self._records(message, Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure))
-        life = (message.producer, message.incarnation)
+        if message.checks and len(message.checks) != len(message.bodies):
+            raise BadMessage(f"{len(message.checks)} for {len(message.bodies)} bodies", field="checks")
+        checks = [checksum(body) for body in message.bodies]
+        life = (message.producer, life_of(message.producer, message.secret))
+        lives = self._lives.get(connection, ())
+        if life not in lives and len(lives) >= LIVES_EACH:
+            raise LimitExceeded(f"over {LIVES_EACH} lives of producers on one connection", field="secret")
+        if message.checks and message.checks != checks:
+            self._altered(connection, life, message)
+        protection = Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure)
+        records = self._records(life, message, checks, protection)
         producer = self._producers.setdefault(life, _Producer())
         if producer.failed is not None and message.first > producer.failed:
             raise LogUnavailable(f"publish {producer.failed} failed; send again from there")
@@ -83,10 +95,21 @@ class Publishing:
         producer.waiting.append(_Frame(connection, message, records))
         producer.queued += len(records)
         self._context.tally.published += len(records)
-        producer.connections.add(connection)
-        self._lives.setdefault(connection, set()).add(life)
+        self._know(connection, life, producer)
         if not producer.under_way:
             self._append(life, producer)
+
+    def _know(self, connection: int, life: Life, producer: _Producer) -> None:
+        producer.connections.add(connection)
+        self._lives.setdefault(connection, set()).add(life)
+
+    def _altered(self, connection: int, life: Life, message: Publish) -> None:
+        """Refuse what is not what was sent, and all behind it, until it comes again."""
+        producer = self._producers.setdefault(life, _Producer())
+        producer.failed = message.first if producer.failed is None else min(producer.failed, message.first)
+        self._know(connection, life, producer)
+        self._context.tally.altered += 1
+        raise Altered("a notification is not what its producer sent", field="bodies")
 
     def disconnected(self, connection: int) -> None:
         """What it sent and is not under way is not appended any more: it will come again, from wherever it is then."""
@@ -101,9 +124,10 @@ class Publishing:
         if not producer.connections and not producer.under_way:
             del self._producers[life]
 
-    def _records(self, message: Publish, protection: Protection) -> list[Published]:
+    def _records(self, life: Life, message: Publish, checks: list[int], protection: Protection) -> list[Published]:
+        if message.first + len(message.bodies) - 1 > LARGEST:
+            raise BadMessage(f"sequences end at {LARGEST}; begin another life of the producer", field="first")
         at_ms = self._context.clock.unix_ms()
-        incarnation = Incarnation(message.incarnation)
         records = []
         for index, body in enumerate(message.bodies):
             try:
@@ -112,7 +136,7 @@ class Publishing:
                 error.field = f"bodies[{index}]" + (f".{error.field}" if error.field else "")
                 raise
             number = message.first + index
-            records.append(Published(message.producer, incarnation, number, at_ms, body, protection))
+            records.append(Published(*life, number, at_ms, body, protection, checks[index]))
         return records
 
     def _append(self, life: Life, producer: _Producer) -> None:

@@ -3,8 +3,9 @@
 What is wanted anywhere stands in the site's state, as expressions with the keys by which they are wanted: what sessions
 here need, and what neighbours ask for, who ask for what is wanted behind them. A producer is told of those *terms* that
 have to do with attributes that it names. A term is one alternative of an expression, what stands between its outermost
-``||``. An expression is true only if one of its terms is, and a term only if an attribute that it names is there. So
-who names all the attributes that it sends is told of all that could want it.
+``||``. An expression is true only if one of its terms is, and a term only if an attribute that it names is there, or
+if it is true of every notification, as ``equals(0, x, 0)`` is. So who names all the attributes that it sends, and is
+told of the latter whatever it names, is told of all that could want it.
 
 Expressions are taken apart only where somebody asks, so many at a time; until all are, the producer is not told that it
 knows everything, and sends.
@@ -13,7 +14,7 @@ knows everything, and sends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -29,10 +30,15 @@ from waypost.subscription.tree import Logic, names
 
 
 class Term(NamedTuple):
-    """One alternative: its canonical text, and the attributes that it names."""
+    """One alternative: its canonical text, the attributes that it names, and whether it is true without any."""
 
     text: str
     names: frozenset[str]
+    is_always: bool
+
+    def concerns(self, attributes: Collection[str]) -> bool:
+        """Tell whether it could want a notification with one of these attributes because of it."""
+        return self.is_always or not self.names.isdisjoint(attributes)
 
 
 @dataclass(slots=True)
@@ -127,7 +133,7 @@ class Quenching:
         """Find out which terms of the expression the producer is to know of now."""
         before = asker.terms.pop(expression, ())
         after: tuple[str, ...] = ()
-        mine = tuple(term.text for term in terms if not asker.names.isdisjoint(term.names))
+        mine = tuple(term.text for term in terms if term.concerns(asker.names))
         if mine and any(each.lets(asker.protection) for each in self._context.state.interests(expression)):
             after = asker.terms[expression] = mine
         asker.wanted.subtract(before)
@@ -158,4 +164,5 @@ def terms_of(expression: str) -> tuple[Term, ...]:
     """Return the alternatives of an expression."""
     tree = parse(expression).tree
     legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
-    return tuple(Term(write(leg), names(leg)) for leg in legs)
+    texts = [write(leg) for leg in legs]
+    return tuple(Term(text, names(leg), bool(parse(text).matches({}))) for text, leg in zip(texts, legs, strict=True))

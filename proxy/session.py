@@ -32,7 +32,7 @@ from proxy.retention import Matched, Retention
 from proxy.stored import Entry, Stored
 from proxy.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import Descriptor, Farewell, GapRow
+from waypost.checkpoint import UNSETTLED, Descriptor, Farewell, GapRow
 from waypost.errors import Internal
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
@@ -183,6 +183,15 @@ class Session:
         self.subscriptions_changed()
         return subscription
 
+    def settle_ends(self, origin: Origin, at: int) -> list[Subscription]:
+        """Its coverage of the origin begins above `at`: what has ended unsettled ends there. Return these."""
+        settled = [each for each in self.ended if each.end is not None and each.end.get(origin) == UNSETTLED]
+        for each in settled:
+            each.end = {**(each.end or {}), origin: at}
+        if settled:
+            self.subscriptions_changed()
+        return settled
+
     def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
         """Let another life of a subscription take its place from above `at` on; return the one before."""
         before = self.subscriptions[following.id]
@@ -212,15 +221,19 @@ class Session:
     def held_expressions(self) -> tuple[str, ...]:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
         if self._held is None:
-            self._held = tuple(sorted({subscription.expression.canonical for subscription in self.active()}))
+            self._held = tuple(sorted({subscription.expression.canonical for subscription in self._needing_cover()}))
         return self._held
+
+    def _needing_cover(self) -> list[Subscription]:
+        return [*self.active(), *(each for each in self.ended if each.is_unsettled)]
 
     def held_protections(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys the site holds them for this session, of those that are not open to everybody."""
-        if all(subscription.protection == OPEN for subscription in self.subscriptions.values()):
+        needing = self._needing_cover()
+        if all(subscription.protection == OPEN for subscription in needing):
             return {}
         found: dict[str, set[Protection]] = {}
-        for subscription in self.active():
+        for subscription in needing:
             found.setdefault(subscription.expression.canonical, set()).add(subscription.protection)
         return {each: tuple(sorted(by)) for each, by in sorted(found.items()) if by != {OPEN}}
 
@@ -232,11 +245,13 @@ class Session:
         self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
     ) -> Matched:
         """Return the subscriptions that want this notification, and may have it."""
-        return tuple(
+        wanting = (
             sub.id
             for sub in [*self.active(), *self.ended]
             if sub.wants(origin, offset) and sub.protection.lets(protection) and sub.expression.matches(attributes)
         )
+        # One that ended unsettled may overlap one of the same name that was made since.
+        return tuple(dict.fromkeys(wanting))
 
     def let(self, access: Mapping[str, Grant]) -> None:
         """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
@@ -260,6 +275,14 @@ class Session:
                 seen[origin] = gate.seen
         return seen
 
+    def seen_apart(self, site: Mapping[Origin, int]) -> dict[Origin, int | None]:
+        """Return what it has seen of the origins of which that does not follow from the frontier of the site log.
+
+        Once restored, all of these are gated there: of those of which it had seen more, the site has less.
+        """
+        further = {origin: seen for origin, seen in self.ahead.items() if seen > site.get(origin, NOTHING)}
+        return further | {origin: gate.seen for origin, gate in self.gates.items()}
+
     def arrive(self, stored: Stored, matched: Matched) -> bool:
         """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
         if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
@@ -273,7 +296,7 @@ class Session:
         if gate is None:
             self.accept(stored, matched)
             return True
-        gate.keep(stored.offset, (stored, matched))
+        gate.keep(stored.offset, (stored, matched), stored.size)
         return False
 
     def accept(self, stored: Stored, matched: Matched) -> None:

@@ -13,57 +13,57 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from federation.embedded.database import DatabaseThread, write
+from federation.embedded.database import DatabaseThread, is_damage, write
+from proxy import store_integrity
 from proxy.ports import (
     NOWHERE,
     Outdated,
-    Policed,
     Restored,
-    SavedSession,
     SessionChange,
-    SitePlace,
     StoreBatch,
     Swept,
 )
-from proxy.retention import Mark, Matched, Window
+from proxy.retention import Matched, Window
+from proxy.store_integrity import look, with_checksum
+from proxy.store_loading import load, matched_of
 from proxy.stored import Entry, Stored
 from waypost import cancellation
-from waypost.checkpoint import Descriptor
-from waypost.errors import StoreFailed
-from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+from waypost.errors import StoreDamaged, StoreFailed
+from waypost.identity import Origin, SessionId
 from waypost.keys import Key
 from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
 
 T = TypeVar("T")
+_MISREAD = (ValueError, TypeError, msgspec.MsgspecError)
+_Shared = dict[int, tuple[store_integrity.Value, ...]]
 ALL = 1 << 62
 """Above every number."""
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS place (
         one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER, acceptance BLOB,
-        site_position INTEGER, site_acceptance BLOB, site_state BLOB)""",
+        site_position INTEGER, site_acceptance BLOB, site_state BLOB,
+        seal INTEGER, site_seal INTEGER, state_seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS session (
         id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER,
-        next INTEGER, gates TEXT)""",
+        next INTEGER, gates TEXT, seal INTEGER)""",
     """CREATE TABLE IF NOT EXISTS notification (
-        id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, UNIQUE (origin, offset))""",
+        id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, seal INTEGER,
+        UNIQUE (origin, offset))""",
     """CREATE TABLE IF NOT EXISTS entry (
-        copy INTEGER, number INTEGER, notification INTEGER, matched TEXT,
+        copy INTEGER, number INTEGER, notification INTEGER, matched TEXT, seal INTEGER,
         PRIMARY KEY (copy, number)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS entry_notification ON entry (notification)",
     "CREATE TABLE IF NOT EXISTS gone (copy INTEGER PRIMARY KEY, below INTEGER)",
     """CREATE TABLE IF NOT EXISTS mark (
-        copy INTEGER, below INTEGER, at_ms INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",
+        copy INTEGER, below INTEGER, at_ms INTEGER, seal INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",
 )
-
-NEWEST = {("session", "copy"), ("notification", "keys"), ("place", "site_position")}
-"""Columns that stores of earlier builds do not have."""
 
 
 class SqliteSessionStore:
@@ -74,9 +74,14 @@ class SqliteSessionStore:
     """
 
     def __init__(self, path: Path | str, *, durable: bool = False) -> None:
-        self._thread = DatabaseThread(Path(path), SCHEMA, durable=durable)
+        self._path = Path(path)
+        self._durable = durable
+        self._open()
+
+    def _open(self) -> None:
+        self._thread = DatabaseThread(self._path, SCHEMA, durable=self._durable)
         # What receivers wait for is read beside what is being written: WAL shows it what was committed.
-        self._reader = DatabaseThread(Path(path), (), durable=durable)
+        self._reader = DatabaseThread(self._path, (), durable=self._durable)
         self._trimming: asyncio.Task[None] | None = None
 
     async def apply(self, batch: StoreBatch) -> None:
@@ -84,17 +89,25 @@ class SqliteSessionStore:
         self._trim_on()
 
     async def load(self) -> Restored | None:
-        restored = await self._call(self._thread, _load)
+        store_integrity.condemned(self._path)
+        restored = await self._read(self._thread, load)
         self._trim_on()
         return restored
 
     async def entries(
         self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
     ) -> list[Entry]:
-        return await self._call(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
+        return await self._read(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
 
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
-        return await self._call(self._reader, lambda connection: _outdated(connection, session, windows, limit))
+        return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
+
+    async def set_aside(self) -> Path:
+        """Keep what is damaged under another name, which is returned, and begin with an empty store."""
+        await self.close()
+        kept = await asyncio.to_thread(store_integrity.set_aside, self._path)
+        self._open()
+        return kept
 
     async def close(self) -> None:
         if self._trimming is not None:
@@ -107,8 +120,24 @@ class SqliteSessionStore:
         try:
             with cancellation.translated(lambda _: OSError("it was broken off")):
                 return await thread.call(job)
+        except StoreDamaged as error:
+            raise self._condemned(error) from None
         except (sqlite3.Error, OSError) as error:
-            raise StoreFailed(f"{self._thread.path}: {error}") from None
+            if is_damage(error):
+                raise self._condemned(StoreDamaged(str(error))) from None
+            raise StoreFailed(f"{self._path}: {error}") from None
+
+    async def _read(self, thread: DatabaseThread, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._call(thread, job)
+        except _MISREAD as error:
+            # Damage made something else of a value than what it is to be.
+            raise self._condemned(StoreDamaged(f"it cannot be read: {error}")) from None
+
+    def _condemned(self, error: StoreDamaged) -> StoreDamaged:
+        with contextlib.suppress(OSError):
+            store_integrity.condemn(self._path, error)
+        return StoreDamaged(f"{self._path}: {error.message}")
 
     def _trim_on(self) -> None:
         if self._trimming is None or self._trimming.done():
@@ -122,20 +151,23 @@ class SqliteSessionStore:
 
 
 def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
-    place = (batch.position, batch.acceptance)
+    place = with_checksum(batch.position, batch.acceptance)
     connection.execute(
-        """INSERT INTO place (one, position, acceptance) VALUES (1, ?, ?)
-           ON CONFLICT (one) DO UPDATE SET position = excluded.position, acceptance = excluded.acceptance""",
+        """INSERT INTO place (one, position, acceptance, seal) VALUES (1, ?, ?, ?)
+           ON CONFLICT (one) DO UPDATE
+           SET position = excluded.position, acceptance = excluded.acceptance, seal = excluded.seal""",
         place,
     )
     if batch.site_state is not None:
-        connection.execute("UPDATE place SET site_state = ?", (batch.site_state,))
+        state = with_checksum(batch.site_state)
+        connection.execute("UPDATE place SET site_state = ?, state_seal = ?", state)
     if not batch.behind:
-        connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?", place)
+        connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?, site_seal = ?", place)
     for session in batch.dropped:
         _abandon(connection, session)
+    shared: _Shared = {}
     for change in batch.changes:
-        _apply_change(connection, change)
+        _apply_change(connection, change, shared)
 
 
 def _abandon(connection: sqlite3.Connection, session: SessionId) -> None:
@@ -148,7 +180,7 @@ def _abandon(connection: sqlite3.Connection, session: SessionId) -> None:
     connection.execute("DELETE FROM session WHERE id = ?", (session,))
 
 
-def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None:
+def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared: _Shared) -> None:
     saved = change.saved
     if change.fresh:
         _abandon(connection, saved.id)
@@ -158,26 +190,25 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange) -> None
             "INSERT INTO gone VALUES (?, ?) ON CONFLICT DO UPDATE SET below = excluded.below",
             (copy, saved.first_number),
         )
-    connection.execute(
-        "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            saved.id,
-            copy,
-            saved.epoch,
-            saved.role,
-            msgspec.json.encode(saved.descriptor).decode(),
-            saved.first_number,
-            saved.next_number,
-            json.dumps(saved.gates),
-        ),
+    row = (
+        saved.id,
+        copy,
+        saved.epoch,
+        saved.role,
+        msgspec.json.encode(saved.descriptor).decode(),
+        saved.first_number,
+        saved.next_number,
+        json.dumps(saved.gates),
     )
-    _add_entries(connection, copy, change.entries)
+    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", with_checksum(*row))
+    _add_entries(connection, copy, change.entries, shared)
     if change.removed:
         _remove_windows(connection, copy, change.removed)
     if change.discarded:
         _remove_numbers(connection, copy, change.discarded)
     connection.executemany(
-        "INSERT OR REPLACE INTO mark VALUES (?, ?, ?)", [(copy, below, at_ms) for below, at_ms in change.marks]
+        "INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?)",
+        [with_checksum(copy, below, at_ms) for below, at_ms in change.marks],
     )
     connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
 
@@ -193,16 +224,22 @@ def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, i
     return last + 1, 1
 
 
-def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[Entry]) -> None:
+def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[Entry], shared: _Shared) -> None:
+    """Add entries. `shared`: rows of notifications that were sealed for other sessions, by identity."""
     listed = list(entries)
     texts = {matched: _text(matched) for matched in {matched for _, _, matched in listed}}
+    for _, stored, _ in listed:
+        if id(stored) not in shared:
+            shared[id(stored)] = with_checksum(stored.origin, stored.offset, stored.delivery, _packed(stored.keys))
     connection.executemany(
-        "INSERT OR IGNORE INTO notification (origin, offset, delivery, keys) VALUES (?, ?, ?, ?)",
-        [(stored.origin, stored.offset, stored.delivery, _packed(stored.keys)) for _, stored, _ in listed],
+        "INSERT OR IGNORE INTO notification (origin, offset, delivery, keys, seal) VALUES (?, ?, ?, ?, ?)",
+        [shared[id(stored)] for _, stored, _ in listed],
     )
+    rows = [(copy, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed]
     connection.executemany(
-        """INSERT OR REPLACE INTO entry SELECT ?, ?, id, ? FROM notification WHERE origin = ? AND offset = ?""",
-        [(copy, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed],
+        """INSERT OR REPLACE INTO entry
+           SELECT ?1, ?2, id, ?3, ?6 FROM notification WHERE origin = ?4 AND offset = ?5""",
+        [with_checksum(*row) for row in rows],
     )
 
 
@@ -261,8 +298,11 @@ def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple
 
 def _held(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
-    row = connection.execute("SELECT copy, first FROM session WHERE id = ?", (session,)).fetchone()
-    return (row[0], row[1]) if row is not None else (0, 0)
+    row = connection.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
+    if row is None:
+        return 0, 0
+    look(f"session {session}", row[-1], *row[:-1])
+    return row[1], row[5]
 
 
 SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matched TEXT, start INTEGER, below INTEGER)"
@@ -279,12 +319,15 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
     held = _held(connection, session)
     rows = connection.execute(
-        f"""SELECT number, entry.matched, origin, offset FROM entry
+        f"""SELECT number, entry.matched, origin, offset, entry.seal FROM entry
             JOIN notification ON notification.id = entry.notification
             WHERE {mine} AND EXISTS (SELECT 1 FROM sought WHERE {lying}) ORDER BY number LIMIT ?""",
         (*held, limit),
     ).fetchall()
-    found = [Outdated(number, _matched(text), Origin(origin), offset) for number, text, origin, offset in rows]
+    found = []
+    for number, text, origin, offset, seal in rows:
+        look(f"entry {number}", seal, held[0], number, text, origin, offset)
+        found.append(Outdated(number, matched_of(text), Origin(origin), offset))
     last = found[-1].number if len(found) == limit else ALL
     (lowest,) = connection.execute(
         f"""SELECT number FROM entry WHERE {mine} AND NOT (number <= ? AND EXISTS (SELECT 1 FROM sought WHERE {lying}))
@@ -298,69 +341,12 @@ def _text(matched: Matched) -> str:
     return json.dumps(matched)
 
 
-def _matched(text: str) -> Matched:
-    return tuple(SubscriptionId(each) for each in json.loads(text))
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
-
-
 def _packed(keys: tuple[Key, ...]) -> bytes | None:
     return msgspec.msgpack.encode(keys) if keys else None
 
 
 def _unpacked(data: bytes | None) -> tuple[Key, ...]:
     return msgspec.msgpack.decode(data, type=tuple[Key, ...]) if data else ()
-
-
-def _load(connection: sqlite3.Connection) -> Restored | None:
-    if not {(table, column) for table, _ in NEWEST for column in _columns(connection, table)} >= NEWEST:
-        raise StoreFailed(
-            "store.db is of an earlier build and cannot be read",
-            hint="remove it: what it held is rebuilt from changelog and logs",
-        )
-    place = connection.execute(
-        "SELECT position, acceptance, site_position, site_acceptance, site_state FROM place"
-    ).fetchone()
-    if place is None:
-        return None
-    rows = connection.execute("SELECT id, epoch, role, descriptor, first, next, gates FROM session ORDER BY id")
-    sessions = [
-        SavedSession(
-            SessionId(identity),
-            Epoch(epoch),
-            role,
-            _descriptor(identity, descriptor),
-            first,
-            following,
-            {Origin(origin): seen for origin, seen in json.loads(gates).items()},
-        )
-        for identity, epoch, role, descriptor, first, following, gates in rows
-    ]
-    position, acceptance, *site = place
-    policed = dict(_policed(connection, sessions))
-    return Restored(position, acceptance, SitePlace(*site), sessions, policed)
-
-
-def _policed(connection: sqlite3.Connection, sessions: Iterable[SavedSession]) -> Iterator[tuple[SessionId, Policed]]:
-    for session in sessions:
-        if any(row.ttl_s or row.max_count for row in session.descriptor.subscriptions):
-            (copy,) = connection.execute("SELECT copy FROM session WHERE id = ?", (session.id,)).fetchone()
-            marks = connection.execute("SELECT below, at_ms FROM mark WHERE copy = ? ORDER BY below", (copy,))
-            rows = connection.execute(
-                "SELECT number, matched FROM entry WHERE copy = ? AND number >= ? ORDER BY number",
-                (copy, session.first_number),
-            ).fetchall()
-            kinds = {text: _matched(text) for text in {text for _, text in rows}}
-            yield session.id, Policed([Mark(*mark) for mark in marks], [(number, kinds[text]) for number, text in rows])
-
-
-def _descriptor(session: str, text: str) -> Descriptor:
-    try:
-        return msgspec.json.decode(text, type=Descriptor)
-    except msgspec.DecodeError as error:
-        raise StoreFailed(f"session {session} in the store cannot be read: {error}") from None
 
 
 def _entries(
@@ -377,7 +363,7 @@ def _entries(
     beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)
     rows = connection.execute(
         f"""SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery,
-                  notification.keys
+                  notification.keys, entry.seal, notification.seal
            FROM entry JOIN notification ON notification.id = entry.notification
            WHERE entry.copy = ? AND entry.number > ? AND entry.number <= ? AND (entry.number = ? OR (TRUE{beyond}))
            ORDER BY entry.number LIMIT ?""",
@@ -385,8 +371,10 @@ def _entries(
     )
     found: list[Entry] = []
     size = 0
-    for number, matched, origin, offset, delivery, keys in rows:
-        found.append((number, Stored(Origin(origin), offset, delivery, _unpacked(keys)), _matched(matched)))
+    for number, matched, origin, offset, delivery, keys, seal, notification_seal in rows:
+        look(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
+        look(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
+        found.append((number, Stored(Origin(origin), offset, delivery, _unpacked(keys)), matched_of(matched)))
         size += len(delivery)
         if size >= READ_BYTES:
             break

@@ -41,7 +41,14 @@ class Stored:
     @classmethod
     def of(cls, origin: Origin, offset: int, record: Published | Forwarded) -> Stored:
         delivery = Delivery(
-            origin, offset, record.producer, record.incarnation, record.sequence, record.at_ms, record.body
+            origin,
+            offset,
+            record.producer,
+            record.incarnation,
+            record.sequence,
+            record.at_ms,
+            record.body,
+            record.check,
         )
         return cls(origin, offset, _encode(delivery), record.protection.keys)
 

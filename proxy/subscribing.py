@@ -13,6 +13,7 @@ from proxy.receivers import Receiver
 from proxy.session import Session
 from proxy.subscription import Subscription
 from proxy.sweeping import Sweeps
+from waypost.checkpoint import UNSETTLED
 from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
@@ -30,13 +31,18 @@ class Subscriptions:
         self._coverage = coverage
         self._sweeps = sweeps
 
-    def add(self, session: Session, message: Subscribe, expression: Expression, owner: str) -> None:
-        """Add a subscription, or change the policy and the keys of one that is there. Raises Refused."""
+    def add(self, session: Session, message: Subscribe, expression: Expression, owner: str, payer: str) -> None:
+        """Add a subscription, or change the policy and the keys of one that is there. Raises Refused.
+
+        Args:
+            payer: the client whose bounds it counts for; "": nobody's.
+        """
         identity = SubscriptionId(message.subscription)
         keys = primed(CONSUMER, message.keys)
         known = session.subscriptions.get(identity)
         if known is None:
-            self._add(session, message, expression, owner, keys)
+            self._context.matcher.spending.require(session, expression, payer, self._context.settings.match_ms)
+            self._add(session, message, expression, owner, keys, payer)
             return
         if known.expression != expression:
             raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
@@ -56,7 +62,13 @@ class Subscriptions:
             self._changed(session)
 
     def _add(
-        self, session: Session, message: Subscribe, expression: Expression, owner: str, keys: tuple[Key, ...]
+        self,
+        session: Session,
+        message: Subscribe,
+        expression: Expression,
+        owner: str,
+        keys: tuple[Key, ...],
+        payer: str,
     ) -> None:
         self._make_room(session, 1)
         start = self._start(session)
@@ -72,6 +84,7 @@ class Subscriptions:
             keys=keys,
             owner_keys=receiver.keys if receiver else (),
             insecure=message.insecure,
+            payer=payer,
         )
         session.add_subscription(made)
         self._made(session, made)
@@ -131,6 +144,7 @@ class Subscriptions:
             keys=keys,
             owner_keys=owner_keys,
             insecure=insecure,
+            payer=known.payer,
         )
         attesting.unsubscribed(self._context, session, session.replace_subscription(made, at))
         self._made(session, made)
@@ -155,10 +169,12 @@ class Subscriptions:
         """End a subscription, if it is there.
 
         Its end (R) lies where the start (L) of one would that is made now: above all that the site has read. Of an
-        origin that the session is still catching up, what matched before is owed as well (handover rule 7).
+        origin that the session is still catching up, what matched before is owed as well; where nobody knows yet how
+        far that reaches, it ends where the session's coverage begins (handover rule 7).
         """
         if identity in session.subscriptions:
-            ended = session.end_subscription(identity, self._start(session))
+            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNSETTLED)
+            ended = session.end_subscription(identity, at)
             attesting.unsubscribed(self._context, session, ended)
             self._changed(session)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from waypost.checkpoint import SubscriptionRow
+from waypost.checkpoint import UNSETTLED, SubscriptionRow
 from waypost.identity import NOTHING, Origin, SubscriptionId
 from waypost.keys import Key, Protection
 from waypost.messages import SubscriptionSettings
@@ -41,6 +41,8 @@ class Subscription:
     untold: set[Origin] = field(default_factory=set)
     """Origins of which the promise is not kept yet, or could not be told."""
     is_end_on_record: bool = True
+    payer: str = ""
+    """The client whose bounds it counts for (proxy/spending.py); "": nobody's."""
     continued: bool = False
     """It keeps a promise of the life before it, of which the journal does not know yet that it is this one's now."""
 
@@ -51,6 +53,16 @@ class Subscription:
     def kept(self) -> dict[Origin, int]:
         """What is promised and written; of the rest nobody may be told yet."""
         return {origin: above for origin, above in self.promised.items() if origin not in self.untold}
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether it has ended, and not known yet is where, of some origin: until then the site must hold it."""
+        return self.end is not None and UNSETTLED in self.end.values()
+
+    @property
+    def settled_end(self) -> dict[Origin, int]:
+        """Where it ended, of all origins of which that is known."""
+        return {origin: last for origin, last in (self.end or {}).items() if last != UNSETTLED}
 
     @property
     def has_policy(self) -> bool:

@@ -235,7 +235,10 @@ class Sweeps:
     def _found(self, session: Session, windows: list[Window], through: int, answer: Swept) -> None:
         found = answer.outdated
         why = session.retention.why
-        self.note(session, [(each.origin, each.offset, why(each.number, each.matched)) for each in found])
+        # What all receivers have by now, no policy removes: the store may still have it.
+        first = session.entries.first_number
+        removed = (each for each in found if each.number >= first)
+        self.note(session, [(each.origin, each.offset, why(each.number, each.matched)) for each in removed])
         more = len(found) == self._context.settings.bounds.sweep_batch
         upto = found[-1].number if more else through
         lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)

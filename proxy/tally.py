@@ -65,6 +65,10 @@ class Tally:
         """How a session came to be served here: create, handover, thaw, restart, failover."""
         self.published = self.appended = self.failed = 0
         """Notifications taken from producers, in the log, not taken by it."""
+        self.altered = 0
+        """Frames of producers that were altered on their way, and are sent again."""
+        self.damaged: Counter[str] = Counter()
+        """What was found to be damaged: records of the site's log, the store."""
         self.forbidden: Counter[str] = Counter()
         """Why it was not allowed -> what clients asked for and did not get."""
         self.refused: Counter[str] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -11,11 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from spark import classify, connector, doubt, judged, owed, reading, sitelogs
+from spark import classify, connector, doubt, epochs, judged, owed, reading, sitelogs
 from spark import journal as journals
 from spark import session as sessions
 from spark.classify import Evidence
 from spark.compile import UNUSABLE, Compiler, names_of
+from spark.epochs import Epochs
 from spark.report import write_report
 from spark.schemas import CLASSES, EXPRESSION, OK, UNKNOWN, VIOLATED
 from spark.source import Source, Topics, locate
@@ -78,39 +80,74 @@ def _keep(frame: DataFrame) -> DataFrame:
 def _judged(spark: SparkSession, source: Source) -> Verdict:
     with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
         facts = _keep(journals.numbered(reading.journals(spark, source)))
-        compiler, tests, expressions = _programs(spark, journals.once(facts))
-        records = _keep(sitelogs.matched(reading.logs(spark, source, tuple(compiler.names)), compiler, tests))
-        rows = facts.count() + records.count()
+        program = _program(spark, journals.once(facts))
+        read = reading.logs(spark, source, tuple(program.compiler.names))
+        logs = _logs(spark, source, program, _keep(sitelogs.matched(read, program.compiler, program.tests)))
+        rows = facts.count() + logs.records.count()
     with sessions.tuned(spark, small=rows < SMALL_ROWS):
-        return _verdict(_evidence(facts, records, expressions, source.dense))
+        return _verdict(_evidence(facts, logs, program.expressions, source.dense))
 
 
-def _evidence(
-    facts: DataFrame,
-    records: DataFrame,
-    expressions: DataFrame,
-    dense: bool,
-) -> Evidence:
-    journal = journals.once(facts)
-    logs = _keep(sitelogs.extents(records))
-    asked = _keep(owed.subscriptions(journal, expressions))
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """The site logs: their records, each of the origin of its log epoch; and what is said of those epochs."""
+
+    records: DataFrame
+    extents: DataFrame
+    epochs: Epochs
+    copies: DataFrame | None
+
+
+def _logs(spark: SparkSession, source: Source, program: _Program, records: DataFrame) -> _Logs:
+    """Read once more where a log lost its end: other logs may have what was lost."""
+    extents = _keep(sitelogs.extents(records))
+    told = epochs.of(records, extents)
+    if not told:
+        return _Logs(records, extents, told, None)
+    records = _keep(epochs.with_origins(records, told))
+    beyond = {end.origin: end.first for end in told.lost}
+    copies = reading.copies(spark, source, tuple(program.compiler.names), beyond)
+    matched = sitelogs.matched(copies, program.compiler, program.tests)
+    return _Logs(records, extents, told, _keep(sitelogs.copied(matched, records)))
+
+
+def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool) -> Evidence:
+    journal, records, spark = journals.once(facts), logs.records, facts.sparkSession
+    continued = epochs.continued(spark, logs.epochs) if logs.epochs else None
+    asked = _keep(owed.subscriptions(journal, expressions, continued))
     wanted = owed.wants(asked, owed.receivers(journal))
-    stood = owed.standing(sitelogs.published(records), wanted)
-    holes = _keep(sitelogs.holes(records, logs, dense))
+    holes = _keep(sitelogs.holes(records, logs.extents, dense))
+    unknown = holes.unionByName(sitelogs.unreadable(records))
+    truth = sitelogs.published(records)
+    if logs.copies is not None:
+        unknown = unknown.unionByName(epochs.beyond(spark, logs.epochs))
+        truth = truth.unionByName(logs.copies)
+    stood = owed.standing(truth, wanted)
+    line = epochs.partition("origin") if logs.epochs else None
     return Evidence(
         facts=facts,
         records=records,
-        logs=logs,
+        logs=logs.extents,
         holes=holes,
-        unknown=_keep(holes.unionByName(sitelogs.unreadable(records))),
+        unknown=_keep(unknown),
         subscriptions=asked,
         wanted=wanted,
-        judged=_keep(judged.judged(stood, owed.deliveries(journal))),
+        judged=_keep(judged.judged(stood, owed.deliveries(journal), line)),
+        epochs=logs.epochs,
+        copies=logs.copies,
     )
 
 
-def _programs(spark: SparkSession, journal: DataFrame) -> tuple[Compiler, dict[int, Column], DataFrame]:
-    """Compile every distinct expression once; return also the table that says which could be."""
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """Every distinct expression, compiled once, and the table that says which could be."""
+
+    compiler: Compiler
+    tests: dict[int, Column]
+    expressions: DataFrame
+
+
+def _program(spark: SparkSession, journal: DataFrame) -> _Program:
     texts = [row[0] for row in _distinct_expressions(journal).collect()]
     parsed = {number: expression for number, text in enumerate(texts) if (expression := _parsed(text))}
     compiler, tests = Compiler(names_of(parsed.values())), {}
@@ -118,7 +155,7 @@ def _programs(spark: SparkSession, journal: DataFrame) -> tuple[Compiler, dict[i
         with suppress(*UNUSABLE):
             tests[number] = compiler.test(expression.tree)
     table = [(text, number, number in tests) for number, text in enumerate(texts)]
-    return compiler, tests, spark.createDataFrame(table, EXPRESSION)
+    return _Program(compiler, tests, spark.createDataFrame(table, EXPRESSION))
 
 
 def _distinct_expressions(journal: DataFrame) -> DataFrame:
@@ -134,7 +171,8 @@ def _parsed(text: str) -> Expression | None:
 
 def _verdict(evidence: Evidence) -> Verdict:
     totals = judged.totals(evidence.judged).collect()[0]
-    found = classify.all_findings(evidence, totals[judged.LOST] > 0, totals[judged.STRAY] > 0)
+    second_looks = [each for each in (judged.LOST, judged.STRAY, judged.RETRIED) if totals[each] > 0]
+    found = classify.all_findings(evidence, second_looks)
     # A union has as many partitions as all its parts together, nearly all of them empty.
     found = doubt.weighed(_keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
     counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark import doubt, losses, owed, sitelogs
+from spark import doubt, epochs, losses, owed, retries, sitelogs, untold
 from spark import journal as journals
+from spark.epochs import Epochs
 from spark.finding import SESSION, findings
 from spark.journal import of_kind
-from spark.judged import LOST, STRAY
+from spark.judged import LOST, RETRIED, STRAY
 from waypost.records import FactKind
 
 
@@ -29,11 +31,14 @@ class Evidence:
     holes: DataFrame
     """What is missing of the logs."""
     unknown: DataFrame
-    """The holes, and what cannot be read."""
+    """The holes, what cannot be read, and what lies beyond the ends of origins."""
     subscriptions: DataFrame
     wanted: DataFrame
     """Each of them for each receiver of its session."""
     judged: DataFrame
+    epochs: Epochs
+    copies: DataFrame | None
+    """What other logs have of what a log lost with its end, as it was published; None: no log lost its end."""
 
     @property
     def journal(self) -> DataFrame:
@@ -42,26 +47,49 @@ class Evidence:
 
     @property
     def truth(self) -> DataFrame:
-        return sitelogs.published(self.records)
+        there = sitelogs.published(self.records)
+        return there if self.copies is None else there.unionByName(self.copies)
+
+    @property
+    def ends(self) -> DataFrame:
+        """The end of each origin that has ended."""
+        return epochs.lost_ends(self.records.sparkSession, self.epochs)
 
     def owing(self, missed: DataFrame) -> DataFrame:
         return owed.owing(self.truth, self.wanted, missed)
 
 
-def all_findings(evidence: Evidence, has_lost: bool, has_strays: bool) -> DataFrame:
+def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame:
     """Return every finding of every class as it looks; :func:`spark.doubt.weighed` sees to what excuses there may be.
 
-    `has_lost` and `has_strays` say whether any row of `judged` needs a second look, which costs a dozen shuffles
-    even of nothing.
+    `second_looks` are those of LOST, STRAY and RETRIED of which `judged` has any row: each costs a dozen shuffles even
+    of nothing.
     """
     parts = [_of_deliveries(evidence.judged)]
-    if has_lost:
-        horizons = sitelogs.horizon(evidence.records)
-        parts.append(losses.losses(evidence.judged, evidence.journal, horizons, evidence.owing))
-    if has_strays:
+    missed = [evidence.judged] if LOST in second_looks or evidence.epochs else []
+    if evidence.epochs:
+        missed.append(_untold(evidence))
+        parts.append(epochs.lost(evidence.records.sparkSession, evidence.epochs))
+    if missed:
+        rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), missed)
+        parts.append(losses.losses(rows, evidence.journal, sitelogs.horizon(evidence.records), evidence.owing))
+    if STRAY in second_looks:
         parts.append(_of_strays(evidence))
+    if RETRIED in second_looks:
+        told = evidence.truth, evidence.wanted, evidence.journal, evidence.owing
+        parts.append(retries.retries(evidence.judged, *told))
     parts += _of_journal(evidence) + _of_logs(evidence)
     return reduce(DataFrame.union, parts)
+
+
+def _untold(evidence: Evidence) -> DataFrame:
+    """Return what a log lost with its end and somebody was owed, had not, and was not known to be owed by `judged`."""
+    later = evidence.records.where(F.col("kind") == "nobodys").select("site", F.col("position").alias("offset"))
+    later = later.join(evidence.ends, on="site").select("origin", "offset")
+    known = evidence.truth.select("origin", "offset").unionByName(later)
+    missed = untold.untold(evidence.wanted, evidence.journal, evidence.ends, known)
+    columns = {field.name: field.dataType for field in evidence.judged.schema if field.name not in missed.columns}
+    return missed.withColumns({name: F.lit(None).cast(kind) for name, kind in columns.items()})
 
 
 def _of_journal(evidence: Evidence) -> list[DataFrame]:
@@ -73,6 +101,7 @@ def _of_journal(evidence: Evidence) -> list[DataFrame]:
         journals.repeats(evidence.facts),
         journals.unusable(evidence.facts),
         journals.holes(journal),
+        journals.silenced(journal),
         journals.not_closed(journal, sitelogs.dropped(evidence.records)),
         journals.unheard(journal, sitelogs.seen(evidence.records)),
         *_unusable_facts(evidence),
@@ -91,7 +120,7 @@ def _of_logs(evidence: Evidence) -> list[DataFrame]:
 
 def _of_deliveries(judged: DataFrame) -> DataFrame:
     each = judged.where(F.size("codes") > 0).withColumn("code", F.explode("codes"))
-    final = each.where(~F.col("code").isin(LOST, STRAY))
+    final = each.where(~F.col("code").isin(LOST, STRAY, RETRIED))
     return findings(final, F.col("code"))
 
 
@@ -121,9 +150,26 @@ def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
     each = facts.select("origin", F.explode("offsets").alias("offset"), "writer", "number")
     there = evidence.truth.select("origin", "offset")
     absent = each.join(there, on=["origin", "offset"], how="left_anti")
+    if evidence.epochs:
+        absent = absent.join(_under_an_earlier_name(evidence), on=["origin", "offset"], how="left_anti")
     once = absent.groupBy("origin", "offset").agg(F.min("writer").alias("writer"), F.min("number").alias("number"))
     looked = sitelogs.with_completeness(once, evidence.logs, evidence.unknown)
-    return findings(looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log")
+    if not evidence.epochs:
+        return findings(looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log")
+    ends = F.broadcast(evidence.ends.select("origin", "first", "seen"))
+    said = looked.join(ends, on="origin", how="left").withColumn("is_stated", F.col("offset") <= F.col("seen"))
+    is_beyond = ~F.coalesce("is_stated", F.lit(True)) & (F.col("offset") >= F.col("first"))
+    note = F.when(F.col("is_stated") & (F.col("offset") >= F.col("first")), "lost with the end of its log")
+    code = F.when(F.col("complete") | is_beyond, "L1").otherwise("L3")
+    return findings(said, code, F.concat_ws(", ", F.lit("acknowledged, but not in the log"), note))
+
+
+def _under_an_earlier_name(evidence: Evidence) -> DataFrame:
+    """Return coordinates by which a producer may have been told of a record: its proxy hears late of a log epoch."""
+    ends = evidence.ends.select("site", F.col("origin").alias("ended"), "seen")
+    there = evidence.records.where(F.col("kind") == "published").join(F.broadcast(ends), on="site")
+    later = there.where((F.col("offset") > F.col("seen")) & (F.col("origin") != F.col("ended")))
+    return later.select(F.col("ended").alias("origin"), "offset")
 
 
 def stale_epochs(journal: DataFrame) -> DataFrame:

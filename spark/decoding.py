@@ -14,7 +14,18 @@ from waypost.errors import BadNotification
 from waypost.identity import SiteId, origin_of
 from waypost.keys import OPEN, texts
 from waypost.notification import INT64_MAX, Int64, Value, decode_body
-from waypost.records import Closed, Dropped, Forwarded, Held, Published, Record, Unreadable, decode_record
+from waypost.records import (
+    Closed,
+    Damaged,
+    Dropped,
+    Forwarded,
+    Held,
+    LogBegun,
+    Published,
+    Record,
+    Unreadable,
+    decode_record,
+)
 
 Row = tuple[Any, ...]
 Raw = tuple[str, int, int, bytes | None]
@@ -34,7 +45,7 @@ def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
 
 def _row(site: str, partition: int, position: int, data: bytes | None, names: tuple[str, ...]) -> Row:
     record = decode_record(data)
-    if isinstance(record, Unreadable):
+    if isinstance(record, Unreadable | Damaged):
         return _unusable(site, position, f"the record does not decode: {record.why}")
     if isinstance(record, Published | Forwarded) and record.sequence > INT64_MAX:
         return _unusable(site, position, "the sequence does not fit 64 bits")
@@ -44,30 +55,57 @@ def _row(site: str, partition: int, position: int, data: bytes | None, names: tu
 
 
 def _unusable(site: str, position: int, note: str) -> Row:
-    return (site, position, "unusable", *(None,) * 7, note, *_OPEN, *_NO_ATTRIBUTES)
+    return (site, position, "unusable", *(None,) * 7, note, None, *_OPEN, *_NO_ATTRIBUTES)
 
 
 def _published(site: str, partition: int, position: int, record: Published, names: tuple[str, ...]) -> Row:
+    # In which log epoch, the record does not say; spark/epochs.py does, once it has seen all of the log.
+    coordinate = (str(origin_of(SiteId(site), partition)), position)
+    return (site, position, "published", *coordinate, *_content(record, names))
+
+
+def _content(record: Published | Forwarded, names: tuple[str, ...]) -> Row:
+    """Return what is the same of a notification wherever it is written down."""
     note, attributes = None, _NO_ATTRIBUTES
     try:
         attributes = _columns(decode_body(record.body), names)
     except BadNotification as error:
         note = error.message
-    identity = (record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body))
-    coordinate = (str(origin_of(SiteId(site), partition)), position)
     protection = record.protection
     asked = _OPEN if protection == OPEN else (texts(protection.keys), not protection.insecure)
-    return (site, position, "published", *coordinate, *identity, None, note, *asked, *attributes)
+    return (*_identity(record), None, note, None, *asked, *attributes)
+
+
+def _identity(record: Published | Forwarded) -> Row:
+    return record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body)
+
+
+def copies(raws: Iterable[Raw], names: tuple[str, ...], beyond: dict[str, int]) -> Iterator[Row]:
+    """Return what other logs have of what a log lost: rows of the kind `copy`, with attributes, of the origins in
+    `beyond`, from those offsets on."""
+    for site, _, position, data in raws:
+        record = decode_record(data)
+        if isinstance(record, Forwarded) and record.sequence <= INT64_MAX:
+            first = beyond.get(record.origin)
+            if first is not None and record.offset >= first:
+                yield (site, position, "copy", str(record.origin), record.offset, *_content(record, names))
 
 
 def _other(site: str, position: int, record: Record) -> Row:
     if isinstance(record, Forwarded):
-        identity = (record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body))
         coordinate = (str(record.origin), record.offset)
-        return (site, position, "forwarded", *coordinate, *identity, None, None, *_OPEN, *_NO_ATTRIBUTES)
+        rest = (None, None, None, *_OPEN, *_NO_ATTRIBUTES)
+        return (site, position, "forwarded", *coordinate, *_identity(record), *rest)
     frontier = dict(record.frontier) if isinstance(record, Closed) else None
     tag = str(record.__struct_config__.tag)
-    return (site, position, tag, None, None, *_life(record), None, None, frontier, None, *_OPEN, *_NO_ATTRIBUTES)
+    rest = (None, None, frontier, None, _begun(record), *_OPEN, *_NO_ATTRIBUTES)
+    return (site, position, tag, None, None, *_life(record), *rest)
+
+
+def _begun(record: Record) -> Row | None:
+    if not isinstance(record, LogBegun):
+        return None
+    return record.log_epoch, record.again, {str(origin): list(ends) for origin, ends in record.ended.items()}
 
 
 def _life(record: Record) -> tuple[str | None, str | None]:

@@ -8,6 +8,7 @@ L1, L2      a removal, a gap, an end of the subscription or of the receiver; a  
 P3, P4      another subscription, an earlier one, a later end                        A5, doubtful
 O1, O3      an earlier copy of the same notification: its retry lies, rightly,       A5, doubtful
             behind what the producer sent later
+O4          both of these: a fact that excuses its first copy, an earlier copy       A5, doubtful
 P1          the record itself (:func:`spark.sitelogs.with_completeness`)             A5; nothing, if forwarded
 L1 of what  the record itself                                                        L3
 was acknowledged
@@ -26,6 +27,7 @@ from spark.finding import EVERYTHING, JOURNALS, LACKS, LOGS, SESSION
 
 CODE = "A5"
 _LOSSES, _DELIVERIES, _ORDER = ("L1", "L2"), ("P3", "P4"), ("O1", "O3")
+_RETRY = "O4"
 
 
 def weighed(found: DataFrame) -> DataFrame:
@@ -49,7 +51,7 @@ def _called(marked: DataFrame, facts: bool, records: bool) -> DataFrame:
     code = F.col("code")
     by_facts = F.lit(facts) | F.col("is_doubtful").isNotNull()
     is_loss = code.isin(*_LOSSES) & F.col("session").isNotNull() & (by_facts | F.col("is_unnamed").isNotNull())
-    is_other = (code.isin(*_DELIVERIES) & by_facts) | (code.isin(*_ORDER) & F.lit(records))
+    is_other = (code.isin(*_DELIVERIES, _RETRY) & by_facts) | (code.isin(*_ORDER, _RETRY) & F.lit(records))
     said = F.when(is_loss | is_other, _note()).otherwise(F.col("note"))
     called = F.when(is_loss, "L3").when(is_other, CODE).otherwise(code)
     return marked.withColumns({"code": called, "note": said})

@@ -3,6 +3,10 @@
 Facts of a writer are numbered 1, 2, 3, ... and end with `closed`, so a repeat and a hole are both visible; one that
 goes on says `marked` where it has written down all so far. A repeat is removed before anything is judged (D4). A hole
 makes the run's verdict unknown (A1), and so does a writer of which nothing says up to where it is complete.
+
+A journal may be in parts, of which somebody has put away the oldest. Each begins with a fact of the journal's own
+(`rotated`), numbered as the parts are, which says up to which number of each writer there were facts in those before.
+Where the first of them that is there is not the first, what it speaks of is not a hole (A3), though as unknown as one.
 """
 
 from __future__ import annotations
@@ -64,6 +68,14 @@ def unusable(facts: DataFrame) -> DataFrame:
     return findings(lines, "A2", text, lacks=JOURNALS)
 
 
+def put_away(journal: DataFrame) -> DataFrame:
+    """Return what stood in parts of journals that are not there any more: `writer`, and `put_away_upto`, its number."""
+    parts = of_kind(journal, FactKind.ROTATED).groupBy("writer")
+    begins = parts.agg(F.min("number").alias("first"), F.min_by("frontier", "number").alias("before"))
+    told = begins.where(F.col("first") > 1).select(F.explode("before").alias("writer", "upto"))
+    return told.groupBy("writer").agg(F.max("upto").alias("put_away_upto"))
+
+
 def missing(journal: DataFrame) -> DataFrame:
     """Return the missing ranges of numbers: `writer`, `first_missing`, `number` of the fact after them.
 
@@ -76,11 +88,26 @@ def missing(journal: DataFrame) -> DataFrame:
 
 
 def holes(journal: DataFrame) -> DataFrame:
-    gaps = missing(journal)
+    """Find the missing facts: those in parts that were put away (A3), and all others (A1)."""
+    gaps = missing(journal).join(put_away(journal), on="writer", how="left")
     last = F.col("number") - 1
-    note = F.concat(F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" of this writer are missing"))
+    # A receiver's facts are in the journals of all proxies that it was attached at, so any part of them may be away.
+    is_beginning = (F.col("first_missing") == 1) | F.col("is_receiver")
+    is_away = F.coalesce(is_beginning & (last <= F.col("put_away_upto")), F.lit(False))
+    why = F.when(is_away, "are in parts of a journal that were put away").otherwise("of this writer are missing")
+    note = F.concat(F.lit("facts "), F.col("first_missing"), F.lit(" to "), last, F.lit(" "), why)
     # What a receiver's library leaves out are deliveries: :func:`torn_receivers` has them.
-    return findings(gaps, "A1", note, lacks=F.when(F.col("is_receiver"), "").otherwise(JOURNALS))
+    lacks = F.when(F.col("is_receiver"), "").otherwise(JOURNALS)
+    return findings(gaps, F.when(is_away, "A3").otherwise("A1"), note, lacks=lacks)
+
+
+def silenced(journal: DataFrame) -> DataFrame:
+    """Find the writers all of whose facts are in parts that were put away."""
+    silent = put_away(journal).join(journal.select("writer").distinct(), on="writer", how="left_anti")
+    note = F.concat(
+        F.lit("facts 1 to "), F.col("put_away_upto"), F.lit(" are in parts of a journal that were put away")
+    )
+    return findings(silent, "A3", note, lacks=JOURNALS)
 
 
 def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
@@ -95,7 +122,8 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
     done = done.unionByName(of_kind(journal, FactKind.ENDED).select(F.col("proxy").alias("writer")))
     done = done.unionByName(dropped.select(_writer().alias("writer")))
     lives = journal.groupBy("writer").agg(
-        F.max("number").alias("number"), F.max(F.col("kind") != FactKind.RECEIVED).alias("is_to_close")
+        F.max("number").alias("number"),
+        F.max(~F.col("kind").isin(FactKind.RECEIVED, FactKind.ROTATED)).alias("is_to_close"),
     )
     left = lives.where("is_to_close").join(done, on="writer", how="left_anti")
     return findings(
@@ -106,7 +134,8 @@ def not_closed(journal: DataFrame, dropped: DataFrame) -> DataFrame:
 def unheard(journal: DataFrame, lives: DataFrame) -> DataFrame:
     """Find the `lives` of proxies (`proxy`, `incarnation`) that a site log knows, and that left no fact at all."""
     known = lives.select(_writer().alias("writer")).distinct()
-    silent = known.join(journal.select("writer").distinct(), on="writer", how="left_anti")
+    there = journal.select("writer").unionByName(put_away(journal).select("writer")).distinct()
+    silent = known.join(there, on="writer", how="left_anti")
     return findings(silent, "A1", "a site log speaks of this writer, and there is no fact of it", lacks=JOURNALS)
 
 

@@ -16,16 +16,21 @@ from pyspark.sql import functions as F
 
 from spark.owed import COORDINATE, KEY, RECEIVER
 
-LOST, STRAY = "lost", "stray"
-"""Not yet findings: owed and not delivered; delivered and not matched. Both need a second look."""
+LOST, STRAY, RETRIED = "lost", "stray", "retried"
+"""Not yet findings: owed and not delivered; delivered and not matched; a retry behind what its producer sent later. All
+need a second look."""
 
 _STREAM = [*RECEIVER, "producer", "incarnation"]
 _IDENTITY = [*_STREAM, "sequence"]
 _PLACE = ["writer", "number", "at"]
 
 
-def judged(stood: DataFrame, delivered: DataFrame) -> DataFrame:
-    """Return every row with its `codes`; `is_first_owed` marks one row of each notification owed to a receiver."""
+def judged(stood: DataFrame, delivered: DataFrame, line: Column | None = None) -> DataFrame:
+    """Return every row with its `codes`; `is_first_owed` marks one row of each notification owed to a receiver.
+
+    Args:
+        line: within what a producer's order holds; its origin, unless that has gone on as another one.
+    """
     both = stood.join(delivered, on=KEY, how="full_outer")
     # All that follows is judged within one producer and receiver: one shuffle serves every window.
     rows = both.repartition(*_STREAM).withColumns(
@@ -35,7 +40,8 @@ def judged(stood: DataFrame, delivered: DataFrame) -> DataFrame:
             "is_owed": F.coalesce("is_owed", F.lit(False)),
         }
     )
-    return _with_codes(_with_order(_with_repeats(rows)))
+    lined = rows.withColumn("line", F.col("origin") if line is None else line)
+    return _with_codes(_with_order(_with_repeats(lined)))
 
 
 def _with_repeats(rows: DataFrame) -> DataFrame:
@@ -59,13 +65,13 @@ def _with_repeats(rows: DataFrame) -> DataFrame:
 def _with_order(rows: DataFrame) -> DataFrame:
     """Add `previous`: the delivery before this one of the same producer at the same origin, to the same writer.
 
-    Repeats do not count, and neither does an id with two coordinates: its retry lies, rightly, behind what
-    the producer sent later.
+    Repeats do not count. An id with two coordinates is nobody's previous: its retry may lie, rightly, behind what the
+    producer sent later (:mod:`spark.retries`).
     """
-    counts = F.col("is_delivery") & F.col("is_matched") & F.col("earlier").isNull() & ~F.col("is_copied")
-    stream = Window.partitionBy(*_STREAM, "origin", "writer").orderBy("number", "at", "offset")
-    delivery = F.when(counts, F.struct("sequence", "epoch", "proxy"))
-    previous = F.when(counts, F.last(delivery, ignorenulls=True).over(_before(stream)))
+    is_new = F.col("is_delivery") & F.col("is_matched") & F.col("earlier").isNull()
+    stream = Window.partitionBy(*_STREAM, "line", "writer").orderBy("number", "at", "offset")
+    delivery = F.when(is_new & ~F.col("is_copied"), F.struct("sequence", "epoch", "proxy"))
+    previous = F.when(is_new, F.last(delivery, ignorenulls=True).over(_before(stream)))
     return rows.withColumn("previous", previous)
 
 
@@ -86,8 +92,9 @@ def _with_codes(rows: DataFrame) -> DataFrame:
         "P3": seen & (F.col("epoch") < F.col("since_epoch")),
         "P4": seen & ~F.col("may_live"),
         "P5": seen & (F.col("digest") != F.col("published_digest")),
-        "O1": back & _same_owner("previous"),
-        "O3": back & ~_same_owner("previous"),
+        "O1": back & ~F.col("is_copied") & _same_owner("previous"),
+        "O3": back & ~F.col("is_copied") & ~_same_owner("previous"),
+        RETRIED: back & F.col("is_copied"),
     }
     codes = F.array_compact(F.array(*(F.when(rule, F.lit(code)) for code, rule in rules.items())))
     other = F.coalesce("earlier", F.struct("previous.epoch", "previous.proxy"))
@@ -111,11 +118,12 @@ def _same_owner(other: str) -> Column:
 
 
 def totals(rows: DataFrame) -> DataFrame:
-    """Return one row: `owed` and `delivered`, counted per receiver; `lost` and `stray`, the rows to look at again."""
+    """Return one row: `owed` and `delivered`, counted per receiver; and the rows to look at again."""
     counted = {
         "owed": F.col("is_first_owed"),
         "delivered": F.col("is_delivery"),
         LOST: F.array_contains("codes", LOST),
         STRAY: F.array_contains("codes", STRAY),
+        RETRIED: F.array_contains("codes", RETRIED),
     }
     return rows.agg(*(F.count(F.when(condition, 1)).alias(name) for name, condition in counted.items()))

@@ -40,6 +40,8 @@ from waypost.records import (
     FactKind,
 )
 
+_TOLD = 9
+"""The rank of what a gap was told of."""
 HANDOVERS = ("handover", "failover", "thaw")
 """Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
 
@@ -56,12 +58,20 @@ def losses(
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
-    rank = F.when(F.col("is_gap"), 9).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
+    rank = F.when(F.col("is_gap"), _TOLD).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
-    worst = looked_at.groupBy(*_IDENTITY).agg(F.min(coordinate).alias("worst"))
-    apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < 9)
+    # What nobody can name (spark/untold.py) has a coordinate and no id.
+    nameless = F.when(F.col("producer").isNull(), F.struct("origin", "offset"))
+    worst = looked_at.groupBy(*_IDENTITY, nameless.alias("nameless")).agg(F.min(coordinate).alias("worst"))
+    apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _TOLD)
     code = F.element_at(F.array(F.lit("L3"), F.lit("L1"), F.lit("L4")), F.col("rank") + 1)
     return _with_handovers(apart.withColumn("code", code), rows, journal)
+
+
+def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
+    """Return each of `missed`, rows of a KEY, that is excused, or of which a gap was told."""
+    looked_at = _with_excuses(missed.withColumn("has_left", F.lit(False)), journal, owing)
+    return looked_at.where(F.col("is_gap") | F.col("excuse").isNotNull()).select(*KEY).distinct()
 
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ Per life of a subscription and origin:
 
 X0    the first promise, of all `effective` and `restated` facts that name the origin: by epoch, then by time. Later
       ones repeat it after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
+      A promise for an origin that has ended is one for those that follow it, from where they begin (handover rule 27).
 R     of the `unsubscribed` facts. An origin that they do not name was not reached, so nothing of it is owed; without
       such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
       for what may be delivered. What the session's deletion ended is owed up to where `deleted` says, which may come
@@ -42,10 +43,11 @@ REQUESTS, PROMISES, POLICIES = (
 """The kinds of facts that say what was asked for, from where on it is owed, and how long it is stored."""
 
 
-def subscriptions(journal: DataFrame, expressions: DataFrame) -> DataFrame:
+def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
     """Return one row a life of a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
 
-    `expressions` has `expression`, `expression_number`, `is_usable`. A subscription with two expressions, or other
+    `expressions` has `expression`, `expression_number`, `is_usable`; `continued` the origins that follow others, of the
+    shape CONTINUED. A subscription with two expressions, or other
     keys at another time, or an expression that cannot be judged by, is not sure: nothing is owed by it.
     """
     said = journal.where(F.col("kind").isin(*REQUESTS))
@@ -53,7 +55,7 @@ def subscriptions(journal: DataFrame, expressions: DataFrame) -> DataFrame:
     variants = F.count("expression").over(Window.partitionBy(*SUBSCRIPTION))
     known = asked.withColumn("variants", variants).join(F.broadcast(expressions), on="expression", how="left")
     bounded = (
-        known.join(_starts(journal), on=SUBSCRIPTION, how="left")
+        known.join(_starts(journal, continued), on=SUBSCRIPTION, how="left")
         .join(_ends(journal), on=SUBSCRIPTION, how="left")
         .join(_deletions(journal), on=SESSION_LIFE, how="left")
         .join(_policies(journal), on=SUBSCRIPTION, how="left")
@@ -89,8 +91,14 @@ def _policies(journal: DataFrame) -> DataFrame:
     )
 
 
-def _starts(journal: DataFrame) -> DataFrame:
-    return promises(journal).groupBy(*SUBSCRIPTION).agg(_by_origin("above").alias("above"))
+def _starts(journal: DataFrame, continued: DataFrame | None) -> DataFrame:
+    promised = promises(journal)
+    if continued is not None:
+        # Who was promised nothing below what anybody had seen came when the origin had ended already.
+        before = promised.join(F.broadcast(continued), on="origin").where(F.col("above") < F.col("seen"))
+        later = before.select(*SUBSCRIPTION, F.col("following").alias("origin"), F.col("begins").alias("above"))
+        promised = promised.unionByName(later).groupBy(*SUBSCRIPTION, "origin").agg(F.min("above").alias("above"))
+    return promised.groupBy(*SUBSCRIPTION).agg(_by_origin("above").alias("above"))
 
 
 def promises(journal: DataFrame) -> DataFrame:
@@ -160,7 +168,7 @@ def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
     """
     met = _met(truth, wanted).withColumns(
         {
-            "is_owed": _is_owed(),
+            "is_owed": is_owed(),
             "may_live": ~F.col("is_ended") | (F.col("offset") <= _at("last")),
         }
     )
@@ -197,12 +205,13 @@ def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
 def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
     """Return by what each of `missed`, rows of a KEY, is owed: `terms`, the policies of those subscriptions."""
     there = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
-    due = _met(there, wanted).where(_is_owed())
+    due = _met(there, wanted).where(is_owed())
     terms = F.collect_list(F.struct("ages_since", "counts_since"))
     return due.groupBy(*KEY).agg(terms.alias("terms")).join(missed.select(*KEY), on=KEY, how="left_semi")
 
 
-def _is_owed() -> Column:
+def is_owed() -> Column:
+    """Tell whether the coordinate is owed by the subscription that stands beside it, to that receiver."""
     has_begun = F.coalesce(F.col("offset") > F.col("above")[F.col("origin")], F.lit(False))
     is_not_over = F.col("until").isNull() | (F.col("offset") <= _at("until"))
     return F.col("is_sure") & has_begun & is_not_over & (F.col("offset") > _at("start"))

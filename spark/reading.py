@@ -7,7 +7,7 @@ those and no others.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial, reduce
 from pathlib import Path
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from spark import decoding
 from spark.decoding import Raw, Row, rows
 from spark.schemas import FACT, RECORD
 from spark.session import require_connector
@@ -24,6 +25,7 @@ from spark.source import BadInput, Folder, Source, Topics
 RECORDS_A_TASK = 50_000
 Slice = tuple[str, str, int, int]
 """Site, file, first offset, offset behind the last."""
+Decode = Callable[[Iterable[Raw]], Iterator[Row]]
 
 
 def journals(spark: SparkSession, source: Source) -> DataFrame:
@@ -36,13 +38,21 @@ def journals(spark: SparkSession, source: Source) -> DataFrame:
 
 def logs(spark: SparkSession, source: Source, names: tuple[str, ...]) -> DataFrame:
     """Return all records of all site logs, of the shape RECORD, with the attributes `names`."""
+    return _decoded(spark, source, partial(rows, names=names))
+
+
+def copies(spark: SparkSession, source: Source, names: tuple[str, ...], beyond: dict[str, int]) -> DataFrame:
+    """Return what other logs have of origins that ended: records of the kind `copy`, from the offsets `beyond` on."""
+    return _decoded(spark, source, partial(decoding.copies, names=names, beyond=beyond))
+
+
+def _decoded(spark: SparkSession, source: Source, decode: Decode) -> DataFrame:
     if isinstance(source, Folder):
         slices = _slices(source)
         raws = spark.sparkContext.parallelize(slices, len(slices)).mapPartitions(_read_slices)
-        decoded = raws.mapPartitions(partial(rows, names=names))
-        return spark.createDataFrame(decoded, RECORD, verifySchema=False)
+        return spark.createDataFrame(raws.mapPartitions(decode), RECORD, verifySchema=False)
     require_connector(spark)
-    return _union([_log_topic(spark, source, site, names) for site in source.servers])
+    return _union([_log_topic(spark, source, site, decode) for site in source.servers])
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:
@@ -147,15 +157,13 @@ def _journal_topic(spark: SparkSession, topics: Topics, site: str) -> DataFrame:
     return frame.select(F.lit(topic).alias("source"), value.alias("value"))
 
 
-def _log_topic(spark: SparkSession, topics: Topics, site: str, names: tuple[str, ...]) -> DataFrame:
+def _log_topic(spark: SparkSession, topics: Topics, site: str, decode: Decode) -> DataFrame:
     frame = _topic(spark, topics, site, topics.log_topic(site))
     raws = frame.select("partition", "offset", "value").rdd
-    decoded = raws.mapPartitions(partial(_from_kafka, site=site, names=names))
+    decoded = raws.mapPartitions(partial(_from_kafka, site=site, decode=decode))
     return spark.createDataFrame(decoded, RECORD, verifySchema=False)
 
 
-def _from_kafka(
-    messages: Iterable[tuple[int, int, bytearray | None]], site: str, names: tuple[str, ...]
-) -> Iterator[Row]:
+def _from_kafka(messages: Iterable[tuple[int, int, bytearray | None]], site: str, decode: Decode) -> Iterator[Row]:
     raws = ((site, partition, offset, None if value is None else bytes(value)) for partition, offset, value in messages)
-    return rows(raws, names)
+    return decode(raws)

@@ -44,6 +44,13 @@ RECORD: Final = T.StructType(
         digest=_LONG,  # crc32 of the body
         frontier=_OFFSETS,  # of a closing marker
         note=_STRING,  # why a record or its body is unusable
+        begun=T.StructType(  # of a record that says in which log epoch the log is
+            _fields(
+                log_epoch=_INT,
+                again=T.BooleanType(),
+                ended=T.MapType(_STRING, T.ArrayType(_LONG, containsNull=False), valueContainsNull=False),
+            )
+        ),
         keys=T.ArrayType(_STRING),  # that were published with it, as the journal writes them; null: none
         secure_only=T.BooleanType(),  # it goes only where keys meet
         kinds=T.ArrayType(_INT),
@@ -86,6 +93,13 @@ FACT: Final = T.StructType(
 
 EXPRESSION: Final = T.StructType(_fields(expression=_STRING, expression_number=_INT, is_usable=T.BooleanType()))
 """Each distinct expression, by the number it has in `matched`; not usable: it cannot be judged by."""
+
+# ---------------------------------------------------------------- log epochs
+
+SPAN: Final = T.StructType(_fields(site=_STRING, first=_LONG, last=_LONG, origin=_STRING))
+LOST_END: Final = T.StructType(_fields(site=_STRING, origin=_STRING, first=_LONG, seen=_LONG))
+CONTINUED: Final = T.StructType(_fields(origin=_STRING, following=_STRING, begins=_LONG, seen=_LONG))
+"""The tuples of :mod:`spark.epochs`."""
 
 # ---------------------------------------------------------------- findings
 
@@ -134,11 +148,27 @@ CLASSES: Final[dict[str, tuple[str, str, str]]] = {
     "P5": (VIOLATED, "altered", "the body delivered or forwarded is not the body published"),
     "O1": (VIOLATED, "out of order", "one producer's sequence goes back within one epoch of a receiver"),
     "O3": (VIOLATED, "out of order across a handover", "as O1, between two epochs or two proxies"),
+    "O2": (
+        OK,
+        "retried behind newer ones",
+        "as O1, by a retry: its first copy was not owed, or excused (the exception of P3)",
+    ),
+    "O4": (
+        VIOLATED,
+        "retry out of order",
+        "as O1 or O3, by a retry whose first copy was owed, and neither delivered nor excused",
+    ),
     "H1": (VIOLATED, "stale epoch", "delivered in an epoch older than one already received from"),
     "H2": (VIOLATED, "split ownership", "two proxies own a session in one epoch"),
     "G1": (VIOLATED, "gap", "a part of an origin could not be had any more"),
+    "G2": (OK, "lost end", "a site log lost its end, and says so: what was lost is had, or told (G1), or a loss (L1)"),
     "A1": (UNKNOWN, "hole", "records of a log or facts of a writer are missing"),
     "A2": (UNKNOWN, "unusable", "a record or a fact that means nothing"),
+    "A3": (
+        UNKNOWN,
+        "put away",
+        "facts of a writer were in parts of a journal that are not there, as the next one says",
+    ),
     "A4": (UNKNOWN, "not closed", "a site log is missing or has no closing marker"),
     "A5": (UNKNOWN, "doubtful", "a delivery that looks wrong, and that missing evidence could excuse"),
 }

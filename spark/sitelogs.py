@@ -13,6 +13,9 @@ from spark.compile import Compiler
 from spark.finding import EVERYTHING, LOGS, findings
 from spark.schemas import ATTRIBUTES
 
+COPY = "copy"
+"""The kind of what another log has of a notification that its own log lost."""
+
 
 def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) -> DataFrame:
     """Replace the attributes by `matched`: the numbers of the `tests` that are true of a published record.
@@ -21,16 +24,36 @@ def matched(records: DataFrame, compiler: Compiler, tests: dict[int, Column]) ->
     """
     hits = [F.when(test, F.lit(number)) for number, test in tests.items()]
     numbers = F.array_compact(F.array(*hits)) if hits else F.array().cast("array<int>")
-    is_readable = (F.col("kind") == "published") & F.col("note").isNull()
+    is_readable = F.col("kind").isin("published", COPY) & F.col("note").isNull()
     staged = compiler.with_stages(records)
     plain = [name for name in records.columns if name not in ATTRIBUTES]
     return staged.select(*plain, F.when(is_readable, numbers).alias("matched"))
 
 
 def published(records: DataFrame) -> DataFrame:
-    return records.where(F.col("kind") == "published").select(
-        "origin", "offset", "producer", "incarnation", "sequence", "digest", "keys", "secure_only", "matched"
+    return records.where(F.col("kind") == "published").select(*_PUBLISHED)
+
+
+def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
+    """Return what other logs have of what a log lost with its end, as :func:`published` would.
+
+    Nothing is taken where copies differ; nor what was appended there later, before all knew that the origin had ended.
+    """
+    identity = ["producer", "incarnation", "sequence", "digest"]
+    later = records.where(F.col("kind") == "nobodys").select(
+        F.col("site").alias("home"), F.col("position").alias("at"), *identity
     )
+    told = copies.withColumns({"home": site_of("origin"), "at": F.col("offset")}).join(
+        later, on=["home", "at", *identity], how="left_anti"
+    )
+    each = told.groupBy("origin", "offset").agg(
+        F.count_distinct(F.struct(*identity)).alias("different"),
+        *(F.first(name).alias(name) for name in _PUBLISHED[2:]),
+    )
+    return each.where(F.col("different") == 1).select(*_PUBLISHED)
+
+
+_PUBLISHED = ("origin", "offset", "producer", "incarnation", "sequence", "digest", "keys", "secure_only", "matched")
 
 
 def dropped(records: DataFrame) -> DataFrame:
@@ -70,12 +93,15 @@ def horizon(records: DataFrame) -> DataFrame:
 
 
 def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
-    """Return the missing ranges of positions: `site`, `first_missing`, `last_missing`.
+    """Return the missing ranges of positions: `site`, `first_missing`, `last_missing`; `origin` is null: of any.
 
     Only where offsets are `dense` is a gap between two records a hole; a beginning that was cut off always is.
     """
     beginnings = logs.where(F.col("first") > 0).select(
-        "site", F.lit(0).cast("bigint").alias("first_missing"), (F.col("first") - 1).alias("last_missing")
+        "site",
+        F.lit(0).cast("bigint").alias("first_missing"),
+        (F.col("first") - 1).alias("last_missing"),
+        _any_origin(),
     )
     if not dense:
         return beginnings
@@ -83,31 +109,44 @@ def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:
     gappy = logs.where(F.col("records") <= F.col("last") - F.col("first")).select("site")
     suspect = records.select("site", "position").join(F.broadcast(gappy), on="site", how="left_semi")
     before = F.lag("position").over(Window.partitionBy("site").orderBy("position"))
-    ranges = suspect.select("site", (before + 1).alias("first_missing"), (F.col("position") - 1).alias("last_missing"))
+    last = (F.col("position") - 1).alias("last_missing")
+    ranges = suspect.select("site", (before + 1).alias("first_missing"), last, _any_origin())
     return beginnings.unionByName(ranges.where(F.col("first_missing") <= F.col("last_missing")))
 
 
 def unreadable(records: DataFrame) -> DataFrame:
     """Return the records that mean nothing in the shape of :func:`holes`: anything may have stood there."""
     bad = records.where(F.col("kind") == "unusable")
-    return bad.select("site", F.col("position").alias("first_missing"), F.col("position").alias("last_missing"))
+    first, last = F.col("position").alias("first_missing"), F.col("position").alias("last_missing")
+    return bad.select("site", first, last, _any_origin())
+
+
+def _any_origin() -> Column:
+    return F.lit(None).cast("string").alias("origin")
 
 
 def with_completeness(coordinates: DataFrame, logs: DataFrame, gaps: DataFrame) -> DataFrame:
     """Add `complete`: whether the absence of a record at (`origin`, `offset`) means that there never was one."""
     sited = coordinates.withColumn("home", site_of("origin"))
     logs = logs.select(F.col("site").alias("home"), "first", "last", "closed")
-    gaps = gaps.select(F.col("site").alias("hole_site"), "first_missing", "last_missing")
-    in_hole = (F.col("home") == F.col("hole_site")) & F.col("offset").between(
-        F.col("first_missing"), F.col("last_missing")
-    )
     reached = (F.col("offset") >= F.col("first")) & ((F.col("offset") <= F.col("last")) | F.col("closed"))
-    return (
-        sited.join(F.broadcast(logs), on="home", how="left")
-        .join(F.broadcast(gaps), on=in_hole, how="left")
-        .withColumn("complete", F.coalesce(reached, F.lit(False)) & F.col("hole_site").isNull())
-        .drop("home", "first", "last", "closed", "hole_site", "first_missing", "last_missing")
+    of_any, of_one = F.col("hole_origin").isNull(), F.col("hole_origin") == F.col("origin")
+    # Apart, for a hole may lie beyond the end of an origin too, and no row is to come twice.
+    holed = _in_hole(_in_hole(sited.join(F.broadcast(logs), on="home", how="left"), gaps, of_any), gaps, of_one)
+    known = F.coalesce(reached, F.lit(False)) & ~F.col("is_in_hole")
+    return holed.withColumn("complete", known).drop("home", "first", "last", "closed", "is_in_hole")
+
+
+def _in_hole(sited: DataFrame, gaps: DataFrame, concerns: Column) -> DataFrame:
+    """Add `is_in_hole`, or leave it true, where one of the gaps that `concerns` holds of has the coordinate."""
+    before = F.col("is_in_hole") if "is_in_hole" in sited.columns else F.lit(False)
+    gaps = gaps.select(
+        F.col("site").alias("hole_site"), F.col("origin").alias("hole_origin"), "first_missing", "last_missing"
     )
+    lies = F.col("offset").between(F.col("first_missing"), F.col("last_missing"))
+    joined = sited.join(F.broadcast(gaps), on=(F.col("home") == F.col("hole_site")) & lies & concerns, how="left")
+    holed = joined.withColumn("is_in_hole", before | F.col("hole_site").isNotNull())
+    return holed.drop("hole_site", "hole_origin", "first_missing", "last_missing")
 
 
 # ---------------------------------------------------------------- findings

@@ -8,15 +8,19 @@ from __future__ import annotations
 import msgspec
 
 from waypost.access import Grant
+from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.keys import Key
 from waypost.queue import UNBOUNDED, Order, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
+UNSETTLED = 1 << 62
+"""The end of a subscription in an origin from above which its session is not covered yet: it ends where that begins."""
+
 
 class SubscriptionRow(msgspec.Struct, frozen=True):
-    """A subscription, an interval of every origin; `end`, if it has ended (handover rule 7).
+    """A subscription, an interval of every origin; `end`, if it has ended, may be UNSETTLED (handover rule 7).
 
     `life` tells it from others of the same name in the session, before and after: ``EPOCH/NUMBER``, the epoch in which
     it was made, and its number in that epoch.
@@ -128,12 +132,16 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return msgspec.json.encode(checkpoint)
+    """Return the checkpoint as it stands in a changelog, sealed."""
+    return sealed(msgspec.json.encode(checkpoint))
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Decode a checkpoint. Raises BadRecord."""
+    whole = unsealed(data)
+    if whole is None:
+        raise BadRecord("a checkpoint is damaged: its checksum is wrong")
     try:
-        return _decoder.decode(data)
+        return _decoder.decode(whole)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRecord(f"a checkpoint cannot be read: {error}") from None

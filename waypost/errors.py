@@ -88,6 +88,13 @@ class SessionDeleted(Refused):
     exit_status = 5
 
 
+class SessionLost(Refused):
+    """There is such a session, and nobody has it any more: neither a proxy's store nor any changelog."""
+
+    code = "SESSION_LOST"
+    exit_status = 5
+
+
 class ReceiverTaken(Refused):
     """Another client attached under this receiver's name."""
 
@@ -168,6 +175,13 @@ class LogReplaced(LogUnavailable):
         self.end = end
 
 
+class Altered(Unreachable):
+    """What came is not what was sent: its checksum is wrong. Nothing of it was taken, and it is to be sent again."""
+
+    code = "ALTERED"
+    definite = True
+
+
 class RegistryUnavailable(Unreachable):
     code = "REGISTRY_UNAVAILABLE"
 
@@ -184,6 +198,12 @@ class StoreFailed(WaypostError):
     code = "STORE_FAILED"
 
 
+class StoreDamaged(StoreFailed):
+    """What the local disk has is not what was written; nothing of it is used."""
+
+    code = "STORE_DAMAGED"
+
+
 class HistoryTruncated(WaypostError):
     """A log no longer holds what was asked for; `first` is the earliest offset it has."""
 
@@ -192,6 +212,16 @@ class HistoryTruncated(WaypostError):
     def __init__(self, message: str, *, first: int) -> None:
         super().__init__(message)
         self.first = first
+
+
+class LogDamaged(WaypostError):
+    """A record of a log cannot be read; `offset` is where it stands."""
+
+    code = "LOG_DAMAGED"
+
+    def __init__(self, message: str, *, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class OutputFailed(WaypostError):

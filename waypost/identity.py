@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import NamedTuple, NewType
 
@@ -57,12 +58,22 @@ class Ownership(NamedTuple):
 
     @property
     def deleted(self) -> bool:
-        """The session was deleted. The row stays: who creates it anew takes the next epoch after it."""
+        """The session was deleted: who creates it anew takes the next epoch after this one."""
         return self.proxy == NO_PROXY
+
+    @property
+    def generation(self) -> int:
+        return self.epoch // GENERATION
 
     def outlives(self, epoch: int) -> bool:
         """Tell whether a session of that epoch was deleted before this one of the same name was created."""
-        return epoch // GENERATION < self.epoch // GENERATION
+        return epoch // GENERATION < self.generation
+
+
+def without_row(floor: int) -> Ownership | None:
+    """Return what a session without a row counts as (handover rule 28): deleted in the generation of the registry's
+    floor; None: no row was ever removed, so it never was."""
+    return Ownership(NO_PROXY, Epoch(floor * GENERATION)) if floor else None
 
 
 def origin_of(site: SiteId, partition: int = 0, log_epoch: int = 1) -> Origin:
@@ -87,6 +98,21 @@ def _partition(origin: Origin) -> str:
 
 def site_of(origin: Origin) -> SiteId:
     return SiteId(origin.rpartition("/")[0])
+
+
+def new_secret() -> str:
+    """Return what only this life of a producer knows (256 bits)."""
+    return secrets.token_urlsafe(32)
+
+
+def life_of(producer: str, secret: str) -> Incarnation:
+    """Return the incarnation of a producer whose life has this secret.
+
+    Every proxy finds it out from the secret, and shares nothing with the others for it. Whoever reads the name, in a
+    notification or a log, does not learn the secret from it, and so cannot publish under that name.
+    """
+    said = f"{len(producer)} {producer} {secret}".encode("utf-8", "surrogatepass")
+    return Incarnation(hashlib.blake2b(said, digest_size=16, person=b"waypost producer").hexdigest())
 
 
 def new_incarnation() -> Incarnation:

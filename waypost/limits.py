@@ -11,6 +11,20 @@ MAX_EXPRESSION_BYTES = 16 * 1024
 MAX_EXPRESSION_DEPTH = 100
 MAX_REGEX_BYTES = 1024
 MAX_REGEX_MEMORY_BYTES = 1 << 20
+MATCH_MS_EXPRESSION = 64
+"""How long a notification of MAX_NOTIFICATION_BYTES may take, by estimate, to be held against one expression that a
+client subscribes to (waypost/subscription/cost.py); then against all those of one session, of one client (a principal,
+or for those who are nobody in particular an address), and, as the default of --match-ms, of one proxy. Past it the
+subscription is refused. What comes with a session from another proxy was accepted once and never is."""
+MATCH_MS_SESSION = 128
+MATCH_MS_CLIENT = 128
+MATCH_MS_PROXY = 512
+FREE_NODES = 24
+"""Nodes of the tree of an expression that count for nothing: those of most subscriptions. Bounded are the others."""
+NODES_SESSION = 20_000
+NODES_CLIENT = 30_000
+NODES_PROXY = 1_000_000
+"""Together with what each notification passes through them they take half a kilobyte each."""
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
 MAX_DESCRIPTOR_BYTES = 768 * 1024
@@ -56,8 +70,50 @@ QUENCH_TERMS = 500
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 HARD_FRAME_BYTES = 4 * MAX_FRAME_BYTES
 
+UNPROVEN_BYTES = 64 * 1024
+"""Of what comes on a connection before it has said who it is, all together; past it, it is closed."""
+CONNECTIONS_RESERVED = 64
+"""Beyond --max-connections, for requests of operators and other proxies; past them a connection is closed at once."""
+OWED_WITHIN_S = 15.0
+"""The rest of a message, or of a request, that has begun; then the connection is closed."""
+PIECE_BYTES = 4 * 1024
+"""What has come is taken apart in pieces of so many bytes."""
+SLICE_S = 0.005
+"""So much processor time on what one connection has sent; then others have their turn."""
+FOLD_SLICE_S = 0.02
+"""And so much on records of the log; one record may take longer, but for its expressions, of which each is one step."""
+WAITING_MESSAGES = 64
+"""Messages of one connection that are taken apart and wait to be looked at; past it, it is read no more."""
+PONG_BYTES = 64 * 1024
+"""Unread answers to pings; past it pings are not answered."""
+REPLIES_BYTES = 1024 * 1024
+"""Unread bytes for a connection; past it nothing is taken of it that costs an answer, until it reads."""
+REPLIES_WITHIN_S = 30.0
+"""So long it may let that be; then it is hung up on."""
+MESSAGE_BYTES = 100
+"""What a waiting message takes beside its own bytes."""
+TURN_CREDIT_S = 0.02
+"""Processor time that each client may cost at once, publishing apart, without waiting."""
+TURN_CREDIT_SHARE = 0.02
+"""And so much of each second more."""
+LINE_SHARE = 0.4
+"""Of the processor, for all together that cost more; they wait for each other."""
+
+MEMORY_BYTES = 2 * 1024**3
+"""What a proxy may take, as the default of --memory. The bounds below are parts of it: they hold for what clients can
+make it keep, and leave room for what one message may need on its way."""
+LEAST_MEMORY = 256 * 1024**2
+UNFINISHED_PART = 16
+"""Messages of which the end has not come may take one part of so many; past it who has sent the most is closed."""
+UNSENT_PART = 8
+"""What waits to be read by clients; past it who has the most waiting is hung up on."""
+QUEUED_PART = 8
+"""Stored notifications that all sessions keep in memory."""
+
 MAX_BODY_BYTES = 256 * 1024
 """Of what an operator asks by HTTP; what is more is not read."""
+HANG_UP_WITHIN_S = 5.0
+"""So long a connection that we end has for what is on its way to it; then it is cut off."""
 HELLO_WITHIN_S = 10.0
 """So long a client has from the handshake of its WebSocket to its hello, all of it; then the connection is closed."""
 PEER_HELLO_WITHIN_S = 2.0
@@ -78,6 +134,8 @@ TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 
 # --- clients
+LIVES_EACH = 100
+"""Lives of producers that publish over one connection; past it the next one is refused. A client library has one."""
 MAX_PUBLISH_BATCH = 1000
 """Notifications in one publish frame; the client library splits larger ones."""
 PUBLISH_BYTES = 1024 * 1024
@@ -96,6 +154,8 @@ OVERTAKING = 400
 """Notifications that a receiver may have before older ones, which its order put behind them; past it the oldest that
 it does not have is sent to it alone. So much is under way to it at most. Who says to have three times as many is
 refused: all of that goes into the session's checkpoint."""
+ASK_AGAIN_MS = 250
+"""What a proxy could not do for a session at the moment, a client library asks again after so long."""
 PING_EVERY_S = 3.0
 """So often a client library asks whether its proxy is still there."""
 PONG_WITHIN_S = 3.0
@@ -127,10 +187,18 @@ QUEUE_IN_MEMORY = 2_000
 """Entries of a session kept in memory once stored; older ones are read back from the store."""
 UNATTENDED_IN_MEMORY = 100_000
 """Entries in memory, once stored, of all sessions together to which nobody is attached."""
+QUEUE_BYTES = RECEIVER_WINDOW_BYTES
+"""Their bytes, where so few sessions are there that all together have room for it (QUEUED_PART); and at least:"""
+QUEUE_BYTES_LEAST = 256 * 1024
+GATE_BYTES = 8 * 1024 * 1024
+"""Bytes of notifications that wait behind a gate; past it likewise."""
 GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
+AHEAD_BYTES = 4 * 1024 * 1024
+"""Bytes of publish frames on their way to the log, and of those that the log has and the proxy has not read; past it
+likewise: what others publish waits behind no more than that."""
 FACTS_WAITING = 50_000
 """Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""
 READ_AHEAD = 1_000
@@ -142,6 +210,10 @@ SWEEP_BATCH = 10_000
 STATE_MS_A_HOLD = 1
 """The store has the whole of what the site log means not sooner than so many milliseconds after the last time, for each
 hold, and each expression that a neighbour asks for: a proxy that starts reads the log again from there."""
+STORE_BYTES = 4 * 1024 * 1024
+"""Bytes of entries likewise."""
+UNSTORED_BYTES = 16 * 1024 * 1024
+"""Bytes of entries that came since the store was last written, or are being written; past it the log waits."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
 ENTRIES_LOOKED_AT = 5_000
@@ -173,6 +245,8 @@ ACCESS_CHANGES_AT_ONCE = 16
 # --- the site log
 LOG_BATCH = 1000
 """Records in one read or append of a site log."""
+LOG_READ_BYTES = 4 * 1024 * 1024
+"""Bytes of records in one read of an embedded log; it ends behind these."""
 LOG_END_SURE_S = 1.0
 """A log that ends before what was read of it is asked again after so long."""
 LOG_BATCH_BYTES = 512 * 1024
@@ -184,7 +258,14 @@ LOG_WRITES_TOGETHER = 64
 RETRY_PAUSES_S = (0.05, 1.0)
 """The pause before a Kafka or an etcd that did not answer is tried again: the first one, and the longest."""
 
+HEARTBEAT_S = 5.0
+"""So long a proxy's event loop may have had no turn; then its lease is not renewed: others may take its sessions."""
+
 # --- the registry
+ROWS_FORGOTTEN = 100
+"""Rows of deleted sessions that are removed from the registry in one go."""
+FORGET_AFTER_MS = 10 * 60_000
+"""So long the row of a deleted session stays there: who asks for the session meanwhile is told sooner."""
 REGISTRY_ROWS = 10_000
 """Rows of etcd in one read; the others are in the next ones, at the same revision."""
 REGISTRY_CHANGES = 1_000
@@ -235,6 +316,8 @@ LINK_WINDOW_BYTES = 16 * 1024 * 1024
 """Bytes of the same; the sender waits there too."""
 LINK_LIVE = 5_000
 """Records just folded that a waiting sender keeps; past it they go, and are read from the log again."""
+LINK_LIVE_BYTES = 16 * 1024 * 1024
+"""Bytes of the same; likewise."""
 LINK_QUEUE = 10_000
 """Records come over a link and not yet asked to be appended; past it the far side did not heed its window, and the
 link is opened again."""
@@ -247,6 +330,12 @@ HISTORY_LONGEST_PAUSE_MS = 5_000
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
 
+JOURNAL_PART = "256MiB"
+"""A part of a journal, unless the configuration says otherwise; the next one begins then."""
+JOURNAL_NAMES_BYTES = 128 * 1024
+"""Names of writers of which a part of a journal says what the parts before it had; the one that wrote the longest ago
+goes first. The fact that says so is one record of Kafka, of 1 MiB at most, and a name may take six times as many bytes
+there."""
 IDENTITY_RECORDS = 10_000
 """Records of a log's beginning in which its identity is looked for, by a proxy that has never read it."""
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.access import Right
-from waypost.identity import Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
+from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.keys import KeyList
 from waypost.limits import (
     MAX_COUNT,
@@ -34,15 +34,19 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 1
+VERSION = 2
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
-Serial = Annotated[int, Meta(ge=0)]
+LARGEST = 2**63 - 1
+"""Of all whole numbers that a client says: they go into logs and journals, and through the audit, as 64 bits."""
+Serial = Annotated[int, Meta(ge=0, le=LARGEST)]
+Offset = Annotated[int, Meta(ge=NOTHING, le=LARGEST)]
+Secret = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Principal = Annotated[str, Meta(max_length=MAX_ID_LENGTH)]
 SaidOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH)]
-SaidFrontier = Annotated[dict[SaidOrigin, int], Meta(max_length=MAX_ORIGINS)]
-SaidCoordinates = Annotated[dict[SaidOrigin, list[int]], Meta(max_length=MAX_ORIGINS)]
+SaidFrontier = Annotated[dict[SaidOrigin, Offset], Meta(max_length=MAX_ORIGINS)]
+SaidCoordinates = Annotated[dict[SaidOrigin, list[Offset]], Meta(max_length=MAX_ORIGINS)]
 Password = Annotated[str, Meta(max_length=MAX_PASSWORD_LENGTH)]
 
 
@@ -149,14 +153,23 @@ class SetKeys(_Message, tag="set-keys", frozen=True):
 
 
 class Publish(_Message, tag="publish", frozen=True):
-    """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them."""
+    """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them.
+
+    `secret`: of this life, chosen at random, at least 128 bits. The incarnation in what is published is its hash
+    (:func:`waypost.identity.life_of`), so only who knows it can publish as this life, or repeat a number of it.
+    `checks`: the CRC-32C of each body; without any, the proxy takes the bodies to be what was sent.
+    """
 
     producer: Name
-    incarnation: Name
+    secret: Secret
     first: Serial
     bodies: Annotated[list[bytes], Meta(min_length=1, max_length=MAX_PUBLISH_BATCH)]
     keys: KeyList = []
     insecure: bool = True
+    checks: Annotated[list[int], Meta(max_length=MAX_PUBLISH_BATCH)] = []
+
+    def __repr__(self) -> str:
+        return f"Publish({self.producer!r}, first={self.first}, {len(self.bodies)} bodies)"
 
 
 class PublishWith(_Message, tag="publish-with", frozen=True):
@@ -172,12 +185,12 @@ class Attestation(_Message, frozen=True):
     attestations 1, 2, 3, ... and says each again until it is told that it is there.
     """
 
-    number: Annotated[int, Meta(ge=1)]
-    epoch: Epoch
-    proxy: ProxyId
-    origin: Origin
-    offsets: list[int]
-    digests: list[int]
+    number: Annotated[int, Meta(ge=1, le=LARGEST)]
+    epoch: Annotated[Epoch, Meta(ge=0, le=LARGEST)]
+    proxy: Annotated[ProxyId, Meta(max_length=MAX_ID_LENGTH)]
+    origin: SaidOrigin
+    offsets: list[Offset]
+    digests: list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
     order: Order = "any"
 
 
@@ -359,7 +372,7 @@ class Interest(_Message, tag="interest", frozen=True):
 
 
 class Delivery(_Message, frozen=True):
-    """One notification as delivered."""
+    """One notification as delivered. `check`: the CRC-32C of its body, as it was published."""
 
     origin: Origin
     offset: int
@@ -368,6 +381,7 @@ class Delivery(_Message, frozen=True):
     sequence: int
     at_ms: int
     body: bytes
+    check: int
 
 
 class Deliver(_Message, tag="deliver", frozen=True):

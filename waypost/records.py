@@ -9,11 +9,11 @@ Records of a link carry the epoch of the link's leader. After a record of a newe
 
 from __future__ import annotations
 
-import zlib
 from enum import StrEnum
 
 import msgspec
 
+from waypost.checksum import SEAL_BYTES, checksum, is_whole, seal_of, sealed
 from waypost.errors import BadRecord
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN, Protection
@@ -22,7 +22,8 @@ from waypost.keys import OPEN, Protection
 
 
 class Published(msgspec.Struct, tag="published", frozen=True, array_like=True):
-    """A notification first appended here. `at_ms`: the proxy's clock, Unix time."""
+    """A notification first appended here. `at_ms`: the proxy's clock, Unix time. `check`: the CRC-32C of the body, as
+    its producer, or else the proxy's door, took it; it goes with it as far as the receiver's library."""
 
     producer: str
     incarnation: Incarnation
@@ -30,10 +31,12 @@ class Published(msgspec.Struct, tag="published", frozen=True, array_like=True):
     at_ms: int
     body: bytes
     protection: Protection = OPEN
+    check: int = 0
 
 
 class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True):
-    """A notification of another site, come over a link. `path`: the sites it was appended at before."""
+    """A notification of another site, come over a link. `path`: the sites it was appended at before; `check`: as
+    of :class:`Published`."""
 
     link: SiteId
     link_epoch: int
@@ -46,6 +49,7 @@ class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True):
     at_ms: int
     body: bytes
     protection: Protection = OPEN
+    check: int = 0
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
@@ -148,38 +152,75 @@ class OriginEnded(msgspec.Struct, tag="origin-ended", frozen=True, array_like=Tr
     begins: int
 
 
+class Severed(msgspec.Struct, tag="severed", frozen=True, array_like=True):
+    """Of what comes over this link, of any origin, something above what has come may be lost: coverage begins anew.
+
+    `path`: the sites that say so, each over its link to the next.
+    """
+
+    link: SiteId
+    link_epoch: int
+    path: tuple[SiteId, ...]
+
+
+class Repaired(msgspec.Struct, tag="repaired", frozen=True, array_like=True):
+    """Some proxy could not read records up to offset `upto`, which may have been of any kind: all that the site knows
+    of holds, asks and coverage ends here, and is said again behind it (handover rule 29)."""
+
+    upto: int
+
+
 class Unreadable(msgspec.Struct, frozen=True):
-    """What stands in a log and is no record of this version: it means nothing, and stops nobody."""
+    """What stands in a log whole, and is no record of this version: it means nothing, and stops nobody."""
 
     why: str
 
 
-_Known = Published | Forwarded | Progress | Effective | Held | Dropped | Asked | Closed | LogBegun | OriginEnded
-Record = _Known | Unreadable
+class Damaged(msgspec.Struct, frozen=True):
+    """What stands in a log and is not what was written, or does not stand there any more. It may have been anything."""
 
-_encoder = msgspec.msgpack.Encoder()
+    why: str
+
+
+_OfLink = Forwarded | Progress | Effective | OriginEnded | Severed
+_Known = Published | Held | Dropped | Asked | Closed | LogBegun | Repaired | _OfLink
+Record = _Known | Unreadable | Damaged
+
+MISSING = Damaged("it is missing")
+_encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[_Known] = msgspec.msgpack.Decoder(_Known)
 
 
 def encode_record(record: Record) -> bytes:
-    return _encoder.encode(record)
+    """Return the record as it stands in a log, sealed."""
+    return sealed(_encode(record))
 
 
 def decode_record(data: bytes | None) -> Record:
-    """Return the record, or Unreadable; never raises."""
+    """Return the record, or what is there in its place; never raises."""
+    if data is None or not is_whole(data):
+        return Damaged("its checksum is wrong") if data else MISSING
     try:
-        return _decoder.decode(data or b"")
-    except (msgspec.DecodeError, ValueError) as error:
+        return _decoder.decode(data[:-SEAL_BYTES])
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return Unreadable(str(error))
 
 
 def checksum_of(record: Record) -> int:
     """Return a checksum of the record as it stands in a log; 0: it cannot be written again, nor compared."""
-    return 0 if isinstance(record, Unreadable) else zlib.crc32(encode_record(record))
+    return 0 if isinstance(record, Unreadable | Damaged) else checksum(_encode(record))
 
 
-SITE_LOG_DDL = "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, record BLOB NOT NULL)"
-"""The embedded site log: one SQLite file per site, this table, offsets without a gap."""
+SITE_LOG_DDL = (
+    "CREATE TABLE IF NOT EXISTS log (offset INTEGER PRIMARY KEY, record BLOB NOT NULL, place INTEGER NOT NULL)"
+)
+"""The embedded site log: one SQLite file per site, this table, offsets without a gap. `place`: :func:`place_of`."""
+
+
+def place_of(data: bytes, offset: int) -> int:
+    """Return what says that a record stands where it was put: damage can move one that is whole."""
+    return seal_of(data) ^ offset
+
 
 # ---------------------------------------------------------------- the journal
 
@@ -235,12 +276,15 @@ class FactKind(StrEnum):
     GAP = "gap"
     """`offsets` = [first, last] of `origin` could not be had any more, `reason`; with the reason :data:`LAPSED`, by
     `receiver`."""
+    ROTATED = "rotated"
+    """A part of a journal begins, the `number`th; in the parts before it were facts of each writer in `frontier` up to
+    that number. The writer is the journal itself."""
     HANDOVER = "handover"
     """A transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names after the
     role, or ended so; `entries` notifications of `bytes` were copied until then."""
 
 
-LOG_LOST, RETENTION = "the log lost its end", "retention"
+LOG_LOST, RETENTION, DAMAGE = "the log lost its end", "retention", "damage"
 """Reasons of :attr:`FactKind.GAP` beside :data:`LAPSED`."""
 FORGOTTEN, JOINED = "forgotten", "joined"
 """Reasons of :attr:`FactKind.ATTACHED` that mean another thing than that a receiver attached."""

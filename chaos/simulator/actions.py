@@ -224,6 +224,21 @@ def _lose_end(world: World, client: Client, pick: int, number: int) -> None:
     world.lose_end(list(world.logs)[pick % len(world.logs)], 1 + pick // 7 % 12)
 
 
+def _damage(world: World, client: Client, pick: int, number: int) -> None:
+    """Damage a record of a log, and have a proxy read it that was about to, or that begins anew before it."""
+    site = list(world.logs)[pick % len(world.logs)]
+    log = world.logs[site]
+    if len(log) and log.damage(pick // 7 % len(log)):
+        world.note(f"record {pick // 7 % len(log)} of the log of {site} is damaged", tell=True)
+
+
+def _damage_store(world: World, client: Client, pick: int, number: int) -> None:
+    """Damage an entry that a proxy has on its disk; it comes upon it when it wants to deliver it."""
+    node = _node(world, pick)
+    if node.store.damage(pick // 7):
+        world.note(f"an entry in the store of {node.proxy} is damaged", tell=True)
+
+
 WAIT = "wait for a phase"
 WAIT_MS = 1_500
 
@@ -266,6 +281,8 @@ ACTIONS: dict[str, Callable[[World, Client, int, int], None]] = {
     "use a name again": _name_again,
     "leave for good": _leave_for_good,
     "lose the end of a log": _lose_end,
+    "damage a log": _damage,
+    "damage a store": _damage_store,
     WAIT: _wait_for_phase,
 }
 AIMED = frozenset(ACTIONS) - {WAIT, "publish", "step a clock", "compact the registry", "forget the beginning"}

@@ -288,8 +288,10 @@ class Client:
                 case Outcome():
                     self.open.discard(told.subscription)
                     self.renewed.discard(told.subscription)
-                    lengths = self.world.lengths()
-                    self.world.secrets[self.place[0], told.subscription].settle(lengths)
+                    if told.subscription not in self.ended:
+                        # Else it is told that it ended, and by which keys it went until then was not answered.
+                        lengths = self.world.lengths()
+                        self.world.secrets[self.place[0], told.subscription].settle(lengths)
                     if told.error is not None:
                         self.problems.append(str(told.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
@@ -319,7 +321,7 @@ class Client:
 
     def _is_of_the_past(self, told: Attached) -> bool:
         """Tell whether the session that it was let into has been deleted since."""
-        row = self.world.registry.owners.get(told.session)
+        row = self.world.registry.owner(told.session)
         return row is None or told.epoch // GENERATION < row.epoch // GENERATION
 
     def _publish_again(self, wire: Wire) -> None:
@@ -361,7 +363,7 @@ class Client:
         return self.world.ends.get((self.session or self.name, subscription)) or self._ends(subscription)
 
     def _ends(self, subscription: str) -> dict[Origin, int]:
-        """Return where a subscription ended; of several tries to end it the lowest."""
+        """Return where a subscription ended; of several tries to end it the lowest, by origin."""
         name = (self.session or self.name, subscription)
         found = [
             fact.frontier
@@ -370,7 +372,9 @@ class Client:
         ]
         floor = self.world.matched_before.get(name, {})
         return {
-            origin: max(floor.get(origin, NOTHING), min([end.get(origin, NOTHING) for end in found], default=NOTHING))
+            origin: max(
+                floor.get(origin, NOTHING), min([end[origin] for end in found if origin in end], default=NOTHING)
+            )
             for origin in {at.origin for at in self.world.published}.union(self.world.logs_by_origin)
         }
 

@@ -55,12 +55,18 @@ WEIGHTS = {
 HAS_ACTION = 0.35
 """With this chance a schedule has an action at all; so it has about ten of them."""
 HAS_FEATURE = 0.25
+HAS_DAMAGE = 0.1
 MANIFOLD = (1, 1, 4)
 """By how much an action is more frequent than by its weight."""
 
 
 def draw(seed: int) -> Schedule:
     """Return the schedule of a seed."""
+    run = _draw(seed)
+    return with_damage(run) if random.Random(f"damage of {seed}").random() < HAS_DAMAGE else run
+
+
+def _draw(seed: int) -> Schedule:
     rng = random.Random(f"schedule {seed}")
     sites = rng.choice([{"A": ["a1", "a2"]}, {"A": ["a1"], "B": ["b1"]}, {"A": ["a1", "a2"], "B": ["b1"]}])
     weights = ALWAYS | {
@@ -133,4 +139,17 @@ def with_lost_ends(run: Schedule) -> Schedule:
     for _ in range(rng.randint(1, 4)):
         step = (rng.randint(0, 400), "lose the end of a log", rng.getrandbits(16))
         script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
+def with_damage(run: Schedule) -> Schedule:
+    """Return the same run, in which logs and stores are damaged, and proxies begin anew that come upon it."""
+    rng = random.Random(f"damage {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 3)):
+        place, name = rng.randint(0, len(script)), "damage a store" if rng.random() < 0.2 else "damage a log"
+        script[place:place] = [(rng.randint(0, 400), name, rng.getrandbits(16)) for _ in range(rng.randint(1, 2))]
+        if rng.random() < 0.8:
+            again = rng.choice(["crash and lose the disk", "crash"])
+            script.insert(rng.randint(place, len(script)), (rng.randint(0, 400), again, rng.getrandbits(16)))
     return replace(run, script=script)

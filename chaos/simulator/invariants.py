@@ -37,15 +37,18 @@ class Invariants:
         self._numbered: dict[tuple[SessionId, str, int], Coordinate] = {}
         """What a number means in a copy."""
         self._decided: dict[tuple[str, int], dict[str, int]] = {}
-        """(session, epoch) -> how far policy had come at its last cut, by subscription."""
+        """(session, epoch) -> how far policy had come at its last cut, by the life of each subscription."""
 
     def row_changed(self, event: OwnerChanged) -> None:
         """The epoch of a row only ascends."""
-        epoch = event.ownership.epoch if event.ownership is not None else Epoch(0)
+        if event.ownership is None:
+            # What the registry's floor says of it is no less.
+            return
+        epoch = event.ownership.epoch
         if epoch <= self._epochs.get(event.session, Epoch(0)):
             self._world.wrong(f"EPOCH the row of {event.session} falls to {event.ownership}")
         self._epochs[event.session] = epoch
-        if event.ownership is not None and event.ownership.deleted:
+        if event.ownership.deleted:
             self._world.deleted(event.session)
 
     def delivers(self, node: Node, client: Client, epoch: int) -> None:
@@ -89,7 +92,7 @@ class Invariants:
             self._begins(proxy, fact)
         if fact.kind != FactKind.RELEASED:
             return
-        row = self._world.registry.owners.get(SessionId(fact.session))
+        row = self._world.registry.owner(SessionId(fact.session))
         if row is None or row == Ownership(proxy, Epoch(fact.epoch)):
             self._world.wrong(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
@@ -115,7 +118,7 @@ class Invariants:
         session = engine.context.sessions.get(SessionId(fact.session)) if engine is not None else None
         before = self._decided.get((fact.session, fact.epoch - 1), {})
         for row in session.descriptor().subscriptions if session is not None else ():
-            if _dropped_below(row) < before.get(_interval(row), 0):
+            if _dropped_below(row) < before.get(row.life, 0):
                 self._world.wrong(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
 
     def says(self, proxy: ProxyId, message: object) -> None:
@@ -130,7 +133,7 @@ class Invariants:
                 if self._cuts.setdefault(message.transfer, cut) != cut:
                     self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
                 rows = message.descriptor.subscriptions
-                self._decided[message.session, message.epoch] = {_interval(row): _dropped_below(row) for row in rows}
+                self._decided[message.session, message.epoch] = {row.life: _dropped_below(row) for row in rows}
 
     def _numbers(self, proxy: ProxyId, chunk: Chunk) -> None:
         """In one copy a number means one entry for ever (handover rule 23)."""
@@ -141,11 +144,6 @@ class Invariants:
             if meant != place:
                 what = f"{entry.number} of copy {copy} of {chunk.session}"
                 self._world.wrong(f"COPY {proxy} says that {what} is {place}, and it was {meant}")
-
-
-def _interval(row: SubscriptionRow) -> str:
-    """Name a subscription: one of the same id may follow it."""
-    return f"{row.id} from {sorted(row.start.items())}"
 
 
 def _dropped_below(row: SubscriptionRow) -> int:

@@ -263,4 +263,4 @@ def history(world: World, state: SiteState, effect: effects.FetchHistory) -> eff
         except HistoryTruncated as error:
             answering.truncated(error.first)
     answer = answering.answer()
-    return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above)
+    return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)

@@ -34,6 +34,7 @@ from waypost.errors import (
     LogUnavailable,
     Refused,
     RegistryUnavailable,
+    StoreDamaged,
     StoreFailed,
     Unreachable,
     WaypostError,
@@ -50,6 +51,7 @@ LEASE_MS = 2_000
 LEAVE_MS = 2_000
 SLOW_DISK_MS = 1_500
 EXPIRY_MS = 1_500
+FORGET_MS = 50
 SNAPSHOT_MS = 1_500
 PUT_SITE_MS = 10
 HASH_MS = 40
@@ -83,7 +85,9 @@ class Node:
         self.world = world
         self.proxy = proxy
         self.site = site
-        self.settings = Settings(proxy, site, neighbours, expiry_ms=EXPIRY_MS, snapshot_ms=SNAPSHOT_MS, bounds=bounds)
+        self.settings = Settings(
+            proxy, site, neighbours, expiry_ms=EXPIRY_MS, snapshot_ms=SNAPSHOT_MS, forget_ms=FORGET_MS, bounds=bounds
+        )
         self.store = PlainStore()
         self.engine: Engine | None = None
         self.wires: dict[int, Wire] = {}
@@ -465,7 +469,9 @@ class Node:
 
         world.later(self._attest_at - now, act)
 
-    def _ask_registry(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> None:
+    def _ask_registry(
+        self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow | effects.ForgetRows
+    ) -> None:
         world, answering = self.world, f"answer {self.proxy}"
         if isinstance(effect, effects.ClaimRow):
             world.invariants.claims(self, effect)
@@ -491,10 +497,14 @@ class Node:
 
         world.later(world.delay() + stalled, act)
 
-    def _act(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow) -> object:
+    def _act(self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow | effects.ForgetRows) -> object:
         registry = self.world.registry
+        if isinstance(effect, effects.ForgetRows):
+            registry.forget(effect.rows)
+            self.world.note(f"{self.proxy} removes the row of {', '.join(sorted(effect.rows))}", tell=True)
+            return None
         if isinstance(effect, effects.ReadRow):
-            return registry.owners.get(effect.session)
+            return registry.owner(effect.session)
         new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
         answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
         word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
@@ -543,16 +553,31 @@ class Node:
             if full or unreadable:
                 self.world.note(f"{self.proxy}: {why}")
                 effect.then(StoreFailed(why))
-            elif isinstance(effect, effects.Save):
-                self.store.apply(effect.batch)
-                effect.then(None)
-            elif isinstance(effect, effects.FindOutdated):
-                effect.then(self.store.outdated(effect.session, effect.windows, effect.limit))
-            else:
-                effect.then(self.store.entries(effect.session, effect.after, effect.limit, effect.passing))
+                return
+            try:
+                effect.then(self._stored(effect))
+            except StoreDamaged as error:
+                self.world.note(f"{self.proxy} begins anew: {error}", tell=True)
+                effect.then(error)
+                self.world.later(1, partial(self._begin_without_disk, engine))
 
         slow = self.world.delay(SLOW_DISK_MS) if self.world.clock.time_ms < self.slow_until else 0
         self._afterwards(self.world.delay() + slow, act)
+
+    def _stored(self, effect: effects.Save | effects.LoadEntries | effects.FindOutdated) -> Any:
+        """Raises StoreDamaged."""
+        if isinstance(effect, effects.Save):
+            self.store.apply(effect.batch)
+            return None
+        if isinstance(effect, effects.FindOutdated):
+            return self.store.outdated(effect.session, effect.windows, effect.limit)
+        return self.store.entries(effect.session, effect.after, effect.limit, effect.passing)
+
+    def _begin_without_disk(self, engine: Engine) -> None:
+        """The store is damaged: the node ends, and begins with an empty one, as node/service.py does."""
+        if self.engine is engine:
+            self.crash(disk_lost=True)
+            self.start()
 
     def _put(self, effect: effects.PutCheckpoint) -> None:
         engine, world = self.engine, self.world
@@ -617,6 +642,7 @@ class Node:
         effects.CreateRow: _ask_registry,
         effects.ClaimRow: _ask_registry,
         effects.ReadRow: _ask_registry,
+        effects.ForgetRows: _ask_registry,
         effects.Append: _append,
         effects.Save: _use_store,
         effects.LoadEntries: _use_store,

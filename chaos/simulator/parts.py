@@ -26,9 +26,9 @@ from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange
 from proxy.retention import Mark, Window
 from proxy.stored import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
-from waypost.errors import HistoryTruncated
-from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of
-from waypost.records import LogBegun, Record, checksum_of, decode_record, encode_record
+from waypost.errors import HistoryTruncated, StoreDamaged
+from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of, without_row
+from waypost.records import Damaged, LogBegun, OriginEnded, Record, checksum_of, decode_record, encode_record
 
 
 class PlainLog:
@@ -37,6 +37,9 @@ class PlainLog:
     def __init__(self, site: SiteId) -> None:
         self._site = site
         self._records: list[tuple[int, Record]] = []
+        self._damaged: dict[int, Record] = {}
+        """What stood there before it was damaged."""
+        self.was_damaged = False
         self.first = 0
 
     @property
@@ -46,20 +49,37 @@ class PlainLog:
 
     def origin_at(self, offset: int) -> Origin:
         """Return where what is at this offset was first appended."""
-        epochs = [record.log_epoch for at, record in self._records if isinstance(record, LogBegun) and at <= offset]
+        epochs = [record.log_epoch for at, record in self.everything() if isinstance(record, LogBegun) and at <= offset]
         return origin_of(self._site, log_epoch=max(epochs, default=1))
 
     def lose_end(self, count: int) -> list[tuple[int, Record]]:
         """Lose the last records, as a broker that had not synced them; return them."""
-        lost = self._records[len(self._records) - count :]
-        del self._records[len(self._records) - count :]
+        end = len(self._records) - count
+        lost = self.everything()[end:]
+        del self._records[end:]
+        self._damaged = {at: record for at, record in self._damaged.items() if at < end}
         return lost
 
     def has(self, mark: LogMark) -> bool | None:
         """Tell whether this is the record that was read; None: it cannot be compared."""
         if not self.first <= mark.offset < len(self) or not mark.checksum:
             return None
+        if mark.offset in self._damaged:
+            return None
         return checksum_of(self._records[mark.offset][1]) == mark.checksum
+
+    def damage(self, offset: int) -> bool:
+        """Turn a bit over in a record at rest; tell whether it is one that may be damaged.
+
+        Not what the log says of itself: that is named again only when a proxy begins.
+        """
+        at, record = self._records[offset]
+        if at < self.first or isinstance(record, LogBegun | OriginEnded | Damaged):
+            return False
+        self.was_damaged = True
+        self._damaged[offset] = record
+        self._records[offset] = (at, Damaged("a bit was turned over"))
+        return True
 
     def append(self, records: list[Record]) -> list[int]:
         start = len(self)
@@ -76,8 +96,8 @@ class PlainLog:
         self.first = max(self.first, before)
 
     def everything(self) -> list[tuple[int, Record]]:
-        """Return all that was ever appended."""
-        return self._records
+        """Return all that was ever appended, as it was."""
+        return [(at, self._damaged.get(at, record)) for at, record in self._records]
 
     def __len__(self) -> int:
         return len(self._records)
@@ -88,15 +108,26 @@ class PlainRegistry:
 
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
+        self.floor = 0
         self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
         self.events: list[RegistryEvent] = []
 
+    def owner(self, session: SessionId) -> Ownership | None:
+        return self.owners.get(session) or without_row(self.floor)
+
+    def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        self.floor = max([self.floor, *(each.generation for each in deleted.values())])
+        for session, expected in deleted.items():
+            if self.owners.get(session) == expected:
+                del self.owners[session]
+                self.events.append(OwnerChanged(session, None))
+
     def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
-        if self.owners.get(session) != expected:
-            return Claimed(False, self.owners.get(session))
+        if self.owner(session) != expected:
+            return Claimed(False, self.owner(session))
         self.owners[session] = new
         self.events.append(OwnerChanged(session, new))
         return Claimed(True, new)
@@ -172,6 +203,14 @@ class PlainStore:
     descriptors: dict[SessionId, bytes] = field(default_factory=dict)
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
     marks: dict[SessionId, dict[int, Mark]] = field(default_factory=dict)
+    damaged: set[tuple[SessionId, int]] = field(default_factory=set)
+    """Entries of which a bit was turned over."""
+
+    def damage(self, pick: int) -> bool:
+        """Turn a bit over in one of the entries; tell whether there is one."""
+        entries = [(session, number) for session, rows in sorted(self.rows.items()) for number in rows]
+        self.damaged.update(entries[pick % len(entries) :][:1] if entries else ())
+        return bool(entries)
 
     def apply(self, batch: StoreBatch) -> None:
         # First what may not be possible: all or nothing.
@@ -217,6 +256,8 @@ class PlainStore:
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
         rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]
         looked_at = rows[: max(limit, LOOKED_AT)]
+        if any((session, number) in self.damaged for number, *_ in looked_at):
+            raise StoreDamaged("the checksum of an entry is wrong")
         last = looked_at[-1] if len(looked_at) < len(rows) else None
         return [row for row in looked_at if row is last or row[1].offset > passing.get(row[1].origin, NOTHING)][:limit]
 

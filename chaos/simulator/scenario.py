@@ -48,6 +48,8 @@ quorum MS                         so long the registry answers nobody, and no le
 skew P MS                         the clock of P shows so much more than others do
 cut, heal                         the links between the sites
 lose-end SITE N                   the log of the site loses its last N records, which all proxies there had read
+damage SITE KIND                  a bit of the last such record of the site's log is turned over, at rest
+damage-store P                    a bit of the first entry that P has on its disk
 truncate SITE                     retention: the log of the site keeps nothing of what it has until now
 fill P, empty P                   the store of P takes nothing; takes again
 unreadable P N                    the next N reads of the store of P fail
@@ -319,6 +321,14 @@ class Scenario:
 
     def do_lose_end(self, rest: str, words: list[str]) -> None:
         self.world.lose_end(SiteId(words[0]), int(words[1]))
+
+    def do_damage(self, rest: str, words: list[str]) -> None:
+        log = self.world.logs[SiteId(words[0])]
+        *_, last = (at for at, record in log.everything() if record.__struct_config__.tag == words[1])
+        assert log.damage(last)
+
+    def do_damage_store(self, rest: str, words: list[str]) -> None:
+        assert self.world.nodes[words[0]].store.damage(0)
 
     def do_truncate(self, rest: str, words: list[str]) -> None:
         log = self.world.logs[SiteId(rest)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chaos.simulator.clients import PRIORITIES
 from chaos.simulator.policies import excused
 from proxy.session import Role
-from waypost.identity import NOTHING, Coordinate, NotificationId, Origin, log_epoch_of, site_of
+from waypost.identity import NOTHING, Coordinate, NotificationId, Origin, follows, log_epoch_of
 from waypost.limits import PUBLISH_WINDOW
 from waypost.records import FactKind
 from waypost.subscription import parse
@@ -44,6 +44,9 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.run(GRACE_MS)
     world.run(for_ms, lambda: settled(world))
     world.run(GRACE_MS)
+    if any(client.refused for client in world.clients.values()):
+        # A session that was deleted may be served on, by an owner that has not looked for its row since.
+        world.run(LOOKED_FOR_MS)
     for client in world.clients.values():
         if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
             # It was given the right since then, or the session is another one.
@@ -94,6 +97,8 @@ def settled(world: World) -> bool:
 
 
 GRACE_MS = 400
+LOOKED_FOR_MS = 5_000
+"""Within this a proxy has looked for the rows of all its sessions."""
 HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 """A write that failed may be told as it is: the client knows that it may try again."""
 
@@ -162,6 +167,9 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
     log = world.logs_by_origin.get(origin)
     if log is None:
         return True
+    if upto > end and any(each.was_damaged for each in world.logs.values()):
+        # Past what could not be read, and what is said again for it, an origin moves without a notification.
+        return True
     return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)
 
 
@@ -215,7 +223,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     lost: list[str] = []
     safe: dict[Coordinate, int] = {}
     for producer in world.clients.values():
-        said = {_located(world, at, published): number for at, number in producer.safe.items()}
+        said = {_located(producer, at, published): number for at, number in producer.safe.items()}
         safe |= said
         for coordinate in said.keys() - published.keys():
             number = said[coordinate]
@@ -240,10 +248,16 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     return lost
 
 
-def _located(world: World, at: Coordinate, published: Mapping[Coordinate, NotificationId]) -> Coordinate:
-    """Return where the log has what a producer was told to be there: its proxy may have heard late of a log epoch."""
-    log = world.logs[site_of(at.origin)]
-    return at if at in published else Coordinate(log.origin_at(at.offset), at.offset)
+def _located(producer: Client, at: Coordinate, published: Mapping[Coordinate, NotificationId]) -> Coordinate:
+    """Return where the log had what a producer was told to be there: its proxy may have heard late of a log epoch."""
+    if at in published:
+        return at
+    later = [
+        there
+        for there, identity in published.items()
+        if there.offset == at.offset and follows(there.origin, at.origin) and identity.producer == producer.name
+    ]
+    return min(later, key=lambda there: log_epoch_of(there.origin), default=at)
 
 
 def _told_gaps(world: World, client: Client) -> set[Coordinate]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
 from federation.ports import SiteSnapshot
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from waypost.errors import LogUnavailable
+from waypost.errors import BadRecord, LogUnavailable
 from waypost.identity import SessionId
 
 SCHEMA = (
@@ -66,7 +66,12 @@ class EmbeddedChangelog:
     async def latest(self, session: SessionId) -> Checkpoint | None:
         with self._translated():
             body = await self._reader.call(lambda connection: _latest(connection, session))
-        return decode_checkpoint(body) if body is not None else None
+        if body is None:
+            return None
+        found = decode_checkpoint(body)
+        if found.session != session:
+            raise BadRecord(f"the checkpoint of session {session} is damaged: it is of another one")
+        return found
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         row = (snapshot.position, snapshot.state, snapshot.log_epoch)

@@ -225,10 +225,19 @@ def translated(kind: type[Unreachable], what: str, path: Path) -> Iterator[None]
         with cancellation.translated(lambda _: OSError("it was broken off")):
             yield
     except (sqlite3.Error, OSError) as error:
-        raise kind(
-            f"{what} {path} does not answer: {error}",
-            hint="is the folder there, writable, not full, and on a local disk?",
-        ) from error
+        hint = "is the folder there, writable, not full, and on a local disk?"
+        if is_damage(error):
+            hint = "the file is damaged beyond what can be passed over; bring back a copy of it"
+        raise kind(f"{what} {path} does not answer: {error}", hint=hint) from error
+
+
+def is_damage(error: BaseException) -> bool:
+    """Tell whether SQLite found that the file is not as it wrote it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        # Said by Python's own library: a text that is none.
+        return isinstance(error, sqlite3.OperationalError) and "decode" in str(error)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class GroupCommit(Generic[Entry, Result]):

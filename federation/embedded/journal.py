@@ -1,15 +1,21 @@
-"""The embedded journal: one file of JSON lines for each writer, which the audit reads as it is."""
+"""The embedded journal: JSON lines, which the audit reads as they are, in a file for each writer.
+
+Of a journal in parts (federation/journal_parts.py) that file is the part that is being written; the ones before it lie
+beside it, numbered: ``WRITER.000001.jsonl``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
 from federation.embedded.private_files import open_file
+from federation.journal_parts import Parts, Rotation, part_name, part_number
 from waypost.errors import LogUnavailable
 from waypost.records import Fact, decode_fact, encode_fact
 
@@ -18,10 +24,26 @@ def journal_path(folder: Path | str, writer: str) -> Path:
     return Path(folder) / f"{quote(writer, safe='')}.jsonl"
 
 
+def part_paths(folder: Path | str, writer: str) -> list[Path]:
+    """Return the parts of the journal that are there, in order; the last one is being written."""
+    current = journal_path(folder, writer)
+    earlier = _put_aside(current)
+    return [*(earlier[number] for number in sorted(earlier)), *([current] if current.exists() else ())]
+
+
+def _put_aside(current: Path) -> dict[int, Path]:
+    """Return the parts that are written no more, by number."""
+    paths = current.parent.glob("*.jsonl")
+    return {number: path for path in paths if (number := part_number(current.stem, path.stem))}
+
+
 def read_facts(folder: Path | str, writer: str) -> list[Fact]:
     """Return the facts of `writer` in their order, without a last line that is still being written."""
-    data = journal_path(folder, writer).read_bytes()
-    whole, _, _torn = data.rpartition(b"\n")
+    return [fact for path in part_paths(folder, writer) for fact in _facts_of(path)]
+
+
+def _facts_of(path: Path) -> list[Fact]:
+    whole, _, _torn = path.read_bytes().rpartition(b"\n")
     return [decode_fact(line) for line in whole.splitlines()]
 
 
@@ -31,11 +53,17 @@ class EmbeddedJournal:
     Facts are with the operating system when `attest` returns, which outlives this process; with `durable`
     they are on the disk. When it raises LogUnavailable (a full disk, say) the file holds whole lines only:
     what was written of these facts has been taken back.
+
+    Args:
+        rotation: when the next part begins; nothing is ever removed here.
     """
 
-    def __init__(self, folder: Path | str, writer: str, *, durable: bool = False) -> None:
+    def __init__(
+        self, folder: Path | str, writer: str, *, durable: bool = False, rotation: Rotation | None = None
+    ) -> None:
         self.path = journal_path(folder, writer)
         self._durable = durable
+        self._parts = Parts(writer, rotation or Rotation())
         self._file: int | None = None
         # One thread, so that facts land in the order of the calls.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
@@ -45,9 +73,9 @@ class EmbeddedJournal:
         await self.attest([])
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        lines = b"".join(_lines(facts))
+        facts = tuple(facts)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._append, lines)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._attest, facts)
         except (OSError, RuntimeError) as error:
             raise LogUnavailable(
                 f"the journal {self.path} cannot be written: {error}",
@@ -60,19 +88,60 @@ class EmbeddedJournal:
             os.close(self._file)
             self._file = None
 
-    def _append(self, lines: bytes) -> None:
+    def _attest(self, facts: Sequence[Fact]) -> None:
         if self._file is None:
-            self._file = _open(self.path)
+            self._open()
+        lines = b"".join(_lines(facts))
         if not lines:
             return
-        start = os.fstat(self._file).st_size
+        beginning = self._parts.beginning(len(lines), int(time.time() * 1_000), time.monotonic())
+        if beginning is not None:
+            try:
+                self._begin_part(beginning)
+            except OSError:
+                self._parts.failed(beginning)
+                raise
+        self._append(lines)
+        self._parts.wrote(facts, len(lines))
+
+    def _open(self) -> None:
+        """Open the file; go on with the parts that an earlier life left, if there are to be any."""
+        if self._parts.rotation.is_on and not self._parts.number:
+            earlier = _put_aside(self.path)
+            number = max(earlier, default=0)
+            # What stood in the parts before, the last of them says at its beginning.
+            last = self.path if self.path.exists() else earlier.get(number)
+            if last is not None:
+                self._parts.found(number, _facts_of(last), time.monotonic())
+        self._file = _open(self.path)
+        self._parts.wrote((), os.fstat(self._file).st_size)
+
+    def _begin_part(self, beginning: Fact) -> None:
+        """Put the present part aside, if there is one; the next begins with what says so, before anything else."""
+        if self._file is not None and beginning.number > 1 and os.fstat(self._file).st_size:
+            aside = self.path.with_name(f"{part_name(self.path.stem, beginning.number - 1)}.jsonl")
+            if aside.exists():
+                raise FileExistsError(f"there is a {aside} already")
+            os.rename(self.path, aside)
+            os.close(self._file)
+            self._file = None
+        if self._file is None:
+            self._file = _open(self.path)
+        line = b"".join(_lines([beginning]))
+        self._append(line)
+        self._parts.wrote((), len(line))
+
+    def _append(self, lines: bytes) -> None:
+        file = self._file
+        assert file is not None
+        start = os.fstat(file).st_size
         try:
-            _write_all(self._file, lines)
+            _write_all(file, lines)
             if self._durable:
-                os.fdatasync(self._file)
+                os.fdatasync(file)
         except OSError:
             # Half a line would swallow the next fact.
-            os.ftruncate(self._file, start)
+            os.ftruncate(file, start)
             raise
 
 

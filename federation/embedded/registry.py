@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +36,7 @@ from federation.ports import (
     WatchAlive,
 )
 from waypost.errors import Internal, RegistryUnavailable
-from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId
+from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import REGISTRY_CHANGES
 
 T = TypeVar("T")
@@ -119,6 +119,9 @@ class EmbeddedRegistry:
     async def owner(self, session: SessionId) -> Ownership | None:
         return await self._see(lambda c: _owner(c, session))
 
+    async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
+        await self.change(lambda c: _forget(c, deleted))
+
     async def announce(
         self,
         row: ProxyRow,
@@ -130,6 +133,12 @@ class EmbeddedRegistry:
         now = self.now()
         number = await self.change(lambda c: rows.announce(c, row, now(), ttl_ms, earlier=earlier, replace=replace))
         return EmbeddedLease(self, number, ttl_ms)
+
+    def same_lease(self, lease: Lease) -> EmbeddedLease:
+        """Return a lease that was granted on another handle, as one of this."""
+        if not isinstance(lease, EmbeddedLease):
+            raise Internal(f"{type(lease).__name__} is no lease of this registry")
+        return EmbeddedLease(self, lease.number, lease.ttl_ms)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         key = rows.DRAIN + proxy
@@ -163,13 +172,15 @@ class EmbeddedRegistry:
         place: int | None = None
         while True:
             seen = self._bell.rung
-            for event, revision in await self._news(place):
+            news = await self._news(place)
+            for event, revision in news:
                 place = revision
                 yield event
+            if not news:
+                # Also when the bell rings: a lease that is renewed changes the file, and is no news.
+                yield WatchAlive()
             if self._bell.rung == seen:
                 await self._bell.wait(seen, await self._end_leases_due() / 1000)
-            if self._bell.rung == seen:
-                yield WatchAlive()
 
     async def compact(self, keep: int = 0) -> None:
         """Forget all but the last `keep` changes; a watch that has not seen them loads anew."""
@@ -221,7 +232,15 @@ class EmbeddedRegistry:
 
 def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | None:
     value = rows.get(connection, rows.owner_key(session))
-    return OwnerRow.model_validate_json(value).ownership if value is not None else None
+    return OwnerRow.model_validate_json(value).ownership if value is not None else without_row(rows.floor(connection))
+
+
+def _forget(connection: sqlite3.Connection, deleted: Mapping[SessionId, Ownership]) -> None:
+    rows.raise_floor(connection, max((each.generation for each in deleted.values()), default=0))
+    for session, expected in deleted.items():
+        key = rows.owner_key(session)
+        if expected.deleted and rows.get(connection, key) is not None and _owner(connection, session) == expected:
+            rows.delete(connection, key)
 
 
 def _compare_and_set_all(connection: sqlite3.Connection, claims: list[_Claim]) -> list[Claimed]:

@@ -1,12 +1,13 @@
 """The embedded registry's tables, as functions upon a connection. Those that write need the write lock.
 
-owner/<session>                 OwnerRow, for ever
+owner/<session>                 OwnerRow; of a session that was deleted, until it is forgotten
 life/<proxy>/<incarnation>      ProxyRow, as long as its lease: a restarted proxy has a row of its own, so
                                 that the end of the older life's lease does not touch it
 leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
 log/<site>                      SiteLogRow, for ever; no change tells of it
+floor                           the highest generation of rows that were forgotten; no change tells of it
 secret                          32 random bytes in hexadecimal, for ever; no change tells of it
 """
 
@@ -47,7 +48,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
 OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
-SECRET = "secret"
+SECRET, FLOOR = "secret", "floor"
 
 
 class Moment(NamedTuple):
@@ -187,6 +188,15 @@ def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
     """Return the secret; it is the proposed one if there was none yet."""
     connection.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, 0, NULL)", (SECRET, proposed.hex()))
     return bytes.fromhex(get(connection, SECRET) or "")
+
+
+def floor(connection: sqlite3.Connection) -> int:
+    return int(get(connection, FLOOR) or 0)
+
+
+def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
+    if generation > floor(connection):
+        connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (FLOOR, str(generation)))
 
 
 # ---------------------------------------------------------------- leases and what hangs on them

@@ -1,5 +1,7 @@
 """The embedded site log: one SQLite file per site, offsets from 0 without a gap.
 
+What is damaged or missing there is a record too (:class:`waypost.records.Damaged`), at its offset.
+
 Why a tail misses nothing: an offset is assigned under the file's write lock and becomes visible with its
 commit, so that offsets become visible in their order. A reader that has seen offset n has seen all below.
 """
@@ -7,22 +9,27 @@ commit, so that offsets become visible in their order. A reader that has seen of
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from federation.bell import Bell
-from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
+from federation.embedded.database import DatabaseThread, GroupCommit, is_damage, translated, write
 from federation.ports import Batch
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
-from waypost.limits import LOG_BATCH
-from waypost.records import SITE_LOG_DDL, Record, decode_record, encode_record
+from waypost.limits import LOG_BATCH, LOG_READ_BYTES
+from waypost.records import MISSING, SITE_LOG_DDL, Damaged, Record, decode_record, encode_record, place_of
 
 SCHEMA = (
     SITE_LOG_DDL,
     "CREATE TABLE IF NOT EXISTS kept (one INTEGER PRIMARY KEY CHECK (one = 1), first INTEGER NOT NULL)",
     "INSERT OR IGNORE INTO kept VALUES (1, 0)",
 )
+ROWS = "SELECT offset, record, place FROM log WHERE offset"
+CASTED = "SELECT offset, CAST(record AS BLOB), CAST(place AS INTEGER) FROM log WHERE offset"
+"""The same where damage may have made other types of them."""
+OFFSETS = (1 << 63) - 1
+"""Above every offset."""
 
 
 class EmbeddedSiteLog:
@@ -105,18 +112,69 @@ def _append(connection: sqlite3.Connection, appends: list[list[bytes]]) -> list[
         offsets.append(range(end, end + len(blobs)))
         end += len(blobs)
     rows = enumerate((blob for blobs in appends for blob in blobs), start)
-    connection.executemany("INSERT INTO log (offset, record) VALUES (?, ?)", rows)
+    # What stands behind the end was put there by damage, and would be in the way.
+    connection.execute("DELETE FROM log WHERE offset >= ?", (start,))
+    connection.executemany(
+        "INSERT INTO log (offset, record, place) VALUES (?, ?, ?)",
+        ((offset, blob, place_of(blob, offset)) for offset, blob in rows),
+    )
     return offsets
 
 
 def _read(connection: sqlite3.Connection, offset: int, limit: int) -> Batch:
-    query = "SELECT offset, record FROM log WHERE offset >= ? ORDER BY offset LIMIT ?"
-    rows = connection.execute(query, (offset, limit)).fetchall()
-    if not rows or rows[0][0] != offset:
-        first = _first(connection)
-        if offset < first:
-            raise HistoryTruncated(f"offset {offset} is gone; the log begins at {first}", first=first)
-    return [(at, decode_record(blob)) for at, blob in rows]
+    """Return what stands there, up to what is damaged or missing; that is read again, alone, before it is believed."""
+    first = _first(connection)
+    if offset < first:
+        raise HistoryTruncated(f"offset {offset} is gone; the log begins at {first}", first=first)
+    try:
+        rows = _bounded(connection.execute(f"{ROWS} >= ? ORDER BY offset LIMIT ?", (offset, limit)))
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        rows = []
+    batch = _whole(rows, offset)
+    if batch or offset >= _end(connection):
+        return batch
+    return [(offset, _read_again(connection, offset))]
+
+
+def _bounded(found: Iterable[tuple[int, bytes, int]]) -> list[tuple[int, bytes, int]]:
+    """Return the first of these rows, as many bytes as are read in one go."""
+    rows: list[tuple[int, bytes, int]] = []
+    size = 0
+    for row in found:
+        rows.append(row)
+        size += len(row[1]) if type(row[1]) is bytes else 0
+        if size >= LOG_READ_BYTES:
+            break
+    return rows
+
+
+def _whole(rows: Iterable[tuple[int, bytes, int]], offset: int) -> Batch:
+    """Return the records of these rows, from `offset` on, up to the first that is not as it should be."""
+    batch: Batch = []
+    for expected, (at, blob, place) in enumerate(rows, offset):
+        if at != expected or type(blob) is not bytes or place != place_of(blob, at):
+            break
+        record = decode_record(blob)
+        if type(record) is Damaged:
+            break
+        batch.append((at, record))
+    return batch
+
+
+def _read_again(connection: sqlite3.Connection, offset: int) -> Record:
+    """Read one record that is not as it should be, past what the connection remembers of the file."""
+    connection.execute("PRAGMA shrink_memory")
+    try:
+        row = connection.execute(f"{CASTED} = ?", (offset,)).fetchone()
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return Damaged(str(error))
+    if row is None:
+        return MISSING
+    return next((record for _, record in _whole([row], offset)), Damaged("its checksum is wrong"))
 
 
 def _first(connection: sqlite3.Connection) -> int:
@@ -124,9 +182,17 @@ def _first(connection: sqlite3.Connection) -> int:
 
 
 def _end(connection: sqlite3.Connection) -> int:
-    last = connection.execute("SELECT max(offset) FROM log").fetchone()[0]
-    # A log that was truncated to its very end goes on where it was.
-    return _first(connection) if last is None else int(last) + 1
+    """Return where the log ends. A last record that does not say that it stands there may be one that damage moved."""
+    below = OFFSETS
+    while True:
+        rows = connection.execute(f"{CASTED} < ? ORDER BY offset DESC LIMIT 2", (below,)).fetchall()
+        if not rows:
+            # A log that was truncated to its very end goes on where it was.
+            return _first(connection)
+        last = rows[0][0]
+        if _whole(rows[:1], last) or len(rows) == 1 or rows[1][0] == last - 1:
+            return int(last) + 1
+        below = last
 
 
 def _truncate(connection: sqlite3.Connection, before: int) -> None:

@@ -6,12 +6,14 @@ What was lost is told to everybody who does not have it.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ from tests.node.test_command_line import run
 from waypost.identity import Coordinate, new_incarnation
 from waypost.messages import Gap
 
-PATIENCE_S = 40.0
+PATIENCE_S, AUDIT_S = 40.0, 240.0
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
 
 
@@ -38,6 +40,7 @@ class Reader:
     numbers: list[int] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
+    session: waypost.Session | None = None
 
     def hear(self, event: object) -> None:
         if isinstance(event, Gap):
@@ -54,8 +57,14 @@ class Reader:
         async with waypost.attach(
             self.name, proxy=url, state=self.state, on_event=self.hear, timeout_s=PATIENCE_S
         ) as session:
+            self.session = session
             async for notification in session:
                 self.numbers.append(int(str(notification["n"])))
+
+    async def attested(self) -> None:
+        """Wait until a journal has what this reader has."""
+        assert self.session is not None
+        await self.session.until_attested()
 
     async def stop(self) -> None:
         if self.task is not None:
@@ -131,6 +140,9 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
         await until(
             lambda: not any(accounts(each, safe) for each in readers), "everything is given, or told to be lost", 10
         )
+        for each in readers:
+            await each.attested()
+        await close(list(proxies.values()))
     finally:
         wrong = [line for each in readers for line in accounts(each, safe)[:3]]
         for each in readers:
@@ -143,6 +155,35 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
     for proxy in proxies.values():
         await until_seen(proxy.ready, f"{proxy.name} is ready")
         assert proxy.ask("/v1/status")["troubles"] == {}
+    cluster[0].stop_proxies()
+    sites = ",".join(f"{site}={broker.bootstrap}" for site, broker in brokers.items())
+    audited = await asyncio.to_thread(partial(run, "audit", f"kafka://{sites}/{prefix}", "--json", timeout_s=AUDIT_S))
+    check_audit(json.loads(audited.stdout), lost=[at for n, at in safe.items() if n > 200 and at.origin == "A/0"])
+
+
+async def close(proxies: list[ProxyProcess]) -> None:
+    """Have closing markers written, and wait until all below them is on record."""
+    markers = {each.name: int(each.ask("/v1/marker", post=True)["offset"]) for each in proxies}
+
+    def settled(proxy: ProxyProcess) -> bool:
+        status = proxy.ask("/v1/status")
+        return bool(status["position"] > markers[proxy.name] and status["unsettled"] == 0)
+
+    for each in proxies:
+        await until_seen(partial(settled, each), f"{each.name} has all on record")
+
+
+def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:
+    """What was lost was told, which is a gap; nothing else is wrong, also not with what no log knows any more."""
+    codes = {each["code"]: each["count"] for each in said["classes"]}
+    assert said["verdict"] == "violated" and said["totals"]["lost"] == 0, codes
+    assert codes.keys() >= {"G1", "G2"} and codes["G2"] == 1, codes
+    assert codes.keys() <= {"G1", "G2", "A5", "L3", "D4"}, [
+        each for each in said["findings"] if each["code"] not in "G1 G2 A5 L3 D4"
+    ]
+    # What no log knows any more is what the log lost, and b1 had not read.
+    doubtful = {(each["origin"], each["offset"]) for each in said["findings"] if each["code"] in ("A5", "L3")}
+    assert doubtful <= set(lost), sorted(doubtful - set(lost))[:5]
 
 
 async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_path: Path, etcd: EtcdServer) -> None:

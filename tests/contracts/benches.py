@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from federation.journal_parts import Rotation
 from federation.ports import Journal, Registry, SiteLog
 from waypost.records import Fact
 
@@ -59,8 +60,9 @@ class Registries(Bench[Registry]):
 
 
 class Journals(Bench[Journal]):
-    """`facts()` reads back what was attested."""
+    """`facts()` reads back what was attested; `rotation` is that of journals opened from then on."""
 
-    def __init__(self, maker: Callable[[], Journal], facts: Callable[[], Awaitable[list[Fact]]]) -> None:
-        super().__init__(maker)
+    def __init__(self, maker: Callable[[Rotation], Journal], facts: Callable[[], Awaitable[list[Fact]]]) -> None:
+        self.rotation = Rotation()
+        super().__init__(lambda: maker(self.rotation))
         self.facts = facts

@@ -22,6 +22,7 @@ from federation.embedded import (
     read_facts,
 )
 from federation.etcd import EtcdRegistry
+from federation.journal_parts import Rotation
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
 from federation.memory import (
     MemoryChangelog,
@@ -115,6 +116,10 @@ class PlainSessionStore:
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
         return self._disk.outdated(session, windows, limit)
 
+    async def set_aside(self) -> Path:
+        self._disk = PlainStore()
+        return Path()
+
     async def close(self) -> None:
         pass
 
@@ -164,14 +169,14 @@ def _memory_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) 
     async def facts() -> list[Fact]:
         return list(storage.facts)
 
-    return Journals(lambda: MemoryJournal(storage), facts)
+    return Journals(lambda rotation: MemoryJournal(storage, "w", rotation), facts)
 
 
 def _embedded_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Journals:
     async def facts() -> list[Fact]:
         return read_facts(folder, "proxy/1")
 
-    return Journals(lambda: EmbeddedJournal(folder, "proxy/1"), facts)
+    return Journals(lambda rotation: EmbeddedJournal(folder, "proxy/1", rotation=rotation), facts)
 
 
 def _kafka_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) -> Journals:
@@ -185,4 +190,7 @@ def _kafka_journals(request: pytest.FixtureRequest, folder: Path, prefix: str) -
         finally:
             await reader.close()
 
-    return Journals(lambda: KafkaJournal(kafka.bootstrap, f"{prefix}journal"), facts)
+    def journal(rotation: Rotation) -> KafkaJournal:
+        return KafkaJournal(kafka.bootstrap, f"{prefix}journal", writer="w", rotation=rotation)
+
+    return Journals(journal, facts)

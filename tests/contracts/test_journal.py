@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from federation.journal_parts import Rotation
 from tests.contracts.benches import Journals
-from waypost.records import Fact, FactKind
+from waypost.records import Fact, FactKind, encode_fact
 
 
 def fact(number: int) -> Fact:
@@ -51,3 +52,38 @@ async def test_attested_facts_survive_reopening_and_the_next_life_writes_on_behi
     second = await journals.open()
     await second.attest([fact(3)])
     assert await journals.facts() == [fact(1), fact(2), fact(3)]
+
+
+async def test_a_journal_in_parts_begins_each_with_what_the_parts_before_it_had(journals: Journals) -> None:
+    size = len(encode_fact(fact(1))) + 1
+    journals.rotation = Rotation(part_bytes=3 * size + 200)
+    journal = await journals.open()
+    for number in range(1, 7):
+        await journal.attest([fact(number)])
+    found = await journals.facts()
+    begins = [each for each in found if each.kind is FactKind.ROTATED]
+    assert [each for each in found if each.kind is not FactKind.ROTATED] == [fact(number) for number in range(1, 7)]
+    # The first part, and each that the bound made, tell of all that was written before them, and of themselves.
+    assert [each.number for each in begins] == list(range(1, len(begins) + 1))
+    assert len(begins) >= 2 and found[0] == begins[0] and begins[0].frontier == {}
+    for begin in begins[1:]:
+        before = [each.number for each in found[: found.index(begin)] if each.kind is not FactKind.ROTATED]
+        assert begin.frontier == {"proxy/1": max(before), begin.writer: begin.number - 1}
+
+
+async def test_a_part_that_is_old_enough_ends_when_something_is_written(journals: Journals) -> None:
+    journals.rotation = Rotation(age_s=0.05)
+    journal = await journals.open()
+    await journal.attest([fact(1)])
+    await journal.attest([fact(2)])
+    await asyncio.sleep(0.06)
+    await journal.attest([fact(3)])
+    kinds = [each.kind for each in await journals.facts()]
+    assert kinds[0] is FactKind.ROTATED
+    assert kinds[-2:] == [FactKind.ROTATED, FactKind.RECEIVED]
+
+
+async def test_a_journal_without_rotation_is_in_one_part(journals: Journals) -> None:
+    journal = await journals.open()
+    await journal.attest([fact(number) for number in range(1, 2_000)])
+    assert not [each for each in await journals.facts() if each.kind is FactKind.ROTATED]

@@ -13,6 +13,7 @@ import pytest
 from federation.names import NameInUse
 from federation.ports import (
     SECRET_BYTES,
+    Claimed,
     DrainChanged,
     DrainRow,
     LeaderChanged,
@@ -181,6 +182,45 @@ async def test_a_closed_handle_says_so(registries: Registries) -> None:
     await registry.close()
     with pytest.raises(RegistryUnavailable):
         await registry.owner(SESSION)
+
+
+async def test_what_is_forgotten_counts_as_deleted_and_epochs_go_on(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    first, never = owned("p1", 1), SessionId("never used")
+    await one.create(SESSION, first)
+    gone = first.gone()
+    async with watching(other) as observer:
+        assert (await one.claim(SESSION, first, gone)).won
+        await one.forget({SESSION: gone})
+        await observer.until_seen(OwnerChanged(SESSION, None))
+    async with watching(other) as observer:
+        assert SESSION not in observer.owners
+    for session in (SESSION, never):
+        assert await other.owner(session) == gone
+        lost = await other.create(session, owned("p2", 1))
+        assert (lost.won, lost.current) == (False, gone)
+        assert not (await other.claim(session, first, owned("p2", 2))).won
+        again = gone.next(P2)
+        assert await other.claim(session, gone, again) == Claimed(True, again)
+        assert await one.owner(session) == again
+
+
+async def test_only_what_is_still_so_is_forgotten_and_the_floor_never_falls(registries: Registries) -> None:
+    registry = await registries.open()
+    living, made_again = SessionId("living"), SessionId("made again")
+    await registry.create(living, owned("p1", 3))
+    await registry.create(made_again, owned("p1", 1))
+    gone = owned("p1", 1).gone()
+    await registry.claim(made_again, owned("p1", 1), gone)
+    await registry.claim(made_again, gone, gone.next(P1))
+    await registry.forget({living: owned("p1", 3), made_again: gone})
+    assert await registry.owner(living) == owned("p1", 3)
+    assert await registry.owner(made_again) == gone.next(P1)
+    twice = gone.gone()
+    await registry.forget({SessionId("another"): twice})
+    await registry.forget({SessionId("another"): gone})
+    await registry.forget({})
+    assert await registry.owner(SessionId("another")) == twice
 
 
 # ---------------------------------------------------------------- proxies and their leases

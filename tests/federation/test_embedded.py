@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,17 +22,19 @@ from federation.embedded import (
     EmbeddedJournal,
     EmbeddedRegistry,
     EmbeddedSiteLog,
+    part_paths,
     read_facts,
 )
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import write
 from federation.embedded.registry import MachineClock
+from federation.journal_parts import Rotation
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
 from tests.helpers.watching import changes
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_WRITES_TOGETHER
-from waypost.records import Fact, FactKind, Published
+from waypost.records import Fact, FactKind, Published, encode_fact
 
 T = TypeVar("T")
 PATIENCE_S = 30
@@ -352,6 +355,56 @@ async def test_a_line_that_a_crash_cut_short_does_not_swallow_the_next_one(tmp_p
     await again.attest([fact(2)])
     await again.close()
     assert read_facts(tmp_path, "w") == [fact(1), fact(2)]
+
+
+@contextmanager
+def full_disk(room: int = 0) -> Iterator[None]:
+    """No file of this process can become larger than that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_parts_lie_beside_one_another_and_the_next_life_goes_on_with_the_numbers(tmp_path: Path) -> None:
+    rotation = Rotation(part_bytes=250)
+    for numbers in (range(1, 7), range(7, 12)):
+        journal = EmbeddedJournal(tmp_path, "a/w", rotation=rotation)
+        for number in numbers:
+            await journal.attest([fact(number)])
+        await journal.close()
+    parts = part_paths(tmp_path, "a/w")
+    assert [path.name for path in parts[:2]] == ["a%2Fw.000001.jsonl", "a%2Fw.000002.jsonl"]
+    assert parts[-1].name == "a%2Fw.jsonl" and len(parts) > 3
+    found = read_facts(tmp_path, "a/w")
+    assert [each.number for each in found if each.writer == "w"] == list(range(1, 12))
+    begins = [each for each in found if each.kind is FactKind.ROTATED]
+    assert [each.number for each in begins] == list(range(1, len(parts) + 1))
+    for path, begin in zip(parts, begins, strict=True):
+        assert path.read_bytes().startswith(encode_fact(begin) + b"\n")
+    # Another writer's parts are none of this one's.
+    assert part_paths(tmp_path, "a") == []
+
+
+@pytest.mark.parametrize("room", [0, 130], ids=["room for nothing", "room for the beginning alone"])
+async def test_a_part_that_could_not_be_begun_is_begun_by_the_next_fact(tmp_path: Path, room: int) -> None:
+    journal = EmbeddedJournal(tmp_path, "w", rotation=Rotation(part_bytes=250))
+    for number in range(1, 4):
+        await journal.attest([fact(number)])
+    with full_disk(room):
+        for _ in range(3):
+            with pytest.raises(LogUnavailable):
+                await journal.attest([fact(4)])
+    await journal.attest([fact(4)])
+    await journal.attest([fact(5)])
+    await journal.close()
+    found = read_facts(tmp_path, "w")
+    assert [each.number for each in found if each.writer == "w"] == [1, 2, 3, 4, 5]
+    begins = [each for each in found if each.kind is FactKind.ROTATED]
+    assert [each.number for each in begins] == list(range(1, len(begins) + 1))
+    assert begins[-1].frontier["w"] >= 3
 
 
 async def test_writers_have_files_of_their_own_whatever_their_names(tmp_path: Path) -> None:

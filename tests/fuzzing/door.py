@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["waypost", "proxy", "handover", "federa
     from tests.properties.test_frames import FROM_CLIENT
     from waypost.errors import BadMessage, LimitExceeded
     from waypost.frames import decode_client_message
-    from waypost.messages import Acknowledged, Hello, Publish
+    from waypost.messages import VERSION, Acknowledged, Hello, Publish
     from waypost.notification import Notification
 
 STRANGER, OTHER = 7, 8
@@ -67,7 +67,7 @@ def look_at(data: bytes) -> None:
 
 def seeds() -> Iterator[bytes]:
     """Yield inputs to begin with: every message of a client, behind a greeting, alone and all together."""
-    hello = msgspec.msgpack.encode(Hello(1, "stranger"))
+    hello = msgspec.msgpack.encode(Hello(VERSION, "stranger"))
     whole = [msgspec.msgpack.encode(each) for each in FROM_CLIENT]
     for frame in whole:
         yield input_of(hello, frame)

@@ -14,7 +14,7 @@ from proxy.engine import Engine
 from proxy.ports import Restored
 from waypost.clock import ManualClock
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
-from waypost.messages import Attach, ClientMessage, Hello
+from waypost.messages import VERSION, Attach, ClientMessage, Hello
 from waypost.records import Fact, Record
 
 Kind = TypeVar("Kind")
@@ -49,7 +49,7 @@ class Alone:
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
         self.log: list[Record] = []
         self.facts: list[Fact] = []
-        self.journal_waits = False
+        self.journal_waits = self.changelog_waits = False
         """Facts are not written before somebody answers."""
         if watch:
             self.reload()
@@ -67,7 +67,7 @@ class Alone:
         self.settle()
 
     def settle(self) -> None:
-        """Take what came out; the log and the journal answer at once."""
+        """Take what came out; the log and the journal answer at once, and the changelog before a session is made."""
         while wanted := self.engine.take_effects():
             for effect in wanted:
                 match effect:
@@ -79,6 +79,8 @@ class Alone:
                         effect.then(offsets)
                     case effects.Attest() if not self.journal_waits:
                         self.facts += effect.facts
+                        effect.then(None)
+                    case effects.PutCheckpoint() if not effect.checkpoint.serial and not self.changelog_waits:
                         effect.then(None)
                     case _:
                         self.waiting.append(effect)
@@ -118,7 +120,7 @@ class Alone:
     def says(self, connection: int, message: ClientMessage) -> None:
         if connection not in self.engine.door.connections:
             self.engine.client_connected(connection)
-            self.engine.client_message(connection, Hello(1, f"client {connection}"))
+            self.engine.client_message(connection, Hello(VERSION, f"client {connection}"))
         self.engine.client_message(connection, message)
         self.settle()
 

@@ -21,8 +21,9 @@ from waypost.errors import NoProxy, WaypostError
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
 
 
-def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([WAYPOST, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+def run(*arguments: str, stdin: str = "", timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    command = [WAYPOST, *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 @pytest.mark.parametrize(

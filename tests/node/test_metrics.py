@@ -29,8 +29,10 @@ from node.troubles import STEADY_MS
 from proxy.tally import MILLISECONDS, SIZES, Spread
 from waypost.clock import Clock, ManualClock
 from waypost.errors import Unreachable
+from waypost.frames import encode_message
 from waypost.identity import new_incarnation
 from waypost.limits import MAX_FRAME_BYTES
+from waypost.messages import VERSION, Hello
 from waypost.notification import Notification
 
 ROOT = Path(__file__).parents[2]
@@ -188,6 +190,9 @@ async def test_what_clients_say_wrong_is_counted_by_the_name_of_what_is_wrong_wi
         for frame in (made_up, made_up, "a text"):
             await socket.send(frame)
             await socket.recv()
+        # Before a hello it may not be so large.
+        await socket.send(encode_message(Hello(VERSION, "c")))
+        await socket.recv()
         await socket.send(bytes(MAX_FRAME_BYTES + 1))
         await socket.recv()
     counts = {

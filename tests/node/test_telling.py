@@ -14,6 +14,7 @@ from node.telling import NOBODYS_FAULT, Telling
 from proxy import effects
 from proxy.effects import ClaimRow, FoundCheckpoint
 from tests.helpers.alone import ME, SESSION, Alone, owner
+from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
 from waypost.messages import Attach
@@ -54,7 +55,8 @@ class Told(Alone):
         self.engine.registry_event(OwnerChanged(SessionId(session), owner("dead", 4)))
         self.says(1, Attach(SessionId(session), "r", "i1", {}))
         self.answer(effects.ReadRow, owner("dead", 4))
-        self.answer(effects.FindCheckpoint, FoundCheckpoint(None, complete=True))
+        found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
+        self.answer(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
         claim = self.next(ClaimRow)
         answer = Claimed(True, claim.new)
         self.telling.claimed(claim, answer)

@@ -27,7 +27,7 @@ from tests.node.test_command_line import run
 from waypost.client.rendezvous import WAITING
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.keys import NO_KEYS
-from waypost.limits import HELLO_WITHIN_S
+from waypost.limits import HELLO_WITHIN_S, UNPROVEN_BYTES
 from waypost.messages import VERSION, Attach, Attached, Credential, Hello, Problem, Wait, Welcome
 from waypost.rendezvous import Request, answers_to, session_of_asker
 
@@ -265,11 +265,24 @@ async def test_deep_nesting_in_a_frame_is_refused_by_name_and_the_connection_goe
     proxy: ProxyProcess, frame: bytes
 ) -> None:
     async with asyncio.timeout(PATIENCE_S), websockets.connect(f"{proxy.url}/v1/client") as line:
+        await line.send(encode_message(Hello(VERSION, "tests")))
+        assert isinstance(decode_proxy_message(await line.recv()), Welcome)
         await line.send(frame)
         answer = decode_proxy_message(await line.recv())
         assert isinstance(answer, Problem) and answer.code == "BAD_MESSAGE"
         await line.send(encode_message(Hello(VERSION, "tests")))
         assert isinstance(decode_proxy_message(await line.recv()), Welcome)
+
+
+async def test_who_has_not_said_hello_may_send_64_kib(proxy: ProxyProcess) -> None:
+    for sizes in [(UNPROVEN_BYTES + 1,), (10_000,) * 8]:
+        async with asyncio.timeout(PATIENCE_S), websockets.connect(f"{proxy.url}/v1/client") as line:
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                for size in sizes:
+                    await line.send(bytes(size))
+                while True:
+                    await line.recv()
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"a":' * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP])

@@ -57,6 +57,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "a lease that etcd does not give": ((*REAL, "--lease-ttl-ms=1999"), "lease_ttl_ms", "etcd's shortest lease"),
     "replicas without Kafka": (("--replication=3",), "replication", "name Kafka with --kafka"),
     "more in sync than there are": ((*REAL, "--replication=2", "--min-insync=3"), "min_insync", "is more than"),
+    "parts of a journal of no size": (("--journal-rotate=often",), "journal_rotate", "neither off, nor a size"),
+    "parts of a journal that are too small": (("--journal-rotate=10KiB",), "journal_rotate", "at least 1MiB"),
     "an option that is none": (("--neighbors=B",), "", "No such option: --neighbors"),
     "a number that is none": (("--port=many",), "", "should be a valid integer"),
     "a file that is not there": (("--config=nowhere.toml",), "config", "No such file"),

@@ -52,7 +52,15 @@ from node.peers import (
 )
 from waypost import messages, records
 from waypost.access import EVERYTHING, READ, Grant
-from waypost.checkpoint import Checkpoint, Descriptor, ReceiverRow, SubscriptionRow, decode_checkpoint
+from waypost.checkpoint import (
+    Checkpoint,
+    Descriptor,
+    ReceiverRow,
+    SubscriptionRow,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from waypost.checksum import sealed
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
 from waypost.frames import decode_client_message, decode_proxy_message
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
@@ -60,7 +68,7 @@ from waypost.keys import Key, Protection
 from waypost.limits import MAX_FRAME_BYTES
 from waypost.notification import Notification
 from waypost.queue import Queue
-from waypost.records import decode_fact, decode_record
+from waypost.records import decode_fact, decode_record, encode_record
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
 SESSION, LIFE, PROXY, SITE = SessionId("s"), Incarnation("i"), ProxyId("p"), SiteId("A")
@@ -78,7 +86,7 @@ DESCRIPTOR = Descriptor(
 )
 
 FROM_CLIENT = [
-    messages.Hello(1, "c"),
+    messages.Hello(messages.VERSION, "c"),
     messages.Attach("s", "r", "i", {ORIGIN: 3}),
     messages.Attach("s", "r", "i", {}, credential=messages.Credential("alice", "secret")),
     messages.Attach(
@@ -124,13 +132,17 @@ FROM_PROXY = [
     messages.Problem("FORBIDDEN", "no", None, messages.AboutKeys(1)),
     messages.Problem("FORBIDDEN", "no", "credential", messages.AboutAccess(1)),
     messages.Problem("FORBIDDEN", "no", "credential", messages.AboutDeletion()),
-    messages.Deliver(Epoch(1), 1, [(X,)], [0], [messages.Delivery(ORIGIN, 1, "p", LIFE, 1, 0, BODY)]),
+    messages.Deliver(Epoch(1), 1, [(X,)], [0], [messages.Delivery(ORIGIN, 1, "p", LIFE, 1, 0, BODY, 9)]),
     messages.Acknowledged(0, ORIGIN, [1, 2]),
     messages.Attested(1),
     messages.Gap(ORIGIN, 1, 2, "gone"),
     messages.Problem("REFUSED", "no", "field", messages.AboutSubscription(X)),
 ]
-INTRODUCING = [PeerChallenge(bytes(16)), PeerHello(1, PROXY, LIFE, PROXY, bytes(16), b"proof"), PeerWelcome(b"proof")]
+INTRODUCING = [
+    PeerChallenge(bytes(16)),
+    PeerHello(messages.VERSION, PROXY, LIFE, PROXY, bytes(16), b"proof"),
+    PeerWelcome(b"proof"),
+]
 FROM_PEER = [
     Prepare(*NAMED, receiver="r", incarnation="i"),
     ChunkStored(*NAMED, 1),
@@ -180,10 +192,10 @@ WIRE: dict[str, tuple[Decode, list[Any]]] = {
     "peer": (decode_peer_message, FROM_PEER),
     "introduction": (decode_introduction, INTRODUCING),
 }
-LOGS: dict[str, tuple[Decode, list[Any], Callable[[object], bytes]]] = {
-    "record": (decode_record, IN_LOGS, msgspec.msgpack.encode),
+LOGS: dict[str, tuple[Decode, list[Any], Callable[[Any], bytes]]] = {
+    "record": (decode_record, IN_LOGS, encode_record),
     "fact": (decode_fact, FACTS, msgspec.json.encode),
-    "checkpoint": (decode_checkpoint, CHECKPOINTS, msgspec.json.encode),
+    "checkpoint": (decode_checkpoint, CHECKPOINTS, encode_checkpoint),
 }
 
 # ---------------------------------------------------------------- what is tried
@@ -358,6 +370,7 @@ def test_a_whole_record_comes_back_as_it_was(kind: str) -> None:
 @example(b"")
 def test_any_bytes_in_a_site_log_are_a_record_or_refused(data: bytes) -> None:
     read(decode_record, data)
+    read(lambda whole: decode_record(sealed(whole)), data)
 
 
 json_like = plain.map(msgspec.json.encode)

@@ -17,6 +17,7 @@ import proxy.receivers
 from proxy.receivers import Receiver, check_overtaking
 from proxy.session import Role, Session
 from proxy.stored import Stored
+from waypost.checksum import checksum
 from waypost.client.receiving import ReceiverState, Receiving
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
@@ -76,7 +77,7 @@ class GivenByOrder(RuleBasedStateMachine):
         offset = self.ends[origin] = self.ends[origin] + 1
         attributes = {"Priority": urgency, "StopTime": 9 - urgency}
         body = Notification(attributes).body
-        record = Published(producer=origin, incarnation=Incarnation("i"), sequence=offset, at_ms=0, body=body)
+        record = Published(origin, Incarnation("i"), offset, 0, body, check=checksum(body))
         self.session.accept(Stored.of(origin, offset, record), (X,))
         self.ranks[Coordinate(origin, offset)] = (rank(self.order, attributes, 0), len(self.ranks))
 

@@ -9,11 +9,13 @@ import pytest
 from proxy import effects
 from proxy.session import Role
 from tests.helpers.alone import SESSION, Alone
+from waypost.checksum import checksum
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Incarnation, Origin, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
+    VERSION,
     AboutPublish,
     AboutSubscription,
     Acknowledge,
@@ -98,7 +100,7 @@ def test_hello_comes_first() -> None:
     alone.engine.client_message(1, Subscribe("x", "n > 0"))
     alone.settle()
     assert [each.code for each in alone.heard() if isinstance(each, Problem)] == ["BAD_MESSAGE"]
-    alone.engine.client_message(1, Hello(1, "c"))
+    alone.engine.client_message(1, Hello(VERSION, "c"))
     alone.settle()
     assert kinds(alone.heard()) == [Welcome]
 
@@ -112,7 +114,7 @@ def test_a_subscription_without_a_session_is_refused() -> None:
 def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     alone = Alone()
     alone.engine.client_connected(1)
-    alone.engine.client_message(1, Hello(1, "c"))
+    alone.engine.client_message(1, Hello(VERSION, "c"))
     alone.engine.client_message(1, Publish("p", "i", 5, [body(1)]))
     (append,) = [each for each in alone.engine.take_effects() if isinstance(each, effects.Append)]
     append.then(LogUnavailable("gone"))
@@ -124,7 +126,7 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
 def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> None:
     alone = Alone()
     alone.engine.client_connected(1)
-    alone.engine.client_message(1, Hello(1, "c"))
+    alone.engine.client_message(1, Hello(VERSION, "c"))
     alone.engine.client_message(1, Publish("p", "i", 5, [body(1)]))
     (append,) = [each for each in alone.engine.take_effects() if isinstance(each, effects.Append)]
     append.then(LogUnavailable("gone"))
@@ -134,6 +136,27 @@ def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> N
     alone.says(1, Publish("p", "i", 6, [body(2)]))
     said = [(record.producer, record.sequence) for record in alone.log if isinstance(record, Published)]
     assert said == [("other", 6), ("p", 5), ("p", 6)]
+
+
+def test_what_was_altered_on_its_way_to_the_door_is_refused_with_all_behind_it_until_it_comes_again() -> None:
+    alone = serving()
+    first, second = body(1), body(2)
+    alone.says(1, Publish("p", "i", 5, [b"\x80"], checks=[checksum(first)]))
+    alone.says(1, Publish("p", "i", 6, [second], checks=[checksum(second)]))
+    problems = [(each.code, each.about) for each in alone.heard() if isinstance(each, Problem)]
+    assert problems == [("ALTERED", AboutPublish(5)), ("LOG_UNAVAILABLE", AboutPublish(6))]
+    assert alone.engine.context.tally.altered == 1
+    alone.says(1, Publish("p", "i", 5, [first], checks=[checksum(first)]))
+    alone.says(1, Publish("p", "i", 6, [second], checks=[checksum(second)]))
+    said = [(record.sequence, record.check) for record in alone.log if isinstance(record, Published)]
+    assert said == [(5, checksum(first)), (6, checksum(second))]
+
+
+def test_there_are_as_many_checksums_as_bodies() -> None:
+    alone = serving()
+    alone.says(1, Publish("p", "i", 5, [body(1)], checks=[1, 2]))
+    problems = [(each.code, each.field) for each in alone.heard() if isinstance(each, Problem)]
+    assert problems == [("BAD_MESSAGE", "checks")]
 
 
 def test_nothing_is_subscribed_before_store_and_changelog_have_it() -> None:

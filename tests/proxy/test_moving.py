@@ -10,7 +10,7 @@ from proxy.session import Role, Session
 from tests.helpers.alone import ME, SESSION, Alone, owner, row
 from waypost.identity import Epoch, ProxyId, SessionId
 from waypost.limits import MOVES_AT_ONCE
-from waypost.messages import Attach, Attached, Hello, Moved
+from waypost.messages import VERSION, Attach, Attached, Hello, Moved
 
 YOU = ProxyId("you")
 
@@ -78,7 +78,7 @@ def test_the_proxy_of_the_same_site_is_better_than_one_of_another_and_one_that_i
 def test_a_client_that_comes_to_a_proxy_that_is_drained_is_told_a_better_one() -> None:
     alone = drained()
     alone.engine.client_connected(2)
-    alone.engine.client_message(2, Hello(1, "c"))
+    alone.engine.client_message(2, Hello(VERSION, "c"))
     alone.engine.client_message(2, Attach("other", "main", "i", {}))
     alone.settle()
     assert [each.proxy for each in alone.heard(2) if isinstance(each, Moved)] == [YOU]

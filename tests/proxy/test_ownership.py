@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from federation.ports import Claimed, OwnerChanged, ProxyDown
@@ -14,7 +15,7 @@ from proxy.session import Role, Session
 from proxy.subscription import Subscription
 from tests.helpers.alone import ME, SESSION, Alone, owner, row
 from waypost.checkpoint import Checkpoint, Descriptor
-from waypost.errors import RegistryUnavailable, StoreFailed
+from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed
 from waypost.identity import (
     GENERATION,
     NO_PROXY,
@@ -26,7 +27,17 @@ from waypost.identity import (
     SiteId,
     SubscriptionId,
 )
-from waypost.messages import Attach, Attached, BecameEffective, Moved, Subscribe, Unsubscribe, Wait
+from waypost.messages import (
+    AboutSession,
+    Attach,
+    Attached,
+    BecameEffective,
+    Moved,
+    Problem,
+    Subscribe,
+    Unsubscribe,
+    Wait,
+)
 from waypost.records import Held
 from waypost.subscription import parse
 
@@ -103,7 +114,7 @@ def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_th
     alone.reload({SESSION: later})
     alone.attach()
     alone.answer(effects.ReadRow, owner("me", GENERATION + 1))
-    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.answer(effects.FindCheckpoint, first_checkpoint(GENERATION + 1))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", GENERATION + 2)))
     assert (role(alone), epoch(alone)) == (Role.SERVING, GENERATION + 2)
     assert alone.engine.context.sessions[SESSION].active() == []
@@ -296,12 +307,91 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     assert [each.id for each in alone.engine.context.sessions[SESSION].active()] == ["x"]
 
 
-def test_without_all_changelogs_nothing_is_rebuilt() -> None:
+def first_checkpoint(epoch: int) -> effects.FoundCheckpoint:
+    """Return what the changelog has of a session that was made, and no more."""
+    return effects.FoundCheckpoint(Checkpoint(SESSION, Epoch(epoch), 0, Descriptor(), {}), True)
+
+
+def test_the_row_of_a_session_is_not_there_before_its_first_checkpoint() -> None:
+    alone = Alone()
+    alone.changelog_waits = True
+    alone.attach()
+    alone.answer(effects.ReadRow, None)
+    assert not [each for each in alone.waiting if isinstance(each, effects.CreateRow)]
+    first = alone.next(effects.PutCheckpoint)
+    assert first.checkpoint.rank == (1, 0)
+    first.then(None)
+    alone.settle()
+    assert alone.next(effects.CreateRow).ownership == owner("me", 1)
+
+
+def test_a_session_whose_first_checkpoint_the_changelog_does_not_take_is_not_made() -> None:
+    alone = Alone()
+    alone.changelog_waits = True
+    alone.attach()
+    alone.answer(effects.ReadRow, None)
+    alone.answer(effects.PutCheckpoint, LogUnavailable("away"))
+    assert [type(each) for each in alone.heard()][-1] is Wait
+    assert alone.waiting == []
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (effects.FoundCheckpoint(None, True), "no changelog has a checkpoint of it"),
+        (effects.FoundCheckpoint(None, True, "its checksum is wrong"), "its checksum is wrong"),
+    ],
+)
+def test_a_session_that_nobody_has_any_more_is_lost_and_not_served_empty(found: object, why: str) -> None:
     alone = Alone()
     alone.reload({SESSION: owner("dead", 4)})
     alone.attach()
     alone.answer(effects.ReadRow, owner("dead", 4))
-    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, False))
+    alone.answer(effects.FindCheckpoint, found)
+    (told,) = (each for each in alone.heard() if isinstance(each, Problem))
+    assert (told.code, told.about) == ("SESSION_LOST", AboutSession(SESSION))
+    assert why in told.message and f"waypost sessions rm {SESSION}" in told.message
+    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+    assert alone.engine.context.tally.damaged["session"] == 1
+
+
+def test_what_is_damaged_in_one_changelog_is_not_lost_where_another_has_the_owners_own() -> None:
+    alone = Alone()
+    alone.reload({SESSION: owner("dead", 4)})
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("dead", 4))
+    checkpoint = Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {})
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True, "its checksum is wrong"))
+    assert alone.next(effects.ClaimRow).new == owner("me", 5)
+
+
+def test_a_lost_session_begins_anew_when_it_was_deleted() -> None:
+    alone = Alone()
+    alone.reload({SESSION: owner("dead", 4)})
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("dead", 4))
+    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.engine.registry_event(OwnerChanged(SESSION, owner("dead", 4).gone()))
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("dead", 4).gone())
+    assert alone.next(effects.ClaimRow).new == owner("me", GENERATION + 1)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        effects.FoundCheckpoint(None, False),
+        # Whoever tried to create the session has written one of these; the owner's own may be where nobody answers.
+        msgspec.structs.replace(first_checkpoint(4), complete=False),
+        effects.FoundCheckpoint(None, False, "its checksum is wrong"),
+    ],
+)
+def test_without_all_changelogs_nothing_is_rebuilt(found: effects.FoundCheckpoint) -> None:
+    alone = Alone()
+    alone.reload({SESSION: owner("dead", 4)})
+    alone.attach()
+    alone.answer(effects.ReadRow, owner("dead", 4))
+    alone.answer(effects.FindCheckpoint, found)
     assert role(alone) is None
     assert [type(each) for each in alone.heard()][-1] is Wait
 
@@ -317,7 +407,7 @@ def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> Non
     alone.engine.registry_event(OwnerChanged(SESSION, owner("you", 4)))
     alone.attach()
     alone.answer(effects.ReadRow, owner("you", 4))
-    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.answer(effects.FindCheckpoint, first_checkpoint(4))
     assert alone.next(effects.ClaimRow).new == owner("me", 5)
 
 
@@ -329,7 +419,7 @@ def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:
     assert [type(each) for each in alone.heard()][-1] is Wait
     alone.attach()
     alone.answer(effects.ReadRow, owner("me", 1))
-    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.answer(effects.FindCheckpoint, first_checkpoint(1))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
     alone.keep()
     assert Attached in [type(each) for each in alone.heard()]
@@ -391,7 +481,7 @@ def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
     alone.engine.registry_event(ProxyDown(ProxyId("you"), row("you").incarnation))
     alone.settle()
     alone.answer(effects.ReadRow, owner("you", 3))
-    alone.answer(effects.FindCheckpoint, effects.FoundCheckpoint(None, True))
+    alone.answer(effects.FindCheckpoint, first_checkpoint(3))
     assert alone.next(effects.ClaimRow).new == owner("me", 4)
     assert alone.heard() == []
 

@@ -220,4 +220,11 @@ def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute
         reject()
     met = [term for term in terms_of(expression.canonical) if parse(term.text).matches(attributes)]
     assert bool(met) == (expression.matches(attributes) is True)
-    assert all(not term.names.isdisjoint(attributes) for term in met)
+    assert all(term.concerns(attributes) for term in met)
+
+
+def test_what_is_true_of_everything_is_told_to_whoever_asks() -> None:
+    alone = Quenched()
+    alone.ask("a")
+    alone.hold("equals(0, b, 0)")
+    assert len(alone.terms) == 1

@@ -126,7 +126,7 @@ async def test_a_batch_that_fails_changes_nothing(opened: Open) -> None:
     store = opened()
     await store.apply(batch(change(S, 1, entry(1)), position=1))
     bad = change(T, 1, entry(1))
-    bad.entries[0][1].delivery = object()  # type: ignore[assignment]
+    bad.entries[0][1].delivery = [1]  # type: ignore[assignment]
     with pytest.raises(StoreFailed):
         await store.apply(batch(change(S, 1, entry(2)), bad, position=9))
     found = await store.load()

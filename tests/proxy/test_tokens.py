@@ -15,6 +15,7 @@ from tests.proxy.test_access import ALL, change, guarded, kinds, look
 from waypost.access import READ
 from waypost.errors import Forbidden
 from waypost.messages import (
+    VERSION,
     AccessChanged,
     Attach,
     Attached,
@@ -77,7 +78,7 @@ def token_for(alone: Alone, principal: str = "eve", for_ms: int = HOUR_MS) -> st
 def comes(alone: Alone, token: str, principal: str = "", connection: int = 2) -> list[Any]:
     """Attach another receiver by a token; return what it hears."""
     alone.engine.client_connected(connection)
-    alone.says(connection, Hello(1, "eve"))
+    alone.says(connection, Hello(VERSION, "eve"))
     alone.heard(connection)
     attach = Attach(SESSION, "eve", "life", {}, credential=Credential(principal, token=token))
     alone.says(connection, attach)
@@ -101,7 +102,7 @@ def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_pass
     for credential in (Credential("eve"), Credential("eve", "*"), Credential("eve", "secret")):
         alone = serving()
         alone.engine.client_connected(2)
-        alone.says(2, Hello(1, "eve"))
+        alone.says(2, Hello(VERSION, "eve"))
         alone.says(2, Attach(SESSION, "eve", "life", {}, credential=credential))
         # It costs what a wrong password costs: who has one is not to be told from who has none.
         look(alone)

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from waypost.identity import Coordinate, Incarnation, SiteId, origin_of
+from waypost.identity import Coordinate, Incarnation, Origin, SiteId, origin_of
 from waypost.keys import OPEN, Protection, texts
 from waypost.notification import Notification, Value
 from waypost.records import (
@@ -18,6 +18,7 @@ from waypost.records import (
     Fact,
     FactKind,
     Forwarded,
+    LogBegun,
     Published,
     Record,
     encode_fact,
@@ -37,6 +38,11 @@ class Run:
         self.journals: dict[str, list[Fact | bytes]] = defaultdict(list)
         self.records: dict[Coordinate, Published] = {}
         self.sequences: dict[str, int] = defaultdict(int)
+        self.epochs: dict[str, int] = defaultdict(lambda: 1)
+
+    def origin(self, site: str) -> str:
+        """Return where notifications are first appended at a site now."""
+        return origin_of(SiteId(site), log_epoch=self.epochs[site])
 
     def append(self, site: str, record: Record | bytes) -> int:
         log = self.logs[site]
@@ -56,9 +62,24 @@ class Run:
         self.sequences[producer] = self.sequences[producer] + 1 if sequence is None else sequence
         body = Notification(attributes).body
         record = Published(producer, Incarnation("life"), self.sequences[producer], 0, body, protection)
-        coordinate = Coordinate(origin_of(SiteId(site)), self.append(site, record))
+        coordinate = Coordinate(Origin(self.origin(site)), self.append(site, record))
         self.records[coordinate] = record
         return coordinate
+
+    def lose_end(self, site: str, lost: int, ended: dict[str, tuple[int, int]] | None = None) -> None:
+        """Let a site's log lose its last records, and say so."""
+        log, before = self.logs[site], self.origin(site)
+        seen = max(log, default=-1)
+        for offset in range(seen - lost + 1, seen + 1):
+            del log[offset]
+        self.begin_epoch(site, (ended or {}) | {before: (seen - lost, seen)})
+
+    def begin_epoch(self, site: str, ended: dict[str, tuple[int, int]], *, again: bool = False) -> int:
+        """Let a site's log say that it is in its next log epoch, or, `again`, in which it is."""
+        self.epochs[site] += not again
+        ends = {Origin(origin): each for origin, each in ended.items()}
+        begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
+        return self.append(site, begun)
 
     def forward(self, site: str, coordinate: Coordinate, body: bytes | None = None) -> None:
         """Append a copy of a notification to another site's log, as a link would."""
@@ -145,7 +166,8 @@ class Run:
         for site in sites or tuple(self.logs):
             if site not in but:
                 last = max(self.logs[site], default=-1)
-                self.append(site, Closed("test", 0, {origin_of(SiteId(site)): last}))
+                origins = {origin_of(SiteId(site), log_epoch=each + 1): last for each in range(self.epochs[site])}
+                self.append(site, Closed("test", 0, origins))
         for writer in list(self.journals):
             told = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]
             if writer not in but and set(told) != {"received"}:
@@ -162,7 +184,7 @@ class Run:
             with closing(sqlite3.connect(folder / "log.db")) as database, database:
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(SITE_LOG_DDL)
-                database.executemany("INSERT INTO log VALUES (?, ?)", log.items())
+                database.executemany("INSERT INTO log VALUES (?, ?, 0)", log.items())
         first = root / "sites" / min(self.logs) / "journal"
         lines = self.lines()
         half = len(lines) // 2

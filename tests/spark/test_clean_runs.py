@@ -241,7 +241,9 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
 def test_a_story_without_an_anomaly_is_in_order(story: Callable[[Scene], int], told: Told) -> None:
     scene, _, verdict = told
     assert any(fact.session == story.__name__ for fact in scene.run.journals["proxies"] if not isinstance(fact, bytes))
-    assert [finding for finding in verdict.examples if finding.get("session") == story.__name__] == []
+    assert [
+        finding for finding in verdict.examples if finding.get("session") == story.__name__ and finding["code"] != "O2"
+    ] == []
 
 
 def test_writers_that_ended_without_a_word_leave_no_hole(told: Told) -> None:
@@ -250,7 +252,9 @@ def test_writers_that_ended_without_a_word_leave_no_hole(told: Told) -> None:
 
 def test_the_run_of_all_of_them_is_ok_and_its_totals_are_exact(told: Told) -> None:
     scene, owed, verdict = told
-    assert (verdict.verdict, verdict.counts, verdict.examples) == ("ok", {}, [])
+    # Who came between a notification and its retry has the retry behind what was sent later: said, and in order.
+    assert (verdict.verdict, verdict.counts) == ("ok", {"O2": 1})
+    assert [finding["session"] for finding in verdict.examples] == ["late"]
     assert verdict.published == scene.published
     assert verdict.owed == sum(owed.values())
     assert (verdict.lost, verdict.duplicated) == (0, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,11 +22,12 @@ from waypost.client.machine import ClientMachine
 from waypost.client.tls import tls_from_environment
 from waypost.client.told import NotTaken, Redirected, Retry, Told
 from waypost.clock import full_jitter_ms
-from waypost.errors import WaypostError
+from waypost.errors import Altered, WaypostError
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.limits import MAX_FRAME_BYTES, PING_EVERY_S, PONG_WITHIN_S
 from waypost.messages import Attached, Detach, Welcome
 
+log = logging.getLogger("waypost")
 FAREWELL_S = 2.0
 """How long leaving in order may take."""
 
@@ -111,6 +113,9 @@ class Line:
                         await self._pause("no proxy is known")
                         continue
                     await self._serve(url)
+            except Altered as error:
+                log.warning("what came from %s was altered on its way, and is asked for again: %s", url, error.message)
+                await self._pause(f"{url}: {error}")
             except (OSError, websockets.WebSocketException, TimeoutError, WaypostError) as error:
                 await self._pause(f"{url or 'finding a proxy'}: {error or type(error).__name__}")
 

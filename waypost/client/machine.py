@@ -23,16 +23,26 @@ from waypost.client.producing import Producing
 from waypost.client.quenching import Quenching
 from waypost.client.receiving import ReceiverState, Receiving, Taken
 from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry, Told
-from waypost.errors import Forbidden, LogUnavailable, NotFound, NotServed, SessionDeleted, WaypostError, from_wire
+from waypost.errors import (
+    Altered,
+    Forbidden,
+    LogUnavailable,
+    NotFound,
+    NotServed,
+    SessionDeleted,
+    WaypostError,
+    from_wire,
+)
 from waypost.frames import check_client_message
 from waypost.identity import (
+    GENERATION,
     NotificationId,
     ProxyId,
     SessionId,
     SubscriptionId,
 )
 from waypost.keys import Key
-from waypost.limits import RECEIVER_WINDOW
+from waypost.limits import ASK_AGAIN_MS, RECEIVER_WINDOW
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -76,6 +86,8 @@ from waypost.messages import (
 )
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
+
+OfASession = AboutSubscription | AboutAccess | AboutKeys | AboutDeletion
 
 
 class ClientMachine:
@@ -221,6 +233,7 @@ class ClientMachine:
     # ------------------------------------------------------------ what a proxy says
 
     def message(self, message: ProxyMessage) -> None:
+        """Take the next message. Raises Altered: nothing of it was taken, and the connection is to be given up."""
         match message:
             case Deliver():
                 # An older owner's, or one that is under way no more, means nothing.
@@ -233,9 +246,10 @@ class ClientMachine:
                 self._receiving.confirmed(message.number)
             case Attached():
                 self._attached(message)
-            case Subscribed() | Unsubscribed():
-                self._asked.pop(message.subscription, None)
-                self._told.append(Outcome(message.subscription, None))
+            case Subscribed():
+                self._settled(message.subscription, Subscribe)
+            case Unsubscribed():
+                self._settled(message.subscription, Unsubscribe)
             case AccessChanged():
                 self._access_changed(message.number)
             case KeysChanged():
@@ -272,6 +286,11 @@ class ClientMachine:
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
+        if self._has_been_in and message.epoch // GENERATION > self.state.epoch // GENERATION:
+            # Nothing of ours is in the one that somebody else made.
+            self._out.append(self._last_word())
+            self._deleted(Deleted(message.session, "it was deleted, and made anew, while we were between two proxies"))
+            return
         self.attached, self._has_been_in = True, True
         self._credentials.let_in()
         self._receiving.attached(message.epoch, message.proxy)
@@ -353,9 +372,7 @@ class ClientMachine:
         return True
 
     def _answered(self, what: Asked, error: WaypostError) -> None:
-        """A change or a deletion was refused; where nothing is served now, it is asked for again at the next attach."""
-        if isinstance(error, NotServed):
-            return
+        """A change or a deletion was refused."""
         if what is Asked.ACCESS:
             self._changing = None
         elif what is Asked.KEYS:
@@ -366,11 +383,14 @@ class ClientMachine:
 
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
+        if isinstance(error, NotServed) and isinstance(problem.about, OfASession):
+            self._not_served(error)
+            return
         match problem.about:
             case AboutSubscription(subscription):
                 self._subscription_problem(subscription, error)
             case AboutPublish(first):
-                if isinstance(error, LogUnavailable):
+                if isinstance(error, LogUnavailable | Altered):
                     self._not_taken(first)
                 else:
                     self._told.extend(self._producing.refused(first, error))
@@ -393,8 +413,23 @@ class ClientMachine:
             case _:
                 self._told.append(problem)
 
+    def _not_served(self, error: NotServed) -> None:
+        """What was asked of the session is not done at the moment; it is asked for again at the next attach.
+
+        As far as we know we are attached: the proxy may serve on, as if nothing had been, and no word would come.
+        """
+        if self.attached:
+            self.attached = False
+            self._told.append(Retry(error.message, ASK_AGAIN_MS))
+
+    def _settled(self, subscription: SubscriptionId, kind: type[Subscribe | Unsubscribe]) -> None:
+        """What was asked of the subscription is done; unless that answers what was asked before it."""
+        if isinstance(self._asked.get(subscription), kind):
+            del self._asked[subscription]
+            self._told.append(Outcome(subscription, None))
+
     def _subscription_problem(self, subscription: SubscriptionId, error: WaypostError) -> None:
-        if subscription not in self._asked or isinstance(error, NotServed):
+        if subscription not in self._asked:
             return
         del self._asked[subscription]
         self._told.append(Outcome(subscription, error))
@@ -496,7 +531,7 @@ class ClientMachine:
             BadMessage: the keys are none.
         """
         if keys or insecure is not True:
-            check_client_message(Publish("producer", "life", 0, [b""], keys or [], insecure))
+            check_client_message(Publish("producer", "secret", 0, [b""], keys or [], insecure))
         return self._producing.publish(body, keys, insecure=insecure)
 
     def publish_with(self, keys: list[Key]) -> None:

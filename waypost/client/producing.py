@@ -17,8 +17,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from waypost.batches import batches
+from waypost.checksum import checksum
 from waypost.errors import WaypostError
-from waypost.identity import Coordinate, NotificationId, new_incarnation
+from waypost.identity import Coordinate, NotificationId, life_of, new_secret
 from waypost.keys import Key
 from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW
 from waypost.messages import Acknowledged, Publish, PublishWith
@@ -38,7 +39,8 @@ class Producing:
 
     def __init__(self, producer: str) -> None:
         self._producer = producer
-        self._life = new_incarnation()
+        self._secret = new_secret()
+        self._life = life_of(producer, self._secret)
         self._next_sequence = 0
         self._unsent: list[bytes] = []
         self._keys: tuple[list[Key] | None, bool] = (None, True)
@@ -82,7 +84,8 @@ class Producing:
         for batch in batches(self._unsent, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
             bodies = list(batch)
             keys, insecure = self._keys
-            self._cut.append(Publish(self._producer, self._life, first, bodies, keys or [], insecure))
+            checks = [checksum(each) for each in bodies]
+            self._cut.append(Publish(self._producer, self._secret, first, bodies, keys or [], insecure, checks))
             first += len(bodies)
         self._unsent = []
 

@@ -18,7 +18,8 @@ come past them. What is overtaken keeps its place in the window: it is overtaken
 for, and then there is nothing else to give. The frontier is no lower for that than where all is given as it comes: of
 each origin it stands just below the first notification that came and that the application does not have. What lies
 below that and did not come is not to be had: policy removed it, and another owner, which has not decided so yet, would
-deliver it behind what the application has.
+deliver it behind what the application has. Above the frontier the ranks tell: what comes behind something later of the
+same origin and the same rank was removed likewise, for else it would have been given first. It is passed over.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from waypost.batches import batches
+from waypost.checksum import checksum
+from waypost.errors import Altered
 from waypost.frontier import RecentIds, Selective, join
 from waypost.identity import (
     NOTHING,
@@ -55,6 +58,8 @@ class ReceiverState:
     frontier: dict[Origin, int] = field(default_factory=dict)
     selective: Selective = field(default_factory=Selective)
     """What it has above the frontier."""
+    ranks: dict[Origin, dict[int, int]] = field(default_factory=dict)
+    """Of that, the highest offset of each rank, where ranks decide what is given first."""
     recent: RecentIds = field(default_factory=RecentIds)
     epoch: Epoch = Epoch(0)
     proxy: ProxyId = ProxyId("")
@@ -85,6 +90,8 @@ class _Batch:
     given: int = 0
     had: int = 0
     attested: int = 0
+    ranks: dict[int, int] = field(default_factory=dict)
+    """By which ranks its entries were given, where they go by them."""
 
 
 class Receiving:
@@ -144,10 +151,16 @@ class Receiving:
     # ------------------------------------------------------------ what comes
 
     def deliver(self, deliver: Deliver, proxy: ProxyId) -> bool:
-        """Take a delivery in; tell whether the application has all of it already, and all before it."""
+        """Take a delivery in; tell whether the application has all of it already, and all before it.
+
+        Raises Altered: one of the notifications is not what was published. None of them is taken.
+        """
         state = self.state
         if deliver.epoch < state.epoch:
             return False
+        if [checksum(entry.body) for entry in deliver.entries] != [entry.check for entry in deliver.entries]:
+            altered = next(entry for entry in deliver.entries if checksum(entry.body) != entry.check)
+            raise Altered(f"notification {altered.offset} of {altered.origin} is not what was published")
         state.epoch = deliver.epoch
         seen, fresh, above = self._taken_in, [], state.selective if state.selective else None
         for index, entry in enumerate(deliver.entries):
@@ -160,6 +173,9 @@ class Receiving:
             identity = _id_of(entry)
             if self._goes_by_attributes:
                 self._overtaken.setdefault(entry.origin, deque()).append((entry.offset, identity))
+                if entry.origin in state.ranks and self._is_passed(entry):
+                    self._have(entry)
+                    continue
             if identity in state.recent or identity in self._ids_in:
                 self.duplicates_dropped += 1
                 continue
@@ -178,6 +194,16 @@ class Receiving:
             entry = batch.deliver.entries[index]
             by = rank(self.order, read_body(entry.body), entry.at_ms)
             heappush(self._ranked, (by, batch.came + index, batch, index))
+
+    def _is_passed(self, entry: Delivery) -> bool:
+        """Tell whether the application has something later of the same rank: then policy had removed this before."""
+        by = rank(self.order, read_body(entry.body), entry.at_ms)
+        return entry.offset < self.state.ranks[entry.origin].get(by, NOTHING)
+
+    def _have(self, entry: Delivery) -> None:
+        """The application has this, or is past it, whatever it has of what came before."""
+        self.state.selective.add(entry.origin, [entry.offset])
+        self._unsaid_coordinates.setdefault(entry.origin, []).append(entry.offset)
 
     # ------------------------------------------------------------ what the application is given, and has
 
@@ -202,7 +228,8 @@ class Receiving:
     def _give_the_first(self, most: int | None) -> list[Taken]:
         given: list[Taken] = []
         while self._ranked and (most is None or len(given) < most):
-            _, _, batch, index = heappop(self._ranked)
+            by, _, batch, index = heappop(self._ranked)
+            batch.ranks[index] = by
             batch.fresh.remove(index)
             batch.fresh.insert(batch.given, index)
             batch.given += 1
@@ -235,6 +262,7 @@ class Receiving:
         self._advance()
         if state.selective:
             state.selective.reached(state.frontier)
+            self._forget_ranks()
         if self._unsaid_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
             said += self._say_coordinates()
         return said
@@ -250,6 +278,16 @@ class Receiving:
                 upto = max(upto, came[0][0] - 1)
             if upto > before:
                 state.frontier[origin] = self._unsaid_frontier[origin] = upto
+
+    def _forget_ranks(self) -> None:
+        """Forget the ranks of what the frontier has come past."""
+        for origin, highest in list(self.state.ranks.items()):
+            upto = self.state.frontier.get(origin, NOTHING)
+            left = {by: offset for by, offset in highest.items() if offset > upto}
+            if left:
+                self.state.ranks[origin] = left
+            else:
+                del self.state.ranks[origin]
 
     def _has(self, origin: Origin, offset: int, identity: NotificationId) -> bool:
         """Tell whether the application has this; of a publish that was retried it has one copy."""
@@ -267,8 +305,9 @@ class Receiving:
         for index in batch.fresh[batch.had : batch.given]:
             entry = batch.deliver.entries[index]
             if self._goes_by_attributes:
-                state.selective.add(entry.origin, [entry.offset])
-                self._unsaid_coordinates.setdefault(entry.origin, []).append(entry.offset)
+                self._have(entry)
+                highest = state.ranks.setdefault(entry.origin, {})
+                highest[batch.ranks[index]] = max(entry.offset, highest.get(batch.ranks[index], NOTHING))
             else:
                 state.frontier[entry.origin] = entry.offset
             identity = _id_of(entry)
@@ -343,7 +382,8 @@ def _held_of(batch: _Batch) -> _Batch:
     held, deliver = batch.fresh[batch.had : batch.given], batch.deliver
     entries, matched = [deliver.entries[each] for each in held], [deliver.matched[each] for each in held]
     kept = replace(deliver, through=0, entries=entries, matched=matched)
-    return _Batch(kept, batch.proxy, list(range(len(held))), batch.came, given=len(held))
+    ranks = {index: batch.ranks[each] for index, each in enumerate(held) if each in batch.ranks}
+    return _Batch(kept, batch.proxy, list(range(len(held))), batch.came, given=len(held), ranks=ranks)
 
 
 def _taken(batch: _Batch, index: int) -> Taken:

@@ -12,13 +12,13 @@ call them.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from waypost.errors import Internal
 from waypost.notification import INT32_MAX, INT32_MIN, Int64, Value
 from waypost.subscription.arithmetic import BINARY, HOLDS, RELATIONS, UNARY, exact
+from waypost.subscription.decomposition import decomposer
 from waypost.subscription.patterns import globber, searcher
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
 
@@ -224,8 +224,8 @@ def _of_string(function: Callable[[str], str]) -> Callable[[Any], str | None]:
 _VALUES: dict[str, Callable[[Any], Value | None]] = {
     "size": _size,
     "fold-case": _of_string(str.casefold),
-    "decompose": _of_string(lambda text: unicodedata.normalize("NFD", text)),
-    "decompose-compat": _of_string(lambda text: unicodedata.normalize("NFKD", text)),
+    "decompose": _of_string(decomposer("NFD")),
+    "decompose-compat": _of_string(decomposer("NFKD")),
 }
 
 

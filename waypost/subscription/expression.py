@@ -7,13 +7,16 @@ first that does decides the error; none of the later ones can fail.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from threading import Lock
+from weakref import WeakValueDictionary
 
 from waypost.notification import Notification, Value
 from waypost.subscription.canonical import write
 from waypost.subscription.check import check
+from waypost.subscription.cost import Cost, cost_of
 from waypost.subscription.evaluate import Test, compile_test
 from waypost.subscription.folding import fold_or_refuse
 from waypost.subscription.parser import read, refuse_too_deep, refuse_too_long
@@ -22,9 +25,11 @@ from waypost.subscription.tree import names as names_of
 
 _CACHED_EXPRESSIONS = 1024
 """Expressions kept ready; the least recently used go first, and are parsed again when asked for."""
+_CACHED_NODES = 15_000
+"""Nodes of their trees: one takes half a kilobyte with its closures."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Expression:
     """A filter. Equal to another if the canonical texts are equal; the source and its blanks do not count.
 
@@ -33,12 +38,14 @@ class Expression:
         tree: the expression tree, constants folded.
         canonical: the one text of the tree; parsing it gives an equal expression.
         names: the attributes that the tree refers to.
+        cost: what it takes to evaluate and to keep it, at most.
     """
 
     text: str
     tree: Node = field(repr=False)
     canonical: str = field(repr=False)
     names: frozenset[str] = field(repr=False)
+    cost: Cost = field(repr=False)
     _test: Test = field(repr=False)
 
     def matches(self, attributes: Mapping[str, Value]) -> bool | None:
@@ -57,13 +64,16 @@ class Expression:
         return parse, (self.text,)
 
 
-@lru_cache(maxsize=_CACHED_EXPRESSIONS)
 def parse(text: str) -> Expression:
     """Return the expression that `text` is.
 
     Raises:
         SubscriptionError: it is none, or may not be registered. Codes and numbers are Elvin's, 2101 to 2112.
     """
+    return _known.get(text) or _known.put(_parsed(text))
+
+
+def _parsed(text: str) -> Expression:
     written = read(text)
     check(written)
     tree = fold_or_refuse(written, text)
@@ -71,4 +81,33 @@ def parse(text: str) -> Expression:
     # The canonical text travels between sites and is parsed there, so it must keep the limits too.
     refuse_too_deep(tree)
     refuse_too_long(canonical, text)
-    return Expression(text, tree, canonical, names_of(tree), compile_test(tree))
+    return Expression(text, tree, canonical, names_of(tree), cost_of(tree), compile_test(tree))
+
+
+class _Known:
+    """Expressions that somebody holds, and some that nobody may hold any more."""
+
+    def __init__(self) -> None:
+        self._held: WeakValueDictionary[str, Expression] = WeakValueDictionary()
+        self._recent: OrderedDict[str, Expression] = OrderedDict()
+        self._nodes = 0
+        self._lock = Lock()
+
+    def get(self, text: str) -> Expression | None:
+        with self._lock:
+            if text in self._recent:
+                self._recent.move_to_end(text)
+            return self._held.get(text)
+
+    def put(self, expression: Expression) -> Expression:
+        with self._lock:
+            expression = self._held.setdefault(expression.text, expression)
+            if expression.text not in self._recent:
+                self._recent[expression.text] = expression
+                self._nodes += expression.cost.nodes
+            while self._nodes > _CACHED_NODES or len(self._recent) > _CACHED_EXPRESSIONS:
+                self._nodes -= self._recent.popitem(last=False)[1].cost.nodes
+            return expression
+
+
+_known = _Known()

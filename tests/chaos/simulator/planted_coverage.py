@@ -32,7 +32,7 @@ from tests.chaos.simulator.planting import Plant, Switch, replaced
 from waypost.checkpoint import Checkpoint
 from waypost.client.receiving import Receiving
 from waypost.frontier import RecentIds
-from waypost.identity import NOTHING, Origin, ProxyId, SiteId
+from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, SiteId
 from waypost.messages import Deliver, Delivery, Subscribe, Unsubscribe
 from waypost.records import Effective, Forwarded, Progress, Record
 
@@ -165,7 +165,20 @@ def _publish_and_acknowledge(self: Publishing, life: Any, producer: Any) -> None
     self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
 
 
+def _gone_as_any_other(self: Ownership) -> Ownership:
+    return Ownership(NO_PROXY, Epoch(self.epoch + 1))
+
+
 PLANTS = (
+    Plant(
+        "ends by what the site has read",
+        "of an origin that the session is catching up, a subscription ends where the site has read",
+        replaced(Coverage, "uncovered", lambda self, session: []),
+        ("LOST",),
+        (),
+        kept=("701464",),
+        rule=7,
+    ),
     Plant(
         "gates open at once",
         "no gate waits for what is missing",
@@ -387,6 +400,13 @@ PLANTS = (
 
 
 MASKED = (
+    Plant(
+        "deleted as any other change",
+        "a session that is created again goes on with the epochs of the one that was deleted",
+        replaced(Ownership, "gone", _gone_as_any_other),
+        rule=22,
+        masked_by="first checkpoints of a higher epoch, which are there before the row is",
+    ),
     Plant(
         "starts are lifted",
         "a takeover lifts the start of what was not promised",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from chaos.simulator.parts import PlainRegistry
 from federation.site_state import SiteState, Snapshot
 from proxy.delivering import Delivering
 from proxy.receivers import Receiver
@@ -13,10 +15,12 @@ from proxy.stored import Entry
 from proxy.subscription import Subscription
 from tests.chaos.simulator.planting import Plant, replaced
 from waypost.checkpoint import SubscriptionRow
-from waypost.identity import NO_PROXY, Epoch, Ownership
+from waypost.client.machine import ClientMachine
+from waypost.identity import Ownership, SessionId
 from waypost.messages import Attach
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
+_forget = PlainRegistry.forget
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -32,10 +36,6 @@ def _record_meanwhile(self: Delivering, session: Session, receiver: Receiver, go
     receiver.recorded |= {number for number, _, _ in gone}
 
 
-def _gone_as_any_other(self: Ownership) -> Ownership:
-    return Ownership(NO_PROXY, Epoch(self.epoch + 1))
-
-
 def _made_as_one_copy(self: Session, *given: Any) -> None:
     _made(self, *given)
     self.copy = "the copy"
@@ -44,6 +44,11 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
 def _begin_by_connection(self: NearEnds, connection: int, client: str, attach: Attach, home: Any) -> None:
     self._begun = connection - 1
     _begin(self, connection, client, attach, home)
+
+
+def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Ownership]) -> None:
+    _forget(self, deleted)
+    self.floor = 0
 
 
 def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
@@ -66,14 +71,6 @@ PLANTS = (
         ("LOST",),
         (308, 798),
         rule=21,
-    ),
-    Plant(
-        "deleted as any other change",
-        "a session that is created again goes on with the epochs of the one that was deleted",
-        replaced(Ownership, "gone", _gone_as_any_other),
-        ("RIGHTS",),
-        stories=("access_of_a_deleted_session_does_not_come_back",),
-        rule=22,
     ),
     Plant(
         "wakes what was deleted",
@@ -114,5 +111,20 @@ PLANTS = (
         ("LOST",),
         stories=("empty_disk_at_a_log_whose_beginning_is_gone",),
         rule=25,
+    ),
+    Plant(
+        "rows go without a floor",
+        "the row of a deleted session goes, and nothing keeps what it said",
+        replaced(PlainRegistry, "forget", _forget_without_floor),
+        ("EPOCH",),
+        (1, 9, 15),
+        rule=28,
+    ),
+    Plant(
+        "waits for an attach that does not come",
+        "a client asks again only at its next attach, also where it is attached as far as it knows",
+        replaced(ClientMachine, "_not_served", lambda self, error: None),
+        ("STUCK",),
+        kept=("64124599",),
     ),
 )

@@ -46,11 +46,11 @@ PLANTS = (
         (10, 802),
     ),
     Plant(
-        "waits for what was passed over",
-        "the frontier of who is given by priority stays below what policy removed, until all of a delivery is had",
-        replaced(Receiving, "_advance", lambda self: None),
+        "gives what was passed over",
+        "who is given by priority is given what policy removed, when another owner brings it behind something later",
+        replaced(Receiving, "_is_passed", lambda self, entry: False),
         ("ORDER",),
-        kept=("5046529",),
+        kept=("64107420",),
     ),
     Plant(
         "takes the sooner for the whole",
@@ -87,5 +87,13 @@ PLANTS = (
         replaced(Session, "_must_be_stored", lambda self: False),
         ("LOST",),
         (11, 32, 63),
+    ),
+)
+MASKED = (
+    Plant(
+        "waits for what was passed over",
+        "the frontier of who is given by priority stays below what policy removed, until all of a delivery is had",
+        replaced(Receiving, "_advance", lambda self: None),
+        masked_by="ranks: what comes behind something later of its rank is passed over",
     ),
 )

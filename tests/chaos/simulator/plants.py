@@ -12,6 +12,7 @@ from tests.chaos.simulator import (
     planted_access,
     planted_bounds,
     planted_coverage,
+    planted_damage,
     planted_handovers,
     planted_keys,
     planted_log_epochs,
@@ -29,9 +30,10 @@ _MODULES = (
     planted_keys,
     planted_reliability,
     planted_log_epochs,
+    planted_damage,
 )
 PLANTS = {plant.name: plant for module in _MODULES for plant in module.PLANTS}
-MASKED = {plant.name: plant for plant in planted_coverage.MASKED}
+MASKED = {plant.name: plant for module in (planted_coverage, planted_reliability) for plant in module.MASKED}
 """What nothing catches, because something else stands before it; to be hunted again when that goes."""
 
 

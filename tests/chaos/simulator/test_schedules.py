@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from chaos.simulator.actions import KEEP
-from chaos.simulator.draw import draw, with_retention
+from chaos.simulator.draw import draw, with_damage, with_retention
 from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, wrong_of
 from chaos.simulator.verdict import verdict
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
+from waypost.records import DAMAGE
 
 SEEDS = range(int(os.environ.get("STORM_FROM", "0")), int(os.environ.get("STORM_TO", "2000")))
 STEP = 20
@@ -57,6 +58,18 @@ def test_of_what_a_log_has_forgotten_everybody_is_told(first: int) -> None:
         assert wrong == [], f"seed {seed} with retention"
         gaps += sum(len(client.gaps) for client in world.clients.values())
     assert gaps > 0
+
+
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_of_what_is_damaged_nothing_is_given_and_everybody_is_told(first: int) -> None:
+    gaps = repairs = 0
+    for seed in range(first, first + 100):
+        world, wrong = with_damage(draw(seed)).play()
+        assert wrong == [], f"seed {seed} with damage"
+        gaps += sum(fact.reason == DAMAGE for fact in world.journal)
+        repairs += sum("Repaired" in line for line in world.trace)
+    assert gaps > 0
+    assert repairs > 0
 
 
 @pytest.mark.parametrize("name", KEPT_FILES)

@@ -5,14 +5,26 @@ from __future__ import annotations
 import zlib
 
 import msgspec
+import pytest
 
+from waypost.checksum import checksum
 from waypost.client.machine import ClientMachine
 from waypost.client.producing import Published
 from waypost.client.receiving import ReceiverState
 from waypost.client.told import NotTaken, Outcome, Redirected, Refusal, Retry
-from waypost.errors import SessionDeleted
+from waypost.errors import Altered, SessionDeleted
 from waypost.frontier import RecentIds
-from waypost.identity import Coordinate, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
+from waypost.identity import (
+    GENERATION,
+    Coordinate,
+    Epoch,
+    Incarnation,
+    Origin,
+    ProxyId,
+    SessionId,
+    SiteId,
+    SubscriptionId,
+)
 from waypost.limits import ATTESTATIONS, MAX_PUBLISH_BATCH
 from waypost.messages import (
     AboutPublish,
@@ -23,8 +35,11 @@ from waypost.messages import (
     Attach,
     Attached,
     Attested,
+    Delete,
+    Deleted,
     Deliver,
     Delivery,
+    Detach,
     Gap,
     Hello,
     Moved,
@@ -32,6 +47,8 @@ from waypost.messages import (
     Publish,
     Subscribe,
     Subscribed,
+    Unsubscribe,
+    Unsubscribed,
     Wait,
     Welcome,
 )
@@ -45,11 +62,12 @@ SUB = SubscriptionId("s")
 
 def entry(origin: Origin, offset: int, sequence: int | None = None, producer: str = "p") -> Delivery:
     number = offset if sequence is None else sequence
-    return Delivery(origin, offset, producer, Incarnation("i"), number, 0, b"\x80")
+    return Delivery(origin, offset, producer, Incarnation("i"), number, 0, b"\x80", checksum(b"\x80"))
 
 
 def ranked(offset: int, priority: int) -> Delivery:
-    return msgspec.structs.replace(entry(A, offset), body=Notification({"Priority": priority}).body)
+    body = Notification({"Priority": priority}).body
+    return msgspec.structs.replace(entry(A, offset), body=body, check=checksum(body))
 
 
 def deliver(epoch: int, through: int, *entries: Delivery) -> Deliver:
@@ -213,7 +231,32 @@ def test_unacknowledged_publishes_are_sent_again_in_order_on_the_next_connection
     second = [each for each in machine.take_messages() if isinstance(each, Publish)]
     assert [each.first for each in first] == [0, 1]
     assert [each.first for each in second] == [1]
-    assert second[0].incarnation == first[0].incarnation
+    assert second[0].secret == first[0].secret
+
+
+def test_of_a_delivery_that_was_altered_on_its_way_nothing_is_given() -> None:
+    machine = attached_machine()
+    altered = msgspec.structs.replace(entry(A, 2), body=b"\x81")
+    with pytest.raises(Altered, match="notification 2 of A/0"):
+        machine.message(deliver(1, 2, entry(A, 1), altered))
+    assert given(machine) == []
+    machine.disconnected()
+    connect(machine)
+    machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
+    assert given(machine) == [(A, 1), (A, 2)]
+
+
+@pytest.mark.parametrize("code", ["LOG_UNAVAILABLE", "ALTERED"])
+def test_what_is_published_says_what_it_was_and_comes_again_where_it_is_not(code: str) -> None:
+    machine = attached_machine()
+    machine.publish(b"x")
+    machine.publish(b"yy")
+    machine.flush()
+    (sent,) = (each for each in machine.take_messages() if isinstance(each, Publish))
+    assert sent.checks == [checksum(b"x"), checksum(b"yy")]
+    machine.message(Problem(code, "again", None, AboutPublish(0)))
+    machine.publish_again()
+    assert [each for each in machine.take_messages() if isinstance(each, Publish)] == [sent]
 
 
 def test_what_follows_a_failed_publish_is_sent_again_behind_it() -> None:
@@ -510,3 +553,40 @@ def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
     machine.take()
     machine.take()
     assert [each.gaps for each in machine.take_messages() if isinstance(each, Acknowledge)] == [1]
+
+
+def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> None:
+    machine = attached_machine(epoch=3)
+    machine.delete()
+    machine.disconnected()
+    connect(machine, epoch=GENERATION + 1)
+    assert [type(each) for each in machine.take_messages() if isinstance(each, Detach | Delete)] == [Detach]
+    told = machine.take_told()[-1]
+    assert isinstance(told, Deleted)
+    assert not machine.attached
+
+
+def test_what_was_asked_of_a_session_that_is_another_one_now_is_answered() -> None:
+    machine = attached_machine(epoch=3)
+    machine.disconnected()
+    machine.subscribe(SUB, "n > 0")
+    connect(machine, epoch=GENERATION + 1)
+    outcome, refusal = machine.take_told()[-2:]
+    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome.error, SessionDeleted)
+    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal.error, SessionDeleted)
+
+
+def test_an_answer_to_what_was_asked_before_does_not_count_for_what_is_asked_now() -> None:
+    machine = attached_machine()
+    machine.subscribe(SUB, "n > 0")
+    machine.unsubscribe(SUB)
+    machine.message(Subscribed(SUB))
+    assert machine.take_told() == []
+    machine.disconnected()
+    connect(machine)
+    assert [each for each in machine.take_messages() if isinstance(each, Subscribe | Unsubscribe)] == [Unsubscribe(SUB)]
+    machine.take_told()
+    machine.message(Unsubscribed(SUB))
+    assert machine.take_told() == [Outcome(SUB, None)]

@@ -1,0 +1,75 @@
+"""A proxy's own certificate, as it runs: read again when its files change, and looked at as other proxies see it."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import structlog
+
+from node.tls import Tls, TlsFiles, certified
+from node.troubles import Troubles
+from waypost.errors import BadConfiguration, Unreachable
+
+log = structlog.get_logger("waypost")
+
+FILES = "files of TLS"
+CERTIFICATE = "certificate"
+"""Names of troubles."""
+SOON_DAYS = 14
+"""From so many days before its end on a certificate is a trouble."""
+AGAIN_MS, AGAIN_IN_TROUBLE_MS = 600_000, 30_000
+REACH_S = 5.0
+DAY_MS = 86_400_000
+
+
+class CertificateCheck:
+    """Looks now and then, and says what is wrong as troubles.
+
+    Args:
+        files: where the certificate is read from.
+        tls: how it is shown, and how other proxies are spoken to.
+        url: where other proxies reach this one.
+    """
+
+    def __init__(self, files: TlsFiles, tls: Tls, url: str, troubles: Troubles) -> None:
+        self._files = files
+        self._tls = tls
+        self._url = url
+        self._troubles = troubles
+        self._looked_ms: int | None = None
+        self.ends_ms: int | None = None
+        """When it ends, in Unix time; None: not known yet."""
+
+    def renew(self) -> None:
+        """Read the files again, if they are others than before."""
+        try:
+            if self._files.renew():
+                log.info("the files of TLS were read again; connections from now on see them")
+                self._looked_ms = None
+            self._troubles.there(FILES)
+        except BadConfiguration as error:
+            self._troubles.missing(FILES, error)
+
+    async def look(self, now_ms: int, unix_ms: int) -> None:
+        """Speak TLS with our own port as another proxy does, if it is time, and see when the certificate ends."""
+        again_ms = AGAIN_IN_TROUBLE_MS if CERTIFICATE in self._troubles.now else AGAIN_MS
+        if self._looked_ms is not None and now_ms < self._looked_ms + again_ms:
+            return
+        self._looked_ms = now_ms
+        parts = urlsplit(self._url)
+        try:
+            async with asyncio.timeout(REACH_S):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=self._tls.peers)
+            self.ends_ms = certified(writer.get_extra_info("peercert")).until_ms
+            writer.close()
+        except (OSError, TimeoutError) as error:
+            why = str(error) or f"no answer within {REACH_S:g} s"
+            self._troubles.missing(CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}"))
+            return
+        days = (self.ends_ms - unix_ms) // DAY_MS
+        if days < SOON_DAYS:
+            hint = "write another one to the files of --tls-cert and --tls-key; it is read at once"
+            self._troubles.missing(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {hint}"))
+        else:
+            self._troubles.there(CERTIFICATE)

@@ -1,0 +1,86 @@
+"""The site log as a node folds it: in parts, between which others have their turn. The log's order stays as it is.
+
+How much goes into a part is measured here; what it means is the engine's business, and the same in parts or at once.
+One record whose expressions take long is evaluated before it is folded, an expression at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from federation.ports import Batch
+from proxy.engine import Engine
+from waypost.limits import FOLD_SLICE_S, LOG_BATCH, MAX_NOTIFICATION_BYTES, UNSTORED_BYTES
+from waypost.records import Forwarded, Published, Record
+
+STORE_LOOK_S = 0.01
+
+
+class Folding:
+    """Folds batches of the log.
+
+    Args:
+        fold: takes the next records.
+    """
+
+    def __init__(self, engine: Engine, fold: Callable[[Batch], None]) -> None:
+        self._engine = engine
+        self._fold = fold
+        self._together = LOG_BATCH
+        """So many records took no longer than a slice lately."""
+
+    async def take(self, batch: Batch) -> None:
+        """Fold these records, and return when all are."""
+        done = 0
+        while done < len(batch):
+            await self._store_has_room()
+            count = self._fitting(batch[done : done + self._together])
+            if not count:
+                await self._evaluate(batch[done][1])
+                count = 1
+            self._measured(batch[done : done + count])
+            done += count
+            await asyncio.sleep(0)
+
+    async def _store_has_room(self) -> None:
+        """Wait while much came that the store does not have: a write that fails ends the wait, too."""
+        while self._engine.keeper.unstored_bytes > UNSTORED_BYTES:
+            await asyncio.sleep(STORE_LOOK_S)
+
+    def _fitting(self, records: Batch) -> int:
+        """Return how many of these go into one slice by estimate; 0: the first alone does not."""
+        work_s, room_s = self._engine.context.matcher.spending.proxy.cost.work_ns / 1e9, FOLD_SLICE_S
+        if work_s < FOLD_SLICE_S / LOG_BATCH:
+            return len(records)
+        for count, (_, record) in enumerate(records):
+            room_s -= work_s * _size(record) / MAX_NOTIFICATION_BYTES
+            if room_s < 0:
+                return count
+        return len(records)
+
+    def _measured(self, records: Batch) -> None:
+        began = time.thread_time()
+        self._fold(records)
+        spent_s = time.thread_time() - began
+        if spent_s > FOLD_SLICE_S:
+            self._together = max(1, int(len(records) * FOLD_SLICE_S / spent_s))
+        elif len(records) >= self._together:
+            self._together = min(LOG_BATCH, 2 * self._together)
+
+    async def _evaluate(self, record: Record) -> None:
+        await _in_turns(self._engine.evaluate(record))
+
+
+async def _in_turns(steps: Iterable[None]) -> None:
+    """Take the steps, and let others have their turn between some of them."""
+    began = time.thread_time()
+    for _ in steps:
+        if time.thread_time() - began > FOLD_SLICE_S:
+            await asyncio.sleep(0)
+            began = time.thread_time()
+
+
+def _size(record: Record) -> int:
+    return len(record.body) if isinstance(record, Published | Forwarded) else 0

@@ -1,0 +1,45 @@
+"""Memory that is free again goes back to the system: the C library would keep it, in case that it is wanted soon."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+LOOK_S = 10.0
+GROWN_BYTES = 16 * 1024**2
+"""With no more than so much and a tenth above the least that there was, no look at the heap is worth its time."""
+STATM = Path("/proc/self/statm")
+
+
+async def give_back() -> None:
+    """Give back what is free, now and then, for ever; where the system does not know how, wait."""
+    trim = _trimmer()
+    lowest = resident_bytes()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now = resident_bytes()
+        if trim is not None and now > lowest * 1.1 + GROWN_BYTES:
+            await asyncio.to_thread(trim, 0)
+            # What is left is in use: not before it has grown again is there anything to give back.
+            lowest = resident_bytes()
+        lowest = min(lowest, resident_bytes())
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has; 0: the system does not say."""
+    try:
+        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _trimmer() -> Callable[[int], int] | None:
+    """Return glibc's malloc_trim; other C libraries have none."""
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return trim

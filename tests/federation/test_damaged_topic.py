@@ -1,0 +1,73 @@
+"""A site log in Kafka of which bits were turned over on the broker's disk: nothing stops, and what is lost is named."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from chaos.servers.kafka import KafkaServer
+from federation.kafka import KafkaSiteLog
+from federation.ports import Batch
+from waypost.identity import Incarnation
+from waypost.notification import Notification
+from waypost.records import Damaged, Published
+
+COUNT, TOGETHER = 60, 6
+RECORDS = [
+    Published("p", Incarnation("i"), n, 0, Notification({"n": n, "t": f"number {n:04}"}).body) for n in range(COUNT)
+]
+TOPIC = "damaged"
+
+
+async def tailed(log: KafkaSiteLog) -> Batch:
+    found: Batch = []
+    async with asyncio.timeout(25):
+        async for batch in log.tail(0):
+            found += batch
+            if len(found) >= COUNT:
+                break
+    return found
+
+
+async def read(log: KafkaSiteLog) -> Batch:
+    found: Batch = []
+    async with asyncio.timeout(25):
+        while batch := await log.read(len(found), 20):
+            found += batch
+    return found
+
+
+def batch_at(data: bytearray, number: int) -> int:
+    """Return where this batch begins. Each has its first offset and its length in front; at 23 its last offset."""
+    at = 0
+    for _ in range(number):
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    return at
+
+
+@pytest.mark.parametrize("place", ["a body", "the head of a batch"])
+async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Path, place: str) -> None:
+    with KafkaServer(tmp_path) as broker:
+        log = KafkaSiteLog(broker.bootstrap, TOPIC)
+        await log.start()
+        for start in range(0, COUNT, TOGETHER):
+            await log.append(RECORDS[start : start + TOGETHER])
+        await log.close()
+        await asyncio.to_thread(broker.stop)
+        segment = max((broker.data / "store" / f"{TOPIC}-0").glob("*.log"))
+        data = bytearray(segment.read_bytes())
+        damaged_at = data.index(b"number 0032") + 3 if place == "a body" else batch_at(data, 30 // TOGETHER) + 26
+        data[damaged_at] ^= 4
+        segment.write_bytes(data)
+        await asyncio.to_thread(broker.start)
+
+        log = KafkaSiteLog(broker.bootstrap, TOPIC)
+        await log.start()
+        for found in (await tailed(log), await read(log)):
+            damaged = [offset for offset, record in found if isinstance(record, Damaged)]
+            assert [offset for offset, _ in found] == list(range(COUNT))
+            assert damaged == ([32] if place == "a body" else [])
+            assert all(record == RECORDS[offset] for offset, record in found if offset not in damaged)
+        await log.close()

@@ -1,0 +1,221 @@
+"""What one hostile client does to a proxy, alone in a process: `python -m tests.helpers.attacks NAME ws://HOST:PORT`.
+
+None of them knows a secret or has a right that not everybody has. Each goes on until it is done or is ended; what the
+proxy answers counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+import msgspec
+import websockets
+
+from waypost.frames import encode_message
+from waypost.identity import new_incarnation
+from waypost.messages import VERSION, Attach, Hello, Publish, Subscribe
+from waypost.notification import Notification
+
+LARGE = 250_000
+"""Characters of one attribute."""
+
+
+class Hostile:
+    """A connection that sends what it likes, in the order in which it likes. It reads only if told to."""
+
+    def __init__(self, socket: websockets.ClientConnection) -> None:
+        self._socket = socket
+        self._reading: asyncio.Task[None] | None = None
+        self._incarnation = new_incarnation()
+        self._published = 0
+
+    async def say(self, *messages: msgspec.Struct) -> None:
+        for message in messages:
+            await self._socket.send(encode_message(message))
+
+    async def publish(self, **attributes: str | int) -> None:
+        self._published += 1
+        body = Notification(attributes).body
+        await self.say(Publish(f"hostile {os.getpid()}", self._incarnation, self._published, [body]))
+
+    async def attach(self, session: str, receiver: str = "hostile") -> None:
+        await self.say(Hello(VERSION, "hostile"), Attach(session, receiver, self._incarnation, {}))
+        # Until the session is there, it takes no subscription.
+        await asyncio.sleep(1)
+
+    async def begin(self, *, introduced: bool) -> None:
+        """Say hello, or not: it proves nothing."""
+        if introduced:
+            await self.say(Hello(VERSION, "hostile"))
+            await self._socket.recv()
+
+    def read(self) -> None:
+        """Read from now on, and forget it."""
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        with contextlib.suppress(websockets.ConnectionClosed):
+            async for _ in self._socket:
+                pass
+
+    async def write(self, data: bytes) -> None:
+        """Write bytes as they are, and wait until the kernel has most of them."""
+        transport = self._socket.transport
+        transport.write(data)
+        while transport.get_write_buffer_size() > 1 << 20:
+            if transport.is_closing():
+                raise ConnectionError("closed")
+            await asyncio.sleep(0.01)
+
+    def deaf(self) -> None:
+        self._socket.transport.pause_reading()
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Hostile]:
+    path = f"{url}/v1/client"
+    async with websockets.connect(path, max_size=None, ping_interval=None, open_timeout=60, close_timeout=1) as socket:
+        yield Hostile(socket)
+
+
+def costly(number: int, size: int = 12_000) -> str:
+    """Return an expression that looks for many texts in one attribute, of about so many bytes."""
+    texts = [f'"{number:03d}{place:05d}"' for place in range(size // 12)]
+    return f"contains(text, {', '.join(texts)})"
+
+
+async def scanning(url: str) -> None:
+    """51 subscriptions that search a whole text for a thousand others each, and one text of 250 KB."""
+    async with connected(url) as hostile:
+        hostile.read()
+        await hostile.attach("scanning")
+        for number in range(51):
+            await hostile.say(Subscribe(f"s{number}", costly(number)))
+        await asyncio.sleep(10)
+        for _ in range(3):
+            await hostile.publish(text="x" * LARGE)
+        await asyncio.sleep(20)
+
+
+async def subscribing(url: str) -> None:
+    """533 expressions of 14 KiB, one behind the other."""
+    async with connected(url) as hostile:
+        hostile.read()
+        await hostile.attach("subscribing")
+        for number in range(533):
+            tests = " || ".join(f"a{number}x{place} == {place}" for place in range(14_000 // 19))
+            await hostile.say(Subscribe(f"s{number}", tests))
+        await asyncio.sleep(20)
+
+
+async def many_subscriptions(url: str) -> None:
+    """4,000 subscriptions of eight sessions."""
+    async with asyncio.TaskGroup() as group:
+        for session in range(8):
+            group.create_task(_subscribe_often(url, session))
+
+
+async def _subscribe_often(url: str, session: int) -> None:
+    async with connected(url) as hostile:
+        hostile.read()
+        await hostile.attach(f"many{session}")
+        for number in range(500):
+            tests = " || ".join(f"a{session}x{number}x{place} == {place}" for place in range(14_000 // 22))
+            await hostile.say(Subscribe(f"s{number}", tests))
+        await asyncio.sleep(30)
+
+
+async def pinging(url: str, *, introduced: bool = False) -> None:
+    """Pings whose answers are never read."""
+    async with connected(url) as hostile:
+        await hostile.begin(introduced=introduced)
+        hostile.deaf()
+        ping = struct.pack("!BBI", 0x89, 0x80 | 125, 0) + bytes(125)
+        for _ in range(3_000):
+            await hostile.write(ping * 1_000)
+
+
+async def refused(url: str, *, introduced: bool = False) -> None:
+    """Garbage, and requests that are refused, whose answers are never read."""
+    async with connected(url) as hostile:
+        await hostile.begin(introduced=introduced)
+        hostile.deaf()
+        frame = struct.pack("!BBI", 0x82, 0x80 | 5, 0) + b"\xc1\xc1\xc1\xc1\xc1"
+        for _ in range(1_000):
+            await hostile.write(frame * 1_000)
+
+
+async def absent(url: str) -> None:
+    """A receiver that went away, and notifications of 250 KB for it."""
+    async with connected(url) as hostile:
+        hostile.read()
+        await hostile.attach("absent")
+        await hostile.say(Subscribe("all", "require(absent)"))
+        await asyncio.sleep(1)
+    async with connected(url) as hostile:
+        hostile.read()
+        await hostile.say(Hello(VERSION, "hostile"))
+        for _ in range(10_000):
+            await hostile.publish(absent=1, text="x" * LARGE)
+
+
+async def half_sent(url: str, *, introduced: bool = False) -> None:
+    """60 frames of 32 MB of which the end never comes, before any hello."""
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(60):
+            hostile = await stack.enter_async_context(connected(url))
+            await hostile.begin(introduced=introduced)
+            header = struct.pack("!BBQI", 0x82, 0x80 | 127, 32 << 20, 0)
+            with contextlib.suppress(ConnectionError):
+                await hostile.write(header + bytes(31 << 20))
+        await asyncio.sleep(30)
+
+
+async def fragments(url: str, *, introduced: bool = False) -> None:
+    """Frames of one message that never ends, before any hello: no single one of them is large."""
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(60):
+            hostile = await stack.enter_async_context(connected(url))
+            await hostile.begin(introduced=introduced)
+            piece = struct.pack("!BBHI", 0x00, 0x80 | 126, 60_000, 0) + bytes(60_000)
+            with contextlib.suppress(ConnectionError):
+                await hostile.write(b"\x02" + piece[1:])
+                for _ in range(500):
+                    await hostile.write(piece)
+        await asyncio.sleep(30)
+
+
+ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
+    attack.__name__: attack
+    for attack in (
+        scanning,
+        subscribing,
+        many_subscriptions,
+        pinging,
+        refused,
+        absent,
+        half_sent,
+        fragments,
+    )
+}
+
+
+for _attack in (pinging, refused, half_sent, fragments):
+    ATTACKS[f"{_attack.__name__}_after_hello"] = partial(_attack, introduced=True)
+
+
+async def _run(name: str, url: str) -> None:
+    try:
+        await ATTACKS[name](url)
+    except (websockets.ConnectionClosed, ConnectionError, ExceptionGroup) as error:
+        print(f"{name}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(sys.argv[1], sys.argv[2]))

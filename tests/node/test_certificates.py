@@ -1,0 +1,112 @@
+"""Certificates end: a proxy reads new ones as it runs, says when its own ends, and believes a client's no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+import waypost
+from chaos.cluster import Cluster, Place
+from node.tls import CERTIFIED_MS, Certified, vouched
+from proxy.tokens import read
+from tests.helpers.waiting import until_seen
+from waypost.identity import Incarnation
+from waypost.messages import VERSION, Attach, Credential, Hello
+
+DAY = datetime.timedelta(days=1)
+KEY = bytes(32)
+
+
+class Authority:
+    """Gives a proxy certificates that last so long."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ca = trustme.CA()
+        self.file, self._cert, self._key = folder / "ca.pem", folder / "proxy.pem", folder / "proxy.key"
+        self._ca.cert_pem.write_to_path(str(self.file))
+        self.flags = {
+            "no-discovery": "",
+            "tls-cert": str(self._cert),
+            "tls-key": str(self._key),
+            "tls-ca": str(self.file),
+        }
+
+    def certify(self, days: int) -> None:
+        made = self._ca.issue_cert("127.0.0.1", not_after=datetime.datetime.now(datetime.UTC) + days * DAY)
+        key = load_pem_private_key(made.private_key_pem.bytes(), password=None)
+        self._key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        made.cert_chain_pems[0].write_to_path(str(self._cert))
+
+    def spoil(self) -> None:
+        self._cert.write_text("no certificate at all")
+
+    def client(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.file))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    authority = Authority(tmp_path)
+    authority.certify(days=5)
+    return authority
+
+
+@pytest.fixture
+def cluster(authority: Authority, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster([Place(name, "A", authority.flags) for name in ("a1", "a2")], [], tmp_path / "parts") as cluster:
+        yield cluster
+
+
+async def days_left(cluster: Cluster, authority: Authority) -> int:
+    """Return for how many days the certificate lasts that a new connection sees."""
+    parts = urlsplit(cluster.proxies["a1"].url)
+    _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=authority.client())
+    ends = ssl.cert_time_to_seconds(writer.get_extra_info("peercert")["notAfter"])
+    writer.close()
+    return round((ends - datetime.datetime.now(datetime.UTC).timestamp()) / DAY.total_seconds())
+
+
+def troubles(cluster: Cluster) -> dict[str, str]:
+    found: dict[str, str] = cluster.proxies["a1"].ask("/v1/status")["troubles"]
+    return found
+
+
+async def test_a_certificate_that_ends_soon_is_told_and_a_new_one_is_read_as_the_proxy_runs(
+    cluster: Cluster, authority: Authority
+) -> None:
+    tls, url = authority.client(), cluster.proxies["a1"].url
+    async with waypost.attach("certificates", proxy=url, tls=tls) as session:
+        await session.subscribe("require(n)")
+        await until_seen(lambda: "certificate" in troubles(cluster), "the end of the certificate is told", within_s=20)
+        assert "ends in 4 days" in troubles(cluster)["certificate"]
+        authority.spoil()
+        await until_seen(lambda: "files of TLS" in troubles(cluster), "files that are no good are told", within_s=20)
+        assert await days_left(cluster, authority) == 5
+        authority.certify(days=100)
+        await until_seen(lambda: not troubles(cluster), "all is well again", within_s=20)
+        assert await days_left(cluster, authority) == 100
+        async with waypost.produce("p", proxy=cluster.proxies["a2"].url, tls=tls) as producer:
+            await producer.publish({"n": 1})
+        assert (await asyncio.wait_for(anext(session), 10))["n"] == 1
+        await session.delete()
+
+
+@pytest.mark.parametrize("left_ms", [1_000, CERTIFIED_MS - 1, CERTIFIED_MS + 1])
+def test_what_a_clients_certificate_proves_ends_with_it(left_ms: int) -> None:
+    now_ms = 1_800_000_000_000
+    by = Certified("eve", now_ms + left_ms)
+    attach = Attach("s", "r", Incarnation("i"), {}, credential=Credential("eve"))
+    for message in (attach, Hello(VERSION, "c")):
+        said = vouched(message, by, KEY, now_ms)
+        assert isinstance(said, Attach | Hello)
+        named = read(KEY, said.credential.token, now_ms)
+        assert named.principal == "eve"
+        assert named.until_ms == (now_ms + min(left_ms, CERTIFIED_MS)) // 1_000 * 1_000

@@ -1,0 +1,58 @@
+"""A lease is renewed while the node's loop is busy, and no more when it has stood still for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from federation.embedded.registry import EmbeddedRegistry
+from federation.ports import ProxyRow
+from node import renewal
+from node.renewal import Heart, Renewal
+from tests.helpers.waiting import until
+from waypost.clock import SystemClock
+from waypost.identity import Incarnation, ProxyId, SiteId
+
+TTL_MS = 600
+
+
+def row() -> ProxyRow:
+    return ProxyRow(
+        proxy=ProxyId("a"), incarnation=Incarnation("a#1"), site=SiteId("A"), url="ws://a", changelog="file:a"
+    )
+
+
+async def test_busy_loop_keeps_its_lease(tmp_path: Path) -> None:
+    registry = EmbeddedRegistry(tmp_path / "registry.db", durable=False)
+    lease = await registry.announce(row(), TTL_MS, earlier=())
+    until_ms: list[int] = []
+    connect = partial(EmbeddedRegistry, tmp_path / "registry.db", durable=False)
+    keeping = asyncio.create_task(Renewal(connect, SystemClock(), Heart(), until_ms.append, print).keep(lease))
+    await until(lambda: bool(until_ms), "a renewal")
+    time.sleep(3 * TTL_MS / 1000)  # noqa: ASYNC251 - the loop is busy
+    assert await lease.renew()
+    await until(lambda: until_ms[-1] > SystemClock().now_ms(), "the news of a renewal")
+    await lease.end()
+    await asyncio.wait_for(keeping, 10)
+    await registry.close()
+
+
+async def test_loop_that_has_no_turn_for_too_long_loses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "HEARTBEAT_S", TTL_MS / 1000)
+    registry = EmbeddedRegistry(tmp_path / "registry.db", durable=False)
+    lease = await registry.announce(row(), TTL_MS, earlier=())
+    connect = partial(EmbeddedRegistry, tmp_path / "registry.db", durable=False)
+    heart = Heart()
+    beating = asyncio.create_task(heart.beat())
+    keeping = asyncio.create_task(Renewal(connect, SystemClock(), heart, lambda _: None, print).keep(lease))
+    await asyncio.sleep(3 * TTL_MS / 1000)
+    assert not keeping.done()
+    time.sleep(4 * TTL_MS / 1000)  # noqa: ASYNC251 - the loop stands still
+    assert not await lease.renew()
+    await asyncio.wait_for(keeping, 10)
+    beating.cancel()
+    await registry.close()

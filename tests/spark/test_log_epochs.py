@@ -1,0 +1,240 @@
+"""A log that lost its end, and says so: what was lost is had, told, or a loss; what follows is owed as before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.audit import judge
+from spark.epochs import Begun, Continued, LostEnd, Span, read
+from spark.source import locate
+from spark.verdict import Verdict
+from tests.spark.runs import Run
+from waypost.identity import Coordinate, Origin
+from waypost.records import LOG_LOST
+
+WANTED = "topic == 'x'"
+FIRST, SECOND, THIRD = "A/0", "A/0.2", "A/0.3"
+LAST = (1 << 63) - 1
+EVERYTHING = {FIRST: 10_000, SECOND: 10_000, THIRD: 10_000, "B/0": 10_000}
+
+
+# ---------------------------------------------------------------- what a log says of its epochs
+
+
+def test_a_log_in_its_first_epoch_has_nothing_to_tell() -> None:
+    assert not read([Begun("A", 3, 1, False, {}), Begun("A", 9, 1, True, {})], {"A": 0})
+
+
+def test_positions_belong_to_origins_and_those_in_between_to_none() -> None:
+    told = read([Begun("A", 12, 2, False, {FIRST: (9, 14)}), Begun("A", 20, 2, True, {FIRST: (9, 17)})], {"A": 0})
+    assert told.spans == (Span("A", 0, 9, FIRST), Span("A", 13, LAST, SECOND))
+    assert told.lost == (LostEnd("A", FIRST, 10, 17),)
+    assert told.continued == (Continued(FIRST, SECOND, 12, 17),)
+
+
+def test_a_log_that_lost_what_it_said_of_an_epoch_has_nothing_of_that() -> None:
+    told = read([Begun("A", 8, 3, False, {FIRST: (6, 14), SECOND: (6, 30)})], {"A": 0})
+    assert told.spans == (Span("A", 0, 6, FIRST), Span("A", 9, LAST, THIRD))
+    assert told.lost == (LostEnd("A", FIRST, 7, 14), LostEnd("A", SECOND, 0, 30))
+    assert told.continued == (Continued(FIRST, THIRD, 8, 14), Continued(SECOND, THIRD, 8, 30))
+
+
+def test_a_log_that_has_forgotten_its_beginning_says_where_it_is() -> None:
+    told = read([Begun("A", 70, 2, True, {FIRST: (55, 60)})], {"A": 50})
+    assert told.spans == (Span("A", 50, 55, FIRST), Span("A", 56, LAST, SECOND))
+
+
+# ---------------------------------------------------------------- the audit
+
+
+@dataclass
+class Scene:
+    """Site A lost two of four, of which `level` had all, and went on with two more."""
+
+    run: Run
+    before: list[Coordinate]
+    lost: list[Coordinate]
+    after: list[Coordinate]
+    expected: Counter[str] = field(default_factory=Counter)
+
+    def subscribe(self, session: str, expression: str = WANTED, above: int = -1) -> None:
+        self.run.subscribe(session, expression, {FIRST: above, "B/0": -1})
+        self.run.drain(session, EVERYTHING)
+
+    def told(self, session: str, first: int = 0) -> None:
+        offsets = [self.lost[first].offset, self.lost[-1].offset]
+        self.run.attest("gap", session, origin=FIRST, offsets=offsets, reason=LOG_LOST)
+
+
+def scene(*, forwarded: bool) -> Scene:
+    run = Run()
+    before = [run.publish("A", topic="x", n=n) for n in range(2)]
+    lost = [run.publish("A", topic="x", n=n) for n in range(2, 4)]
+    run.publish("B", topic="y")
+    for each in [*before, *(lost if forwarded else ())]:
+        run.forward("B", each)
+    run.lose_end("A", len(lost))
+    after = [run.publish("A", topic="x", n=n) for n in range(4, 6)]
+    made = Scene(run, before, lost, after)
+    for origin, offsets in ((FIRST, [*before, *lost]), (SECOND, after)):
+        run.fact("proxies", "acknowledged", origin=origin, offsets=[each.offset for each in offsets])
+    made.subscribe("level")
+    run.receive("level", *before, *lost, *after)
+    return made
+
+
+def audited(run: Run, spark: SparkSession, folder: Path) -> Verdict:
+    run.end()
+    return judge(spark, locate(str(run.write(folder))))
+
+
+def found(verdict: Verdict) -> Counter[tuple[str, str]]:
+    return Counter((each["code"], str(each.get("session", ""))) for each in verdict.examples)
+
+
+def test_what_everybody_has_and_another_log_knows_is_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    told = scene(forwarded=True)
+    verdict = audited(told.run, spark, tmp_path)
+    assert (verdict.verdict, verdict.counts) == ("ok", {"G2": 1}), verdict.examples
+    (end,) = verdict.examples
+    assert (end["site"], end["origin"], end["offset"]) == ("A", FIRST, told.lost[0].offset)
+    assert end["note"] == f"the log lost its end up to {told.lost[-1].offset}, as it says itself"
+
+
+def test_what_nobody_can_check_any_more_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    verdict = audited(scene(forwarded=False).run, spark, tmp_path)
+    assert verdict.verdict == "unknown"
+    assert found(verdict) == {("G2", ""): 1, ("A5", "level"): 2, ("L3", ""): 2}
+
+
+@pytest.mark.parametrize("forwarded", [True, False], ids=["with copies elsewhere", "known by who had it"])
+def test_who_has_not_what_was_lost_must_be_told(forwarded: bool, spark: SparkSession, tmp_path: Path) -> None:
+    told = scene(forwarded=forwarded)
+    for session in ("told", "not told", "told of a part"):
+        told.subscribe(session)
+        told.run.receive(session, *told.before, *told.after)
+    told.told("told")
+    told.told("told of a part", first=1)
+    # These are owed nothing of it: they came later, were level without asking for the same, or have it.
+    told.subscribe("came later", above=told.lost[-1].offset)
+    told.run.receive("came later", *told.after)
+    told.subscribe("asked for another", "topic == 'z'")
+    verdict = audited(told.run, spark, tmp_path)
+    of_sessions = {key: count for key, count in found(verdict).items() if key[1] not in ("", "level")}
+    assert of_sessions == {
+        ("G1", "told"): 1,
+        ("L1", "not told"): 2,
+        ("G1", "told of a part"): 1,
+        ("L1", "told of a part"): 1,
+    }
+    assert verdict.verdict == "violated"
+
+
+def test_what_was_lost_may_have_been_removed_before(spark: SparkSession, tmp_path: Path) -> None:
+    told = scene(forwarded=False)
+    told.subscribe("removed")
+    told.run.attest("policy", "removed", subscription="s1", ttl_s=60)
+    offsets = [each.offset for each in told.lost]
+    told.run.attest("removed", "removed", origin=FIRST, offsets=offsets, reason="time to live")
+    told.run.receive("removed", *told.before, *told.after)
+    assert not [each for each in audited(told.run, spark, tmp_path).examples if each.get("session") == "removed"]
+
+
+def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession, tmp_path: Path) -> None:
+    told = scene(forwarded=True)
+    told.subscribe("stopped")
+    told.run.receive("stopped", *told.before, *told.lost, told.after[0])
+    # Who subscribed later is promised what its own promise says.
+    told.run.subscribe("new", WANTED, {FIRST: told.lost[-1].offset, SECOND: told.after[0].offset})
+    told.run.drain("new", EVERYTHING)
+    told.run.receive("new", told.after[1])
+    # Who left before is owed nothing behind.
+    told.subscribe("left")
+    told.run.attest("unsubscribed", "left", subscription="s1", frontier={FIRST: told.before[-1].offset})
+    told.run.receive("left", *told.before)
+    verdict = audited(told.run, spark, tmp_path)
+    assert found(verdict) == {("G2", ""): 1, ("L1", "stopped"): 1}
+    (loss,) = (each for each in verdict.examples if each["code"] == "L1")
+    assert (loss["origin"], loss["offset"]) == told.after[1]
+
+
+def test_what_was_appended_before_all_knew_of_the_end_is_nobodys(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run()
+    before = run.publish("A", topic="x", n=1)
+    between = run.publish("A", topic="x", n=2)
+    run.begin_epoch("A", {FIRST: (before.offset, before.offset)})
+    after = run.publish("A", topic="x", n=3)
+    run.subscribe("s", WANTED, {FIRST: -1})
+    run.drain("s", EVERYTHING)
+    run.receive("s", before, after)
+    # A proxy heard late of the log epoch, and named what it appended by the earlier one.
+    run.fact("proxies", "acknowledged", origin=FIRST, offsets=[before.offset, after.offset])
+    verdict = audited(run, spark, tmp_path)
+    assert (verdict.verdict, verdict.counts, verdict.published) == ("ok", {}, 2), verdict.examples
+    assert between.offset == 1
+
+
+def test_what_was_acknowledged_and_nobody_said_to_be_lost_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    told = scene(forwarded=True)
+    told.run.fact("proxies", "acknowledged", origin=FIRST, offsets=[told.lost[-1].offset + 100])
+    told.run.fact("proxies", "acknowledged", origin=SECOND, offsets=[told.after[-1].offset + 1])
+    verdict = audited(told.run, spark, tmp_path)
+    assert found(verdict) == {("G2", ""): 1, ("L1", ""): 2}
+
+
+def disordered(run: Run) -> None:
+    first, second = run.publish("A", topic="x", n=1), run.publish("A", topic="x", n=2)
+    run.begin_epoch("A", {FIRST: (second.offset, second.offset)})
+    third = run.publish("A", topic="x", n=3)
+    run.receive("s", first, third, second)
+
+
+def altered(run: Run) -> None:
+    run.receive("s", run.publish("A", topic="x", n=1))
+    run.begin_epoch("A", {FIRST: (0, 0)})
+    run.receive("s", run.publish("A", topic="x", n=2), digest=1)
+
+
+def invented(run: Run) -> None:
+    run.receive("s", run.publish("A", topic="x", n=1))
+    run.begin_epoch("A", {FIRST: (0, 0)})
+    later = run.publish("A", topic="x", n=2)
+    run.receive("s", later, Coordinate(Origin(SECOND), later.offset + 1))
+
+
+@pytest.mark.parametrize(("story", "code"), [(disordered, "O1"), (altered, "P5"), (invented, "P1")])
+def test_the_other_promises_hold_across_log_epochs(
+    story: Callable[[Run], None], code: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    run = Run()
+    run.subscribe("s", WANTED, {FIRST: -1})
+    run.drain("s", EVERYTHING)
+    story(run)
+    assert found(audited(run, spark, tmp_path)) == {(code, "s"): 1}
+
+
+def test_a_log_that_lost_its_end_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """The second time it loses what it said of its second epoch, too."""
+    run = Run()
+    mine = [run.publish("A", topic="x", n=n) for n in range(4)]
+    run.lose_end("A", 1)
+    second = run.publish("A", topic="x", n=4)
+    for each in (*mine, second):
+        run.forward("B", each)
+    # What is gone: the second epoch as a whole, and one more of the first.
+    run.lose_end("A", 3, {FIRST: (1, mine[3].offset)})
+    third = run.publish("A", topic="x", n=5)
+    run.subscribe("level", WANTED, {FIRST: -1})
+    run.receive("level", *mine, second, third)
+    run.drain("level", EVERYTHING)
+    run.subscribe("not told", WANTED, {FIRST: -1})
+    run.receive("not told", *mine[:2], third)
+    run.drain("not told", EVERYTHING)
+    verdict = audited(run, spark, tmp_path)
+    assert found(verdict) == {("G2", ""): 2, ("L1", "not told"): 2}, verdict.examples
