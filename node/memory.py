@@ -10,21 +10,23 @@ from pathlib import Path
 
 LOOK_S = 10.0
 GROWN_BYTES = 16 * 1024**2
-"""With no more than so much and a tenth above the least that there was, no look at the heap is worth its time."""
+"""With no more than so much and a tenth above the least that there was, no look at the heap is worth its time.
+
+What is in use at one look may be free at the next one without any growth in between, so the least is never raised: the
+heap is looked at as long as there is more. That is cheap; it costs time for what is free, not for what is in use.
+"""
 STATM = Path("/proc/self/statm")
 
 
-async def give_back() -> None:
-    """Give back what is free, now and then, for ever; where the system does not know how, wait."""
+async def give_back(look_s: float = LOOK_S) -> None:
+    """Give back what is free, each time after so many seconds, for ever; where the system does not know how, wait."""
     trim = _trimmer()
     lowest = resident_bytes()
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(look_s)
         now = resident_bytes()
         if trim is not None and now > lowest * 1.1 + GROWN_BYTES:
             await asyncio.to_thread(trim, 0)
-            # What is left is in use: not before it has grown again is there anything to give back.
-            lowest = resident_bytes()
         lowest = min(lowest, resident_bytes())
 
 
