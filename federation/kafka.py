@@ -23,7 +23,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.conn import collect_hosts
+from aiokafka.conn import CloseReason, collect_hosts
 from aiokafka.errors import (
     ConsumerStoppedError,
     CorruptRecordException,
@@ -38,6 +38,7 @@ from aiokafka.errors import (
 from federation.bell import Bell
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.credentials import Credentials
+from federation.interruption import Interruption
 from federation.journal_parts import Parts, Rotation
 from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
@@ -197,8 +198,11 @@ async def _whole(start: Coroutine[Any, Any, None]) -> None:
 class _Producer:
     """A Sender. Fills its batches itself: an append then costs one future and not one for each record."""
 
-    def __init__(self, topic: _Topic) -> None:
+    def __init__(self, topic: _Topic, lost: Callable[[], None]) -> None:
         self._topic = topic
+        self._lost = lost
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done: a connection ended without being told to."""
         self._producer = AIOKafkaProducer(
             acks="all",
             enable_idempotence=True,
@@ -207,10 +211,19 @@ class _Producer:
             max_request_size=LOG_REQUEST_BYTES,
             **topic.connecting,
         )
+        # aiokafka would connect again and send, without a word to anybody.
+        self._producer.client._on_connection_closed = self._ended
+
+    def _ended(self, connection: object, reason: CloseReason | None) -> None:
+        if reason != CloseReason.SHUTDOWN and not self._producer._closed and not self._broken.done():
+            self._broken.set_result(None)
+            self._stop_sending()
+            self._lost()
 
     @classmethod
-    async def connect(cls, topic: _Topic) -> Sender:
-        producer = cls(topic)
+    async def connect(cls, topic: _Topic, lost: Callable[[], None] = lambda: None) -> Sender:
+        """Connect; `lost` is told when the connection ends without being told to, and this one sends nothing then."""
+        producer = cls(topic, lost)
         try:
             with topic.translated():
                 await _whole(producer._producer.start())
@@ -218,6 +231,10 @@ class _Producer:
             await producer.abandon()
             raise
         return producer
+
+    @property
+    def is_broken(self) -> bool:
+        return self._broken.done()
 
     async def send(self, entries: Iterable[Entry]) -> range:
         batch = self._producer.create_batch()
@@ -227,8 +244,11 @@ class _Producer:
         batch.close()
         with self._topic.translated():
             sent = await self._producer.send_batch(batch, self._topic.name, partition=0)
-            # Shielded: aiokafka stumbles over a batch whose future was cancelled by our deadline.
-            first = (await asyncio.shield(sent)).offset
+            # Not cancelled by our deadline: aiokafka stumbles over a batch whose future was.
+            await asyncio.wait((sent, self._broken), return_when=asyncio.FIRST_COMPLETED)
+            if not sent.done():
+                raise KafkaError("the connection broke off")
+            first = sent.result().offset
             if first < 0:
                 raise KafkaError("the broker did not say at which offsets")
         return range(first, first + batch.record_count())
@@ -236,12 +256,17 @@ class _Producer:
     async def abandon(self) -> None:
         # aiokafka's stop() would first wait until everything is sent, which may be never.
         self._producer._closed = True
-        if (sending := self._producer._sender.sender_task) is not None:
-            sending.cancel()
+        if (sending := self._stop_sending()) is not None:
             await asyncio.wait((sending,), timeout=REQUEST_TIMEOUT_MS / 1000)
             sending.cancel()
         with suppress(LogUnavailable), self._topic.translated():
             await asyncio.wait_for(self._producer.client.close(), REQUEST_TIMEOUT_MS / 1000)
+
+    def _stop_sending(self) -> asyncio.Task[None] | None:
+        sending: asyncio.Task[None] | None = self._producer._sender.sender_task
+        if sending is not None:
+            sending.cancel()
+        return sending
 
 
 # ---------------------------------------------------------------- reading
@@ -339,14 +364,15 @@ class _Handle:
         self._make = make
         self._warn = warn
         self._topic = _Topic(bootstrap, topic, replication, settings, credentials)
-        self._appends = OrderedAppends(
-            lambda: _Producer.connect(self._topic), deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S
-        )
+        self._appends = OrderedAppends(self._connect, deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S)
         self._reader = LogReader(
             lambda offset, checked: _Consumer.connect(self._topic, offset, checked=checked),
             deadline_s=QUESTION_DEADLINE_S,
             backoff_s=RETRY_PAUSES_S,
         )
+
+    async def _connect(self) -> Sender:
+        return await _Producer.connect(self._topic)
 
     async def start(self) -> None:
         """Connect. After a failure this handle is closed."""
@@ -381,19 +407,23 @@ class KafkaSiteLog(_Handle):
         warn: Callable[[str], None] = lambda warning: None,
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
-        self._read_below = 0
-        """Below this offset every record was there when it was read, or its append was answered."""
+        self._interruption = Interruption()
+        self._reader.interruption = self._interruption
+
+    async def _connect(self) -> Sender:
+        await self._interruption.over()
+        return await _Producer.connect(self._topic, self._interruption.begin)
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        read_below = self._read_below
+        seen_below = self._interruption.seen_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
-        if offsets and offsets[0] < read_below:
-            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {read_below}", end=offsets[0])
-        self._read_below = max(self._read_below, offsets[-1] + 1 if offsets else 0)
+        if offsets and offsets[0] < seen_below:
+            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {seen_below}", end=offsets[0])
+        self._interruption.saw(offsets[-1] + 1 if offsets else 0)
         return offsets
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
-        self._read_below = max(self._read_below, offset)
+        self._interruption.saw(offset)
         async with aclosing(self._reader.follow(offset)) as following:
             async for messages, place in following:
                 if place > offset:
@@ -401,7 +431,7 @@ class KafkaSiteLog(_Handle):
                         yield batch
                     offset = place
                     # Not before: an append that is under way may be answered after its record was read.
-                    self._read_below = max(self._read_below, place)
+                    self._interruption.saw(place)
 
     async def read(self, offset: int, limit: int) -> Batch:
         messages, place = await self._reader.read_to(offset, limit)
@@ -412,6 +442,16 @@ class KafkaSiteLog(_Handle):
 
     async def end(self) -> int:
         return await self._reader.end()
+
+    async def interrupted(self) -> int:
+        return await self._interruption.begun()
+
+    def go_on(self) -> None:
+        self._interruption.end()
+
+    async def close(self) -> None:
+        self._interruption.close()
+        await super().close()
 
     async def truncate(self, before: int) -> None:
         """Forget the records below offset `before`."""

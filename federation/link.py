@@ -38,6 +38,7 @@ Announcement = TypeVar("Announcement", Effective, OriginEnded)
 POSITION_EVERY = 1000
 POSITIONS_KEPT = 10_000
 """Past it every second one goes, and they lie twice as far apart from then on."""
+NO_FILTERS: Mapping[str, Filter] = {}
 
 
 class LinkSender:
@@ -80,7 +81,8 @@ class LinkSender:
             # Whoever wants it asks its origin for it.
             self._repeats = [_from_here(each, state.frontier) for each in self._repeats]
             self._pass_over(start.offset)
-        self._filters: Mapping[str, Filter] = {}
+        self._work_ns = 0
+        self._filters: Mapping[str, Filter] = NO_FILTERS
         self._index: Index[set[str]] = Index()
         """The neighbour's filters as they were last looked at, and the texts of each expression among them."""
 
@@ -206,16 +208,22 @@ class LinkSender:
             )
         ]
 
-    def _wanted(self, body: bytes) -> bool:
-        asks = self._state.asks.get(self._neighbour)
-        if not asks or not asks.filters:
-            return False
-        if asks.filters is not self._filters:
-            self._follow(asks.filters)
-        return bool(self._index.match(read_body(body)))
+    @property
+    def work_ns(self) -> int:
+        """How long the neighbour's filters take for the largest notification, by estimate."""
+        self._follow()
+        return self._work_ns
 
-    def _follow(self, filters: Mapping[str, Filter]) -> None:
+    def _wanted(self, body: bytes) -> bool:
+        self._follow()
+        return bool(self._filters and self._index.match(read_body(body)))
+
+    def _follow(self) -> None:
         """Bring the index to what the neighbour asks for now: only what changed costs anything."""
+        asks = self._state.asks.get(self._neighbour)
+        filters = asks.filters if asks else NO_FILTERS
+        if filters is self._filters:
+            return
         before, self._filters = self._filters, filters
         for text in before.keys() - filters.keys():
             expression = parse(text)
@@ -223,11 +231,13 @@ class LinkSender:
             texts.discard(text)
             if not texts:
                 self._index.remove(expression)
+                self._work_ns -= expression.cost.work_ns
         for text in filters.keys() - before.keys():
             expression = parse(text)
             known = self._index.get(expression)
             if known is None:
                 self._index.add(expression, {text})
+                self._work_ns += expression.cost.work_ns
             else:
                 known.add(text)
 

@@ -29,7 +29,7 @@ An acknowledgement                the sender's window shrinks by it; once it is 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -43,7 +43,8 @@ from waypost.clock import NEVER, full_jitter_ms
 from waypost.errors import WaypostError
 from waypost.identity import ProxyId, SiteId
 from waypost.keys import Protection
-from waypost.limits import LINK_LONGEST_PAUSE_MS
+from waypost.limits import LINK_LONGEST_PAUSE_MS, LINK_QUEUE_BYTES
+from waypost.records import body_size, is_altered
 
 ELECT_MS = 500
 """How often one who does not lead asks to."""
@@ -119,6 +120,7 @@ class LinkIn:
         self._expected = 1
         self._heard_at = 0
         self._queued: list[LinkRecord] = []
+        self._queued_bytes = 0
         self._appending = False
         self._version = 0
         """Of the state when we last looked at what it wants."""
@@ -154,7 +156,7 @@ class LinkIn:
         self.phase, self.epoch = phase, 0
         self._term += 1
         self._appending = False
-        self._queued = []
+        self._queued, self._queued_bytes = [], 0
 
     def _elect(self) -> None:
         self.phase = Phase.ELECTING
@@ -192,7 +194,7 @@ class LinkIn:
         """Open after so long. What came and was not asked to be appended is dropped: it will come again."""
         self.phase = Phase.PAUSING
         self._due = now_ms + wait_ms
-        self._queued = []
+        self._queued, self._queued_bytes = [], 0
         self._level(now_ms)
 
     def _reopen(self, now_ms: int) -> None:
@@ -239,7 +241,8 @@ class LinkIn:
             return
         if message.number < self._expected:
             return
-        if message.number > self._expected or len(self._queued) + len(message.records) > self._bounds.queue:
+        is_missing = message.number > self._expected or any(map(is_altered, message.records))
+        if is_missing or not self._has_room_for(message.records):
             self._reopen(now_ms)
             return
         self._expected += 1
@@ -247,7 +250,12 @@ class LinkIn:
         self._attempt = 0
         self._heeded = message.heeded
         self._queued += message.records
+        self._queued_bytes += sum(map(body_size, message.records))
         self._append()
+
+    def _has_room_for(self, records: Sequence[LinkRecord]) -> bool:
+        size = self._queued_bytes + sum(map(body_size, records))
+        return len(self._queued) + len(records) <= self._bounds.queue and size <= LINK_QUEUE_BYTES
 
     def _pulls_from(self, peer: ProxyId) -> bool:
         return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer
@@ -256,7 +264,8 @@ class LinkIn:
         """Append all that came meanwhile at once, or the link is as slow as the log's round trip."""
         if self._appending or not self._queued:
             return
-        came, self._queued = self._queued, []
+        came = self._queued
+        self._queued, self._queued_bytes = [], 0
         self._appending = True
         records = [record for record in came if record.link == self._neighbour]
         self._emit(Append(records, self._answered(partial(self._appended, self._opening, len(came)))))

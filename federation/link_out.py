@@ -30,8 +30,8 @@ from waypost.batches import sized_batches
 from waypost.clock import NEVER
 from waypost.errors import LogDamaged, WaypostError
 from waypost.identity import Origin, ProxyId, SiteId
-from waypost.limits import LINK_LIVE_BYTES
-from waypost.records import Effective, Forwarded, Published, Record
+from waypost.limits import LINK_LIVE_BYTES, LINK_SLICE_NS, MAX_NOTIFICATION_BYTES
+from waypost.records import Effective, Forwarded, Record, body_size
 
 QUIET_MS = 20
 """So long nothing came: time for progress markers."""
@@ -85,6 +85,10 @@ class LinkOut:
         self._live: deque[tuple[int, Record]] = deque()
         self._live_bytes = 0
         self._reading = False
+        self._rest: deque[tuple[int, Record]] = deque()
+        """Of what was read, what was not looked at yet."""
+        self._pausing = False
+        """The neighbour's filters took long: others have their turn before the next tick, which is due at once."""
         self._line: deque[tuple[Sequence[LinkRecord], int]] = deque()
         """What waits for room, with its bytes: of one batch of the log, and markers."""
         self._number = 0
@@ -140,7 +144,7 @@ class LinkOut:
     def feed(self, batch: Batch, now_ms: int) -> None:
         """Take what has just been folded. Past the bound it goes, and is read from the log again."""
         self._live.extend(batch)
-        self._live_bytes += sum(_body_size(record) for _, record in batch)
+        self._live_bytes += sum(body_size(record) for _, record in batch)
         if len(self._live) > self._bounds.live or self._live_bytes > LINK_LIVE_BYTES:
             self._live.clear()
             self._live_bytes = 0
@@ -153,35 +157,55 @@ class LinkOut:
         if isinstance(answer, WaypostError):
             self._end(answer)
         elif answer:
-            self._take(answer, now_ms)
+            self._rest.extend(answer)
             self._pump(now_ms)
 
     def _pump(self, now_ms: int) -> None:
-        """Send while there is something to send and room for it."""
+        """Send while there is something to send and room for it, and others need not have their turn."""
+        work_ns = 0
         while self._sender is not None and not self._closed:
             while self._line and self._has_room():
                 self._send(*self._line.popleft(), now_ms)
-            if self._line or self._reading:
+            if self._line or self._reading or self._pausing:
                 return
             batch = self._next()
             if not batch:
                 return
             self._take(batch, now_ms)
+            work_ns += self._work_ns(batch)
+            self._pausing = work_ns > LINK_SLICE_NS
 
     def _next(self) -> Batch:
         """Return the next records as they were folded; none: ask the log where we are behind."""
         live, offset = self._live, self._offset
         while live and live[0][0] < offset:
-            self._live_bytes -= _body_size(live.popleft()[1])
+            self._live_bytes -= body_size(live.popleft()[1])
+        if self._rest:
+            return [self._rest.popleft() for _ in range(self._fitting(self._rest))]
         if live and live[0][0] == offset:
-            batch = list(islice(live, self._bounds.read))
-            for _ in batch:
-                self._live_bytes -= _body_size(live.popleft()[1])
+            batch = [live.popleft() for _ in range(self._fitting(live))]
+            self._live_bytes -= sum(body_size(record) for _, record in batch)
             return batch
         if live or offset < self._state.position:
             self._reading = True
             self._emit(ReadLog(offset, self._bounds.read, self._read))
         return []
+
+    def _fitting(self, records: deque[tuple[int, Record]]) -> int:
+        """Return how many of these are looked at in one go: one at least."""
+        most, work_ns = min(len(records), self._bounds.read), 0
+        if self._sender is None or self._sender.work_ns * most <= LINK_SLICE_NS:
+            return most
+        for count, each in enumerate(islice(records, most)):
+            work_ns += self._work_ns([each])
+            if work_ns > LINK_SLICE_NS:
+                return max(1, count)
+        return most
+
+    def _work_ns(self, batch: Batch) -> int:
+        """Return how long these take with the neighbour's filters, by estimate."""
+        work_ns = self._sender.work_ns if self._sender else 0
+        return work_ns * sum(body_size(record) for _, record in batch) // MAX_NOTIFICATION_BYTES
 
     def _take(self, batch: Batch, now_ms: int) -> None:
         assert self._sender is not None
@@ -245,6 +269,7 @@ class LinkOut:
     def tick(self, now_ms: int) -> None:
         if self._sender is None:
             return
+        self._pausing = False
         if self._sent and now_ms >= self._acknowledged_at + GIVE_UP_MS:
             self._end(None)
             return
@@ -259,6 +284,8 @@ class LinkOut:
         """Return when :meth:`tick` is due."""
         if self._sender is None:
             return NEVER
+        if self._pausing:
+            return 0
         due = NEVER if self._quiet_at is None else self._quiet_at
         if self._has_room():
             due = min(due, self._sent_at + HEARTBEAT_MS)
@@ -271,7 +298,3 @@ def _size(record: LinkRecord) -> int:
     if isinstance(record, Forwarded):
         return len(record.body)
     return len(record.expression) if isinstance(record, Effective) else 0
-
-
-def _body_size(record: Record) -> int:
-    return len(record.body) if isinstance(record, Published | Forwarded) else 0

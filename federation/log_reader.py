@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from federation.interruption import Interruption
 from waypost.checksum import is_whole
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable, Unreachable
 from waypost.limits import LOG_BATCH, LOG_END_SURE_S, LOG_READ_BYTES
@@ -83,6 +84,8 @@ class LogReader:
         self._consumer: Consumer | None = None
         self._place = -1
         self._closed = False
+        self.interruption = Interruption()
+        """While one lasts a follower yields nothing, and what it had fetched is fetched anew."""
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
@@ -92,6 +95,7 @@ class LogReader:
     async def close(self) -> None:
         """End; whoever follows gets LogUnavailable, after QUIET_S and a deadline at the latest."""
         self._closed = True
+        self.interruption.close()
         async with self._lock:
             await self._drop()
 
@@ -137,6 +141,7 @@ class LogReader:
         last: _Last | None = None
         while not self._closed:
             try:
+                await self.interruption.over()
                 async with AsyncExitStack() as stack:
                     if last is not None:
                         await self._compare(last)
@@ -144,8 +149,11 @@ class LogReader:
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
+                        if self.interruption.lasts:
+                            raise LogUnavailable("it was out of reach")
                         offset = await consumer.place()
                         last = _Last.of(messages[-1]) if messages else last
+                        self.interruption.given_below = max(self.interruption.given_below, offset)
                         pause_s = self._backoff_s[0]
                         yield messages, offset
             except OutOfRange:

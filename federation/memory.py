@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.bell import Bell
+from federation.interruption import Interruption
 from federation.journal_parts import Parts, Rotation
 from federation.names import check_name
 from federation.ports import (
@@ -102,24 +103,30 @@ class MemorySiteLog:
     def __init__(self, storage: MemoryLogStorage) -> None:
         self._storage = storage
         self._closed = False
+        self._interruption = Interruption()
 
     async def start(self) -> None:
         await self._begin()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         await self._begin()
+        await self._interruption.over()
         start = self._storage.end
         self._storage.records.extend(records)
+        self._interruption.saw(self._storage.end)
         self._storage.answer()
         return list(range(start, self._storage.end))
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
+        self._interruption.saw(offset)
         while True:
+            await self._interruption.over()
             seen = self._storage.bell.rung
             batch = self._slice(offset, LOG_BATCH)
             if batch:
-                yield batch
                 offset = batch[-1][0] + 1
+                self._interruption.saw(offset)
+                yield batch
                 continue
             if offset > self._storage.end and not self._storage.away:
                 raise LogReplaced(f"the log ends at {self._storage.end}, and was read up to {offset}")
@@ -137,8 +144,19 @@ class MemorySiteLog:
         await self._begin()
         return self._storage.end
 
+    def interrupt(self) -> None:
+        """Behave as if the storage had been out of reach."""
+        self._interruption.begin()
+
+    async def interrupted(self) -> int:
+        return await self._interruption.begun()
+
+    def go_on(self) -> None:
+        self._interruption.end()
+
     async def close(self) -> None:
         self._closed = True
+        self._interruption.close()
         self._storage.bell.ring()
 
     async def _begin(self) -> None:

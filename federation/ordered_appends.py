@@ -22,6 +22,11 @@ FINISH_S = 3.0
 
 
 class Sender(Protocol):
+    @property
+    def is_broken(self) -> bool:
+        """Its connection has ended: it sends nothing more."""
+        ...
+
     async def send(self, entries: Iterable[Entry]) -> range:
         """Append as many of `entries` as fit into one batch, at least one; return their offsets.
 
@@ -94,6 +99,9 @@ class OrderedAppends:
             self._fail(LogUnavailable("the sending was broken off"))
 
     async def _send_batch(self) -> None:
+        if self._sender is not None and self._sender.is_broken:
+            # While nothing was under way: nothing that waits may have been appended.
+            self._abandon_sender()
         try:
             async with asyncio.timeout(self._deadline_s):
                 if self._sender is None:

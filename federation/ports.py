@@ -64,6 +64,20 @@ class SiteLog(Protocol):
         """Return the offset that the next record will have, at least."""
         ...
 
+    async def interrupted(self) -> int:
+        """Wait until what keeps the log was out of reach: it may have lost its end since (handover rule 27).
+
+        From then on this handle appends nothing and reads nothing further, until :meth:`go_on`.
+
+        Returns:
+            the offset below which this handle has read every record, or had its append answered.
+        """
+        ...
+
+    def go_on(self) -> None:
+        """Append and read again: the log has all that was seen of it."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -178,12 +178,14 @@ ToTarget = Prepared | Chunk | Frozen | Refused | Stay
 class RelayUp(msgspec.Struct, frozen=True, tag="relay-up"):
     """Near proxy -> home: the next message of the client that is relayed by the name `relay`.
 
-    No two relays ever have one name: the near proxy makes it of its life's name and a number.
+    No two relays ever have one name: the near proxy makes it of its life's name and a number. `address`: from where the
+    client comes.
     """
 
     relay: str
     number: int
     frame: bytes
+    address: str = ""
 
 
 class RelayDown(msgspec.Struct, frozen=True, tag="relay-down"):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from federation.ports import Batch
+from node.turns import in_turns
 from proxy.engine import Engine
 from waypost.limits import FOLD_SLICE_S, LOG_BATCH, MAX_NOTIFICATION_BYTES, UNSTORED_BYTES
-from waypost.records import Forwarded, Published, Record
+from waypost.records import Record, body_size
 
 STORE_LOOK_S = 0.01
 
@@ -55,7 +56,7 @@ class Folding:
         if work_s < FOLD_SLICE_S / LOG_BATCH:
             return len(records)
         for count, (_, record) in enumerate(records):
-            room_s -= work_s * _size(record) / MAX_NOTIFICATION_BYTES
+            room_s -= work_s * body_size(record) / MAX_NOTIFICATION_BYTES
             if room_s < 0:
                 return count
         return len(records)
@@ -70,17 +71,4 @@ class Folding:
             self._together = min(LOG_BATCH, 2 * self._together)
 
     async def _evaluate(self, record: Record) -> None:
-        await _in_turns(self._engine.evaluate(record))
-
-
-async def _in_turns(steps: Iterable[None]) -> None:
-    """Take the steps, and let others have their turn between some of them."""
-    began = time.thread_time()
-    for _ in steps:
-        if time.thread_time() - began > FOLD_SLICE_S:
-            await asyncio.sleep(0)
-            began = time.thread_time()
-
-
-def _size(record: Record) -> int:
-    return len(record.body) if isinstance(record, Published | Forwarded) else 0
+        await in_turns(self._engine.evaluate(record))

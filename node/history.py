@@ -10,6 +10,7 @@ from federation.messages import CatchUp, CatchUpFailed, CaughtUp
 from federation.ports import ProxyRow, SiteLog
 from federation.site_state import SiteState
 from node.peers import Peers
+from node.turns import in_turns
 from waypost.errors import HistoryTruncated, Unreachable
 from waypost.identity import SiteId
 from waypost.limits import LOG_BATCH
@@ -33,9 +34,12 @@ class History:
         answering = HistoryAnswer(self._state, wanted)
         while (offset := answering.wanted_from) is not None:
             try:
-                answering.take(await self._log.read(offset, LOG_BATCH))
+                batch = await self._log.read(offset, LOG_BATCH)
             except HistoryTruncated as error:
                 answering.truncated(error.first)
+            else:
+                # One at a time: the expressions may take long, and others have their turn in between.
+                await in_turns(map(answering.take, [[each] for each in batch] or [[]]))
         return answering.answer()
 
 

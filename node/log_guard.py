@@ -7,18 +7,23 @@ next log epoch is, federation/log_epochs.py decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
 from federation.log_epochs import as_lost, lost_above, raised, record_of, says_so, with_seen
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
-from waypost.errors import LogReplaced, WaypostError
+from waypost.errors import LogReplaced, Unreachable, WaypostError
 from waypost.identity import Origin, log_epoch_of
 from waypost.limits import LOG_END_SURE_S
 
+T = TypeVar("T")
+AGAIN_S = 0.2
+"""After so long a question that was not answered is asked again."""
 log = structlog.get_logger("waypost")
 
 
@@ -79,6 +84,47 @@ class LogGuard:
             if await self._claim(new):
                 return
 
+    async def after_interruptions(self) -> None:
+        """Look, for ever, whether a log that was out of reach has all that anybody at the site has seen of it.
+
+        What the others have seen, they tell the registry as this one does. Until that was compared nothing is appended:
+        who has seen less than they have would have it acknowledged at offsets that others take for repeats.
+
+        Raises:
+            LogReplaced: it has not.
+        """
+        while True:
+            seen = await self._log.interrupted() - 1
+            end = await self._patiently(partial(self._say_and_look, seen))
+            if end is not None:
+                raise LogReplaced(f"the log ends at {end}, and was read up to {self._row.seen + 1}")
+            self._log.go_on()
+
+    async def _say_and_look(self, seen: int) -> int | None:
+        """Return where the log ends, if that is before what was seen; None: it has all that."""
+        await self._report(seen)
+        # The others may notice a little later, and the server is to be there again.
+        await self._log.end()
+        await asyncio.sleep(LOG_END_SURE_S)
+        while True:
+            await self._refresh()
+            if log_epoch_of(self._state.origin) != self._row.log_epoch:
+                raise LogReplaced("the log has entered another log epoch meanwhile")
+            if self._row.seen < (end := await self._log.end()):
+                return None
+            if await self._claim(raised(self._state.site, self._row, self._row.seen, end)):
+                return end
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
+            except LogReplaced:
+                raise
+            except Unreachable as error:
+                log.debug("the site log cannot be looked after now", error=str(error))
+            await asyncio.sleep(AGAIN_S)
+
     async def check_end(self, end: int) -> None:
         """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
         if end < self._state.position:
@@ -96,10 +142,12 @@ class LogGuard:
 
     async def report(self) -> None:
         """Tell the registry how far the log was read. One proxy of a site does it. Raises WaypostError."""
-        seen = self._state.position - 1
-        if log_epoch_of(self._state.origin) != self._row.log_epoch or seen <= self._row.seen:
-            return
-        await self._claim(self._row.model_copy(update={"seen": seen}))
+        await self._report(self._state.position - 1)
+
+    async def _report(self, seen: int) -> None:
+        while log_epoch_of(self._state.origin) == self._row.log_epoch and seen > self._row.seen:
+            if await self._claim(self._row.model_copy(update={"seen": seen})):
+                return
 
     async def look_into(self) -> None:
         """Look into what neighbours have seen further than we have. Raises LogReplaced, WaypostError."""
@@ -134,8 +182,11 @@ class LogGuard:
         if await self._registry.claim_site_log(self._state.site, self._row, new):
             self._row = new
             return True
-        self._row = await self._registry.site_log(self._state.site) or self._row
+        await self._refresh()
         return False
+
+    async def _refresh(self) -> None:
+        self._row = await self._registry.site_log(self._state.site) or self._row
 
     async def watch(self, end: int, *, reports: bool) -> None:
         """Do all that is due now, at a log that ends at `end`. Raises LogReplaced; other failures wait."""

@@ -246,6 +246,7 @@ class Node:
                     "memory": give_back(),
                     "heart": self._heart.beat(),
                     "log guard": self.log_guard.until_replaced(),
+                    "interruptions": self.log_guard.after_interruptions(),
                     "store": self.asking.until_damaged(),
                 }
                 for name, loop in loops.items():

@@ -25,7 +25,7 @@ from waypost import cancellation
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
 from waypost.frames import decode_frame
 from waypost.identity import Incarnation, ProxyId
-from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE
+from waypost.limits import MAX_FRAME_BYTES, PEER_QUEUE, PEER_QUEUE_BYTES
 from waypost.messages import VERSION
 
 log = structlog.get_logger("waypost")
@@ -131,7 +131,9 @@ class Peers:
         self._life = life
         self._secret = secret
         self._refused = refused
-        self._lines: dict[ProxyId, asyncio.Queue[msgspec.Struct]] = {}
+        self._lines: dict[ProxyId, asyncio.Queue[bytes]] = {}
+        self._bytes: Counter[ProxyId] = Counter()
+        """Of what waits in each line."""
         self._tasks: dict[ProxyId, asyncio.Task[None]] = {}
         self.lost: Counter[str] = Counter()
         """Why -> messages that did not go out. What went out and did not arrive, nobody here knows."""
@@ -139,14 +141,17 @@ class Peers:
         """Of sealed frames, to all peers."""
 
     def send(self, proxy: ProxyId, message: msgspec.Struct) -> None:
-        """Send if the peer can be reached; past the bound of its queue messages are lost, as by a network."""
+        """Send if the peer can be reached; past the bounds of its queue messages are lost, as by a network."""
         if proxy not in self._lines:
-            self._lines[proxy] = asyncio.Queue(PEER_QUEUE)
+            self._lines[proxy] = asyncio.Queue()
             self._tasks[proxy] = asyncio.create_task(self._serve(proxy), name=f"peer {proxy}")
-        try:
-            self._lines[proxy].put_nowait(message)
-        except asyncio.QueueFull:
+        line, data = self._lines[proxy], _encoder.encode(message)
+        # The first one has room whatever its size.
+        if line.qsize() >= PEER_QUEUE or (line.qsize() and self._bytes[proxy] + len(data) > PEER_QUEUE_BYTES):
             self.lost[QUEUE_FULL] += 1
+            return
+        self._bytes[proxy] += len(data)
+        line.put_nowait(data)
 
     def waiting(self) -> list[int]:
         """Return how many messages wait, for each peer."""
@@ -161,6 +166,7 @@ class Peers:
         line = self._lines[proxy]
         while True:
             first = await line.get()
+            self._bytes[proxy] -= len(first)
             row = self._row(proxy)
             if row is None:
                 self.lost[NOT_THERE] += 1
@@ -168,7 +174,7 @@ class Peers:
             if not await self._spoke(row, line, first):
                 self.lost[CONNECTION] += 1
 
-    async def _spoke(self, row: ProxyRow, line: asyncio.Queue[msgspec.Struct], first: msgspec.Struct) -> bool:
+    async def _spoke(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
         """Speak on one connection; tell whether all that was taken out of the line went out.
 
         Whatever a library raises ends the connection and not this loop: nobody would speak to that peer any more.
@@ -183,7 +189,7 @@ class Peers:
             await asyncio.sleep(PAUSE_S)
         return False
 
-    async def _talk(self, row: ProxyRow, line: asyncio.Queue[msgspec.Struct], first: msgspec.Struct) -> bool:
+    async def _talk(self, row: ProxyRow, line: asyncio.Queue[bytes], first: bytes) -> bool:
         """Speak on one connection until it breaks, or one of us begins another life.
 
         Tell whether all that was taken out of the line went out; else, and when this raises, the last one did not.
@@ -211,13 +217,14 @@ class Peers:
             hear = asyncio.create_task(socket.wait_closed())
             try:
                 while life == self._life() and self._row(row.proxy) == row:
-                    frame = sealer.seal(_encoder.encode(message))
+                    frame = sealer.seal(message)
                     await socket.send(frame)
                     self.sent_bytes += len(frame)
                     following = await _next(line, hear)
                     if following is None:
                         return True
                     message = following
+                    self._bytes[row.proxy] -= len(message)
                 return False
             finally:
                 hear.cancel()
@@ -253,7 +260,7 @@ async def _introduce(
     return Sealer(said.frame_key(secret))
 
 
-async def _next(line: asyncio.Queue[msgspec.Struct], closed: asyncio.Task[None]) -> msgspec.Struct | None:
+async def _next(line: asyncio.Queue[bytes], closed: asyncio.Task[None]) -> bytes | None:
     """Return the next message, or None once the connection is closed. Nothing waits on, also if we are cancelled."""
     if not closed.done() and not line.empty():
         return line.get_nowait()

@@ -122,7 +122,7 @@ class Attaching:
             attach = connection.attach
             if attach is not None and attach.session == session:
                 connection.attach = None
-                self._relays.near.begin(connection.number, connection.client, attach, home)
+                self._relays.near.begin(connection, attach, home)
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""

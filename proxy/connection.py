@@ -42,7 +42,7 @@ class Connection:
 
     number: int
     address: str = ""
-    """Where it comes from; "": it is relayed, and who relays it knows."""
+    """Where the client comes from, also by a relay; "": nobody knows."""
     client: str = ""
     session: SessionId | None = None
     receiver: ReceiverId | None = None

@@ -31,7 +31,7 @@ class Relays:
     def __init__(
         self,
         context: Context,
-        connected: Callable[[int], None],
+        connected: Callable[[int, str], None],
         disconnected: Callable[[int], None],
         message: Callable[[int, ClientMessage], None],
     ) -> None:

@@ -48,7 +48,7 @@ class FarEnds:
         self,
         context: Context,
         ended: Ended,
-        connected: Callable[[int], None],
+        connected: Callable[[int, str], None],
         disconnected: Callable[[int], None],
         message: Callable[[int, ClientMessage], None],
     ) -> None:
@@ -87,7 +87,7 @@ class FarEnds:
         if (sender, message.relay) in self._ended:
             self._context.emit(SendPeer(sender, RelayEnd(message.relay, home=True)))
             return
-        number = self._number_of(sender, message.relay)
+        number = self._number_of(sender, message)
         frames = self._far[number].line.take(message.number, message.frame, self._context.clock.now_ms())
         if frames is None:
             self._break([number])
@@ -102,14 +102,15 @@ class FarEnds:
                 self._far[number].session = decoded.session
             self._message(number, decoded)
 
-    def _number_of(self, sender: ProxyId, relay: str) -> int:
+    def _number_of(self, sender: ProxyId, message: RelayUp) -> int:
         """Return the number of its connection; the first word of a relay makes one."""
+        relay = message.relay
         if (sender, relay) not in self._numbers:
             now = self._context.clock.now_ms()
             self._last -= 1
             self._numbers[sender, relay] = self._last
             self._far[self._last] = _Far(sender, relay, Line(heard_ms=now, said_ms=now))
-            self._connected(self._last)
+            self._connected(self._last, message.address)
         return self._numbers[sender, relay]
 
     def end(self, sender: ProxyId, message: RelayEnd) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
+from proxy.connection import Connection
 from proxy.context import Context
 from proxy.effects import Send, SendPeer
 from proxy.relay_line import WRONG_NUMBER, Ended, Line
@@ -24,6 +25,7 @@ class _Near:
     relay: str
     home: ProxyId
     session: SessionId
+    address: str
     line: Line
 
 
@@ -49,21 +51,23 @@ class NearEnds:
 
     # ------------------------------------------------------------ the client
 
-    def begin(self, connection: int, client: str, attach: Attach, home: ProxyId) -> None:
+    def begin(self, connection: Connection, attach: Attach, home: ProxyId) -> None:
         """Relay the client's session from now on, under a name that no relay had (handover rule 24)."""
         now = self._context.clock.now_ms()
         self._begun += 1
         relay = f"{self._context.incarnation}/{self._begun}"
-        self._near[connection] = _Near(relay, home, SessionId(attach.session), Line(heard_ms=now))
-        self._connections[relay] = connection
-        self.up(connection, Hello(VERSION, client))
-        self.up(connection, attach)
+        number, line = connection.number, Line(heard_ms=now)
+        self._near[number] = _Near(relay, home, SessionId(attach.session), connection.address, line)
+        self._connections[relay] = number
+        self.up(number, Hello(VERSION, connection.client))
+        self.up(number, attach)
 
     def up(self, connection: int, message: ClientMessage) -> None:
         """Pass on what the client says."""
         near = self._near[connection]
         number = near.line.next(self._context.clock.now_ms())
-        self._context.emit(SendPeer(near.home, RelayUp(near.relay, number, encode_message(message))))
+        up = RelayUp(near.relay, number, encode_message(message), near.address)
+        self._context.emit(SendPeer(near.home, up))
 
     def leave(self, connection: int) -> None:
         """The client is gone, or attaches anew."""

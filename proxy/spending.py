@@ -1,8 +1,8 @@
 """What subscriptions cost a proxy: each distinct expression once, for the whole proxy and for each client that pays.
 
-A client pays for what it subscribed to on a connection of this proxy, as long as that is subscribed here: a principal
-that proved itself, or the address of those who are nobody in particular. What came with a session from elsewhere, or
-from the store, counts for its session and for the proxy alone.
+A client pays for what it subscribed to, as long as that is subscribed here: a principal that proved itself, or the
+address of those who are nobody in particular. Who pays goes with the session, to the store and to other proxies, so
+that nobody gets round the bound by moving; and with a relay, so that it counts where the session is served.
 """
 
 from __future__ import annotations

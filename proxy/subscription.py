@@ -100,6 +100,7 @@ class Subscription:
             owner_keys=self.owner_keys,
             insecure=self.insecure,
             replaced=self.replaced,
+            payer=self.payer,
         )
 
     @classmethod
@@ -121,4 +122,5 @@ class Subscription:
             owner_keys=row.owner_keys,
             insecure=row.insecure,
             replaced=row.replaced,
+            payer=row.payer,
         )

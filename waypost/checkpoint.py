@@ -29,7 +29,8 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
     seconds) has ended; below `displaced_below` newer ones took their place (`max_count`).
 
     `keys`: its own, and `owner_keys`: its owner's, all public (waypost/keys.py). One that was `replaced` ended because
-    other keys took their place: it goes on as the next one of its name, which has its policy.
+    other keys took their place: it goes on as the next one of its name, which has its policy. `payer`: the client whose
+    bounds it counts for, wherever the session is (proxy/spending.py).
     """
 
     id: SubscriptionId
@@ -48,6 +49,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
     owner_keys: tuple[Key, ...] = ()
     insecure: bool = True
     replaced: bool = False
+    payer: str = ""
 
 
 class ReceiverRow(msgspec.Struct, frozen=True):

@@ -82,6 +82,8 @@ SLICE_S = 0.005
 """So much processor time on what one connection has sent; then others have their turn."""
 FOLD_SLICE_S = 0.02
 """And so much on records of the log; one record may take longer, but for its expressions, of which each is one step."""
+LINK_SLICE_NS = 20_000_000
+"""And so much, by estimate, on records that a link's sender compares with what its neighbour asks for."""
 WAITING_MESSAGES = 64
 """Messages of one connection that are taken apart and wait to be looked at; past it, it is read no more."""
 PONG_BYTES = 64 * 1024
@@ -294,6 +296,8 @@ CHUNK_WINDOW = 4
 # --- between proxies
 PEER_QUEUE = 10_000
 """Messages waiting for one peer; past it they are lost, and what needs an answer is sent again."""
+PEER_QUEUE_BYTES = 64 * 1024 * 1024
+"""Bytes of the same."""
 
 REFUSAL_DETAIL = 300
 """Characters of a log line about what another proxy said wrong; the rest is cut off."""
@@ -321,6 +325,8 @@ LINK_LIVE_BYTES = 16 * 1024 * 1024
 LINK_QUEUE = 10_000
 """Records come over a link and not yet asked to be appended; past it the far side did not heed its window, and the
 link is opened again."""
+LINK_QUEUE_BYTES = 2 * LINK_WINDOW_BYTES
+"""Bytes of the same."""
 LINK_LONGEST_PAUSE_MS = 1_000
 """The longest pause before a link that ended is opened again."""
 HISTORIES_AT_ONCE = 4

@@ -14,7 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from waypost.checksum import SEAL_BYTES, checksum, is_whole, seal_of, sealed
-from waypost.errors import BadRecord
+from waypost.errors import BadRecord, LogUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN, Protection
 
@@ -191,8 +191,23 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[_Known] = msgspec.msgpack.Decoder(_Known)
 
 
+def body_size(record: Record) -> int:
+    """Return the bytes of a notification's body; 0: it is none."""
+    return len(record.body) if isinstance(record, Published | Forwarded) else 0
+
+
+def is_altered(record: Record) -> bool:
+    """Tell whether the body of a notification is another one than its producer's proxy looked at."""
+    return isinstance(record, Published | Forwarded) and record.check not in (0, checksum(record.body))
+
+
 def encode_record(record: Record) -> bytes:
-    """Return the record as it stands in a log, sealed."""
+    """Return the record as it stands in a log, sealed.
+
+    Raises LogUnavailable: it was altered on its way here. Sealed it would look whole, and no receiver could take it.
+    """
+    if is_altered(record):
+        raise LogUnavailable("a notification was altered in memory, and is not written")
     return sealed(_encode(record))
 
 

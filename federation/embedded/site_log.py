@@ -8,6 +8,7 @@ commit, so that offsets become visible in their order. A reader that has seen of
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -87,6 +88,14 @@ class EmbeddedSiteLog:
     async def end(self) -> int:
         with self._translated():
             return await self._reader.call(_end)
+
+    async def interrupted(self) -> int:
+        """For ever: a file is there, or nothing can be done with it."""
+        never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def go_on(self) -> None:
+        """It always does."""
 
     async def truncate(self, before: int) -> None:
         """Forget the records below offset `before`."""

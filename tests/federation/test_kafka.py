@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
 from federation import kafka as adapter
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
-from tests.helpers.waiting import stands_still
+from tests.helpers.waiting import stands_still, until
 from tests.servers import FaultyPath
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable
@@ -35,6 +36,22 @@ async def collect(log: KafkaSiteLog, numbers: list[int], count: int) -> None:
             numbers += [found.sequence for _, found in batch]
             if len(numbers) >= count:
                 return
+
+
+@asynccontextmanager
+async def looked_after(log: KafkaSiteLog) -> AsyncIterator[None]:
+    """Go on after each interruption, as a proxy that finds all that was read."""
+
+    async def look() -> None:
+        while True:
+            await log.interrupted()
+            log.go_on()
+
+    looking = asyncio.create_task(look())
+    try:
+        yield
+    finally:
+        looking.cancel()
 
 
 async def append_again(log: KafkaSiteLog, wanted: Published) -> None:
@@ -70,8 +87,9 @@ async def test_a_log_goes_on_by_itself_after_the_broker_was_killed(tmp_path: Pat
             waiting = asyncio.create_task(log.append([record(number) for number in range(10, 20)]))
             assert await stands_still(waiting, for_s=1)
             await asyncio.to_thread(kafka.start)
-            assert len(await waiting) == 10
-            await tail
+            async with looked_after(log):
+                assert len(await waiting) == 10
+                await tail
             assert seen == list(range(20))
             assert len(await log.read(0, 100)) == 20
         finally:
@@ -80,21 +98,51 @@ async def test_a_log_goes_on_by_itself_after_the_broker_was_killed(tmp_path: Pat
             await log.close()
 
 
+async def test_after_an_interruption_nothing_is_appended_or_read_until_it_was_looked_at(tmp_path: Path) -> None:
+    """The broker is back before anybody can have missed it, and aiokafka alone would go on without a word."""
+    with KafkaServer(tmp_path) as kafka:
+        log, other = (KafkaSiteLog(kafka.bootstrap, "site") for _ in range(2))
+        await log.start()
+        seen: list[int] = []
+        tail = asyncio.create_task(collect(log, seen, 7))
+        try:
+            await log.append([record(number) for number in range(5)])
+            await until(lambda: len(seen) == 5, "it has read what it appended")
+            await asyncio.to_thread(kafka.kill)
+            await asyncio.to_thread(kafka.start)
+            await other.start()
+            await append_again(other, record(5))
+            waiting = asyncio.create_task(log.append([record(6)]))
+            assert await stands_still(waiting, for_s=2)
+            assert (seen, await log.end()) == ([*range(5)], 6)
+            assert await log.interrupted() == 5
+            log.go_on()
+            assert await waiting == [6]
+            await tail
+            assert seen == [*range(7)]
+        finally:
+            tail.cancel()
+            await asyncio.gather(tail, return_exceptions=True)
+            await log.close()
+            await other.close()
+
+
 async def test_a_cut_heals_promptly(faulty_kafka: FaultyPath, topic_prefix: str) -> None:
     log = KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site")
     await log.start()
     seen: list[int] = []
     tail = asyncio.create_task(collect(log, seen, 30))
     await log.append([record(number) for number in range(10)])
-    for start in (10, 20):
-        await asyncio.to_thread(faulty_kafka.proxy.disable)
-        waiting = asyncio.create_task(log.append([record(number) for number in range(start, start + 10)]))
-        assert await stands_still(waiting, for_s=2)
-        await asyncio.to_thread(faulty_kafka.proxy.enable)
-        healed = time.monotonic()
-        await waiting
-        assert time.monotonic() - healed < 3
-    await tail
+    async with looked_after(log):
+        for start in (10, 20):
+            await asyncio.to_thread(faulty_kafka.proxy.disable)
+            waiting = asyncio.create_task(log.append([record(number) for number in range(start, start + 10)]))
+            assert await stands_still(waiting, for_s=2)
+            await asyncio.to_thread(faulty_kafka.proxy.enable)
+            healed = time.monotonic()
+            await waiting
+            assert time.monotonic() - healed < 3
+        await tail
     assert time.monotonic() - healed < 5
     assert seen == list(range(30))
     await log.close()
@@ -116,7 +164,8 @@ async def test_an_append_past_its_deadline_says_that_it_is_not_known_and_the_nex
     with pytest.raises(LogUnavailable):
         await log.end()
     await asyncio.to_thread(faulty_kafka.proxy.enable)
-    await append_again(log, record(4))
+    async with looked_after(log):
+        await append_again(log, record(4))
     found = [each.sequence for _, each in await log.read(0, 100) if isinstance(each, Published)]
     # What is not known may be there or not, but nothing has overtaken anything.
     assert {0, 4} <= set(found) <= {0, 1, 2, 3, 4}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 from typing import TypeVar
 
+import msgspec
+
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Elect, FindEnd, LinkEffect, SendPeer
 from federation.link_in import ELECT_MS, SAY_AGAIN_MS, SILENCE_MS, LinkIn, Phase
 from federation.messages import LinkAppended, LinkOpen, LinkRecord, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_state import SiteState
+from waypost.checksum import checksum
 from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import LINK_LONGEST_PAUSE_MS
-from waypost.records import Effective, Held, Progress, Record
+from waypost.records import Effective, Forwarded, Held, Progress, Record
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
@@ -198,6 +201,18 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
     peer, again = pulling.said(LinkOpen)
     assert (peer, again.frontier[FROM_A]) == (A2, 1)
     assert again.serial > opening.serial
+
+
+def test_what_was_altered_on_its_way_is_not_appended_and_asked_for_again() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead()
+    whole = Forwarded(A, 5, FROM_A, 0, (A,), "p", Incarnation("i"), 1, 0, b"body", check=checksum(b"body"))
+    pulling.hear(opening, 1, whole, msgspec.structs.replace(whole, offset=1, body=b"bodY"))
+    assert not [each for each in pulling.effects if isinstance(each, Append)]
+    pulling.passes(LINK_LONGEST_PAUSE_MS)
+    _, again = pulling.opened()
+    pulling.hear(again, 1, whole, peer=A2)
+    assert pulling.wants(Append).records == [whole]
 
 
 def test_when_nothing_is_heard_it_opens_again_after_longer_and_longer_pauses() -> None:

@@ -30,15 +30,15 @@ def published(number: int, fill: int = 0) -> Published:
 class Sending:
     """A's end of the link to B, opened when A's log had these records. Time is what a test says."""
 
-    def __init__(self, *records: Record, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, *records: Record, bounds: Bounds = BOUNDS, wanted: str = X) -> None:
         self.now = 1_000
         self.effects: list[LinkEffect] = []
-        self.log: list[Record] = [Asked(B, 7, 1, {X: 3}), *records]
+        self.log: list[Record] = [Asked(B, 7, 1, {wanted: 3}), *records]
         self.state = SiteState(A, (B,))
         for offset, record in enumerate(self.log):
             self.state.fold(offset, record)
         self.ends: list[WaypostError | None] = []
-        opening = LinkOpen(B, 7, {}, 9, {X: 3})
+        opening = LinkOpen(B, 7, {}, 9, {wanted: 3})
         self.link = LinkOut(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
 
     def begin(self, start: int = 0) -> None:
@@ -262,3 +262,22 @@ def test_one_that_was_replaced_says_nothing_more() -> None:
     read.then(list(enumerate(sending.log)), sending.now)
     read.then(LogUnavailable("no answer"), sending.now)
     assert not sending.effects and not sending.ends
+
+
+def test_filters_that_take_long_are_looked_at_a_record_at_a_time_and_others_have_their_turn() -> None:
+    texts = ", ".join(f'"text {number}"' for number in range(20))
+    costly = f"n > 0 || contains(fill, {texts})"
+    bounds = Bounds(batch=100, batch_bytes=10_000_000, window=100, window_bytes=10_000_000, live=100, read=100)
+    records = [published(number + 1, 200_000) for number in range(6)]
+    sending = Sending(*records[:3], bounds=bounds, wanted=costly)
+    sending.begin(1)
+    sending.effects[:] = [each for each in sending.effects if isinstance(each, ReadLog)]
+    sending.read()
+    sending.fold(*records[3:])
+    given = [numbers(sending.sent())]
+    while len(given) < 7 and sending.link.next_deadline() <= sending.now:
+        sending.link.tick(sending.now)
+        given.append(numbers(sending.sent()))
+    # One that is looked at first costs nothing: the filters are put together with it.
+    assert [offset for each in given for offset in each] == [1, 2, 3, 4, 5, 6]
+    assert max(map(len, given)) <= 2 and len(given) >= 4

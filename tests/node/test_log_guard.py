@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from federation.memory import MemoryLogStorage, MemoryRegistry, MemoryRegistryStorage, MemorySiteLog
@@ -60,3 +62,81 @@ async def test_a_log_that_has_all_that_was_read_stays_in_its_epoch() -> None:
     mine, registry = await guard(read=5, there=9, known=known, row=known)
     await mine.raise_epoch()
     assert await registry.site_log(A) == known
+
+
+class Proxy:
+    """A proxy that has read so many records of a log, and its guard."""
+
+    def __init__(self, storage: MemoryLogStorage, registry: MemoryRegistry, row: SiteLogRow, read: int) -> None:
+        state = SiteState(A)
+        for offset, record in enumerate(storage.records[:read]):
+            state.fold(offset, record)
+        self.log = MemorySiteLog(storage)
+        self.guard = LogGuard(state, self.log, registry, "federation", row)
+        self.read = read
+
+    async def look(self) -> asyncio.Task[None]:
+        """Read to where it has read, be interrupted, and look."""
+        if self.read:
+            tail = self.log.tail(0)
+            while (await anext(tail))[-1][0] + 1 < self.read:
+                pass
+        self.log.interrupt()
+        return asyncio.create_task(self.guard.after_interruptions())
+
+
+@pytest.fixture
+async def registry() -> MemoryRegistry:
+    registry = MemoryRegistry(MemoryRegistryStorage(), ManualClock())
+    await registry.claim_site_log(A, None, SiteLogRow(identity="log"))
+    return registry
+
+
+async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_what_they_read(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be acknowledged at offsets that they take for repeats."""
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    storage, row = MemoryLogStorage(), await registry.site_log(A)
+    assert row is not None
+    storage.records.extend(published(each) for each in range(10))
+    ahead, behind = Proxy(storage, registry, row, 10), Proxy(storage, registry, row, 0)
+    looking = [await ahead.look(), await behind.look()]
+    del storage.records[6:]
+    append = asyncio.create_task(behind.log.append([published(99)]))
+    done, _ = await asyncio.wait(looking, timeout=5)
+    assert {type(each.exception()) for each in done} == {LogReplaced} and len(done) == 2
+    assert not append.done() and storage.end == 6
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (5, 9)})
+    append.cancel()
+
+
+async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    storage, row = MemoryLogStorage(), await registry.site_log(A)
+    assert row is not None
+    storage.records.extend(published(each) for each in range(10))
+    proxy = Proxy(storage, registry, row, 10)
+    looking = await proxy.look()
+    assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [10]
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.seen) == (1, 9)
+    looking.cancel()
+
+
+async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    storage, row = MemoryLogStorage(), await registry.site_log(A)
+    assert row is not None
+    proxy = Proxy(storage, registry, row, 0)
+    registry._storage.away = True
+    looking = await proxy.look()
+    append = asyncio.create_task(proxy.log.append([published(99)]))
+    await asyncio.sleep(0.5)
+    assert not append.done()
+    registry._storage.away = False
+    assert await asyncio.wait_for(append, 5) == [0]
+    looking.cancel()

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from handover.messages import RelayUp
+from proxy.subscription import Subscription
 from tests.helpers.alone import SESSION, Alone
 from tests.helpers.attacks import costly
+from waypost.frames import encode_message
+from waypost.identity import ProxyId
 from waypost.limits import FREE_NODES, MATCH_MS_CLIENT, MATCH_MS_EXPRESSION, MATCH_MS_SESSION, MAX_NOTIFICATION_BYTES
-from waypost.messages import VERSION, Hello, Problem, Subscribe, Subscribed
+from waypost.messages import VERSION, Attach, Hello, Problem, Subscribe, Subscribed
 from waypost.subscription import parse
 from waypost.subscription.cost import Cost
 
@@ -97,6 +101,26 @@ def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(alone: 
     with pytest.raises(Exception, match="a proxy"):
         spending.require(session, parse(searching(99, 20)), "address 10.0.0.2", 100)
     session.subscriptions = kept
+
+
+def test_who_pays_goes_with_the_session(alone: Alone) -> None:
+    subscribed(alone, "s", searching(0, 20))
+    (made,) = alone.engine.context.sessions[SESSION].active()
+    assert Subscription.of(made.row()).payer == "address 10.0.0.1"
+
+
+def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
+    alone = Alone()
+    alone.reload({}, "you")
+    alone.serve()
+    said = (Hello(VERSION, "far"), Attach(SESSION, "far", "i", {}), Subscribe("s", searching(0, 20)))
+    for number, message in enumerate(said, start=1):
+        relayed = RelayUp("you#1/1", number, encode_message(message), "10.0.0.9")
+        alone.engine.peer_message(ProxyId("you"), relayed)
+        alone.settle()
+        alone.keep()
+    (made,) = alone.engine.context.sessions[SESSION].active()
+    assert made.payer == "address 10.0.0.9"
 
 
 def test_ended_subscriptions_are_paid_no_more(alone: Alone) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from chaos.simulator.parts import PlainRegistry
 from federation.site_state import SiteState, Snapshot
+from proxy.connection import Connection
 from proxy.delivering import Delivering
 from proxy.receivers import Receiver
 from proxy.relay_near import NearEnds
@@ -41,9 +42,9 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
     self.copy = "the copy"
 
 
-def _begin_by_connection(self: NearEnds, connection: int, client: str, attach: Attach, home: Any) -> None:
-    self._begun = connection - 1
-    _begin(self, connection, client, attach, home)
+def _begin_by_connection(self: NearEnds, connection: Connection, attach: Attach, home: Any) -> None:
+    self._begun = connection.number - 1
+    _begin(self, connection, attach, home)
 
 
 def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Ownership]) -> None:

@@ -1,0 +1,56 @@
+"""Whether a handle of the log may append and read: not from a loss of its server on, until the log was looked at.
+
+A log that has lost its end grows again. Whoever has read less than others have does not notice: what is appended then
+is acknowledged at offsets that others take for repeats (handover rule 27).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Interruption:
+    """Of one handle."""
+
+    def __init__(self) -> None:
+        self.seen_below = 0
+        """Below this offset every record was read and taken in, or its append was answered."""
+        self.given_below = 0
+        """Below this offset every record was given to whoever reads."""
+        self._going = asyncio.Event()
+        self._going.set()
+        self._begun = asyncio.Event()
+        self._closed = False
+
+    @property
+    def lasts(self) -> bool:
+        return not self._going.is_set()
+
+    def saw(self, below: int) -> None:
+        """All below this offset was read, or answered."""
+        self.seen_below = max(self.seen_below, below)
+
+    def begin(self) -> None:
+        if not self._closed:
+            self._going.clear()
+            self._begun.set()
+
+    async def begun(self) -> int:
+        """Wait until one has begun, and not been asked for; return below which offset anything was seen."""
+        await self._begun.wait()
+        self._begun.clear()
+        return max(self.seen_below, self.given_below)
+
+    def end(self) -> None:
+        """Go on, unless another one has begun since."""
+        if not self._begun.is_set():
+            self._going.set()
+
+    async def over(self) -> None:
+        """Wait until none lasts."""
+        await self._going.wait()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._closed = True
+        self._going.set()
