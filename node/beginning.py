@@ -59,8 +59,9 @@ async def where_to_begin(site: SiteId, parts: Parts, restored: Restored | None, 
         kept = _readable(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site))
     mark = Acceptance.restore(site, restored.acceptance).mark if restored else kept.mark if kept else LogMark()
     while True:
-        row = await troubles.patiently(Part.REGISTRY, lambda: parts.registry.site_log(site))
+        # In this order: by the time that a log that has lost its end answers, the others have said what they had seen.
         seen = await troubles.patiently(Part.LOG, lambda: _look(parts, mark))
+        row = await troubles.patiently(Part.REGISTRY, lambda: parts.registry.site_log(site))
         judgement = judge(site, federation, row, seen, new_incarnation())
         new = judgement.row
         if new == row or await troubles.patiently(

@@ -44,6 +44,10 @@ class LogGuard:
         self._registry = registry
         self._federation = federation
         self._row = row
+        self._log_epoch = row.log_epoch
+        """The one in which everything is that this proxy appends."""
+        self._has_begun = False
+        """The log says of itself what the registry says."""
         self._replaced: asyncio.Future[LogReplaced] = asyncio.get_running_loop().create_future()
         self._beyond: dict[Origin, int] = {}
         """What neighbours have seen further than we have, and that was not looked into yet."""
@@ -108,7 +112,7 @@ class LogGuard:
         await asyncio.sleep(LOG_END_SURE_S)
         while True:
             await self._refresh()
-            if log_epoch_of(self._state.origin) != self._row.log_epoch:
+            if self._log_epoch != self._row.log_epoch:
                 raise LogReplaced("the log has entered another log epoch meanwhile")
             if self._row.seen < (end := await self._log.end()):
                 return None
@@ -139,13 +143,14 @@ class LogGuard:
         again = says_so(self._state, self._federation, self._row)
         if not again or await self._log.first() > 0:
             await self._log.append([record_of(self._federation, self._row, again=again)])
+        self._has_begun = True
 
     async def report(self) -> None:
         """Tell the registry how far the log was read. One proxy of a site does it. Raises WaypostError."""
         await self._report(self._state.position - 1)
 
     async def _report(self, seen: int) -> None:
-        while log_epoch_of(self._state.origin) == self._row.log_epoch and seen > self._row.seen:
+        while self._has_begun and self._log_epoch == self._row.log_epoch and seen > self._row.seen:
             if await self._claim(self._row.model_copy(update={"seen": seen})):
                 return
 

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Hashable
+from typing import cast
 
-from chaos.model.configurations import CONFIGURATIONS, DEFAULT, RULES
-from chaos.model.explore import Result, explore
-from chaos.model.state import Setup
+from chaos.model.configurations import CONFIGURATIONS, DEFAULT, LOGS, RULES, model
+from chaos.model.explore import Model, Result, explore
+from chaos.model.log_epochs import LogEpochs
+from chaos.model.state import Configuration
+
+WORLDS: dict[str, Configuration | LogEpochs] = {**CONFIGURATIONS, **LOGS}
 
 
 def main() -> int:
     given = _arguments()
     rule = RULES.get(given.off)
-    name = given.config or (rule.world.name if rule else DEFAULT)
-    world = CONFIGURATIONS[name] if given.config or rule is None else rule.world
+    name = given.config or DEFAULT
+    world = WORLDS[name] if given.config or rule is None else rule.world
     print(f"{world}\nwithout: {rule.says if rule else 'nothing'}")
-    result = explore(Setup(world, frozenset((given.off,)) if rule else frozenset()))
+    without = frozenset((given.off,)) if rule else frozenset[str]()
+    result = explore(cast(Model[Hashable], model(world, without)))
     _show(result)
     return 1 if result.violation else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m chaos.model", description=__doc__)
-    parser.add_argument("--config", choices=CONFIGURATIONS, help=f"default: {DEFAULT}, or the rule's own")
+    parser.add_argument("--config", choices=WORLDS, help=f"default: {DEFAULT}, or the rule's own")
     parser.add_argument("--off", choices=RULES, help="a rule that is not kept")
     return parser.parse_args()
 

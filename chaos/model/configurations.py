@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from chaos.model.clients import LOSS, REPEAT
-from chaos.model.explore import KEPT, OWNER, PLACE
+from chaos.model.handover import KEPT, OWNER, PLACE, Handover
+from chaos.model.log_epochs import LOST, LogEpochs
 from chaos.model.owners import ASCENDS, STORED
 from chaos.model.protocol import FORGOTTEN
-from chaos.model.state import B, Configuration
+from chaos.model.state import B, Configuration, Setup
 
 CRASH, MESSAGE = frozenset(("crash",)), frozenset(("message", "patience"))
 
@@ -35,8 +37,15 @@ class Rule(NamedTuple):
 
     says: str
     breaks: str
-    world: Configuration
+    world: Configuration | LogEpochs
 
+
+LOGS = {
+    "log": LogEpochs(publishes=3),
+    "log-crash": LogEpochs(publishes=3, crashes=1),
+    "log-twice": LogEpochs(publishes=3, losses=2, crashes=1),
+}
+"""Worlds of a log that loses its end."""
 
 RULES = {
     "RESTART": Rule("a restart takes a new epoch before it serves (rule 1)", OWNER, SITE),
@@ -57,4 +66,13 @@ RULES = {
     "PROMISE": Rule("a promise is told when the store has the subscription, too (rule 6)", KEPT, SECOND_CRASH),
     "BROKEN": Rule("a hole that the site made closes the gates (rule 9)", LOSS, FAR_CRASH),
     "RANK": Rule("the checkpoint of the highest rank wins, not the last one (rule 19)", FORGOTTEN, OWNERS),
+    "LOOK": Rule("a log that was out of reach is looked at before it is appended to (rule 27)", LOST, LOGS["log"]),
+    "WAIT": Rule("it is looked at when all have said what they have seen of it (rule 27)", LOST, LOGS["log"]),
+    "EPOCH": Rule("the log says that another log epoch begins (rule 27)", LOST, LOGS["log"]),
+    "TELL": Rule("who has less of an origin that ended is told what is lost (rule 27)", LOST, LOGS["log"]),
 }
+
+
+def model(world: Configuration | LogEpochs, without: frozenset[str] = frozenset()) -> Handover | LogEpochs:
+    """Return what is explored in a world, without these rules."""
+    return replace(world, without=without) if isinstance(world, LogEpochs) else Handover(Setup(world, without))

@@ -1,4 +1,4 @@
-"""Breadth-first search through every state, with what must hold in each of them."""
+"""Breadth-first search through every state of a model, with what must hold in each of them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,40 @@ import gc
 import time
 from array import array
 from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Generic, Protocol, TypeVar
 
-from chaos.model.clients import LOSS, owed
-from chaos.model.copies import serves
-from chaos.model.protocol import initial, steps
-from chaos.model.state import A, B, Setup, State
+S = TypeVar("S", bound=Hashable)
 
-OWNER = "P4 whoever serves is named by the registry, at that epoch"
-KEPT = "P1 a promise outlives the proxy that made it"
-PLACE = "P5 the session is whole somewhere"
-SETTLES = "P5 the session comes to rest again"
+
+class Model(Protocol[S]):
+    """What is explored."""
+
+    @property
+    def lost(self) -> str:
+        """The invariant that does not hold where nothing can happen any more, and not all is well."""
+        ...
+
+    @property
+    def settles(self) -> str:
+        """The invariant that does not hold where no end is reached in which all is well, without another fault."""
+        ...
+
+    def initial(self) -> S: ...
+
+    def steps(self, state: S) -> Iterable[tuple[str, S, str]]:
+        """Yield what can happen next: a label, the state after it, and its sort, if something had to break for it."""
+        ...
+
+    def broken(self, state: S) -> str:
+        """Return which invariant does not hold here; empty: all do."""
+        ...
+
+    def settled(self, state: S) -> bool:
+        """Tell whether all that was to happen has, and all is well."""
+        ...
 
 
 @dataclass(slots=True)
@@ -36,50 +58,17 @@ class Result:
     """How often which step was taken."""
 
 
-def broken(setup: Setup, state: State) -> str:
-    """Return which invariant does not hold here; empty: all do."""
-    if state.wrong:
-        return state.wrong
-    for which in (A, B):
-        copy = state.proxies[which].copy
-        if copy is None or not serves(state, which):
-            continue
-        if (state.row.owner, state.row.epoch) != (which, copy.epoch):
-            return OWNER
-        if state.promised is not None and (copy.second is None or copy.second.start > state.promised):
-            return KEPT
-    if not state.row.rebuilt and not any(_whole(state, which) for which in (A, B)):
-        return PLACE
-    return ""
-
-
-def _whole(state: State, which: int) -> bool:
-    """Tell whether this proxy has the session, in memory or on its disk."""
-    proxy = state.proxies[which]
-    return any(copy is not None and copy.role != "SHADOW" for copy in (proxy.copy, proxy.disk.copy))
-
-
-def settled(setup: Setup, state: State) -> bool:
-    """Tell whether all was published and all that is owed was given, by an owner that serves on."""
-    client = state.client
-    if state.published < len(setup.world.kinds) or owed(setup, state) - state.given:
-        return False
-    if setup.world.subscribes and state.promised is None:
-        return False
-    return client.attached and serves(state, client.at)
-
-
-class Explorer:
+class Explorer(Generic[S]):
     """Visits every state once. States are numbered as they are found; only those at the border are kept whole.
 
     Args:
         most: states after which it gives up.
     """
 
-    def __init__(self, setup: Setup, most: int = 3_000_000) -> None:
-        self._setup = setup
+    def __init__(self, model: Model[S], most: int = 3_000_000) -> None:
+        self._model = model
         self._most = most
-        self._numbers: dict[State, int] = {}
+        self._numbers: dict[S, int] = {}
         self._parents = array("i")
         self._sources, self._targets = array("i"), array("i")
         """Steps that nobody had to break anything for."""
@@ -88,7 +77,7 @@ class Explorer:
 
     def run(self) -> Result:
         began = time.perf_counter()
-        first = initial(self._setup)
+        first = self._model.initial()
         self._numbers[first] = 0
         self._parents.append(-1)
         border = [first]
@@ -101,15 +90,15 @@ class Explorer:
         self.result.seconds = time.perf_counter() - began
         return self.result
 
-    def _layer(self, border: list[State]) -> list[State]:
+    def _layer(self, border: list[S]) -> list[S]:
         """Take every step from every state of the border; return the states that are new."""
-        found: list[State] = []
-        numbers, result, setup = self._numbers, self.result, self._setup
+        found: list[S] = []
+        numbers, result, model = self._numbers, self.result, self._model
         for state in border:
             number, ends = numbers[state], True
-            if settled(setup, state):
+            if model.settled(state):
                 self._good.append(number)
-            for label, after, fault in steps(setup, state):
+            for label, after, fault in model.steps(state):
                 result.steps += 1
                 result.seen[label] += 1
                 known = numbers.get(after)
@@ -117,7 +106,7 @@ class Explorer:
                     known = numbers[after] = len(numbers)
                     self._parents.append(number)
                     found.append(after)
-                    name = broken(setup, after)
+                    name = model.broken(after)
                     if name:
                         self._fail(name, known)
                         return []
@@ -127,8 +116,8 @@ class Explorer:
                     self._targets.append(known)
             if ends:
                 result.ends += 1
-                if not settled(setup, state):
-                    self._fail(LOSS, number)
+                if not model.settled(state):
+                    self._fail(model.lost, number)
                     return []
         if len(numbers) > self._most:
             raise RuntimeError(f"more than {self._most} states")
@@ -150,7 +139,7 @@ class Explorer:
                     waiting.append(source)
         stuck = well.find(0)
         if stuck >= 0:
-            self._fail(SETTLES, stuck)
+            self._fail(self._model.settles, stuck)
 
     def _fail(self, name: str, number: int) -> None:
         self.result.violation = name
@@ -165,16 +154,16 @@ class Explorer:
         states = {each: state for state, each in self._numbers.items() if each in wanted}
         way.reverse()
         return [
-            next(step.label for step in steps(self._setup, states[before]) if step.state == states[after])
+            next(label for label, found, _ in self._model.steps(states[before]) if found == states[after])
             for before, after in pairwise(way)
         ]
 
 
-def explore(setup: Setup, most: int = 3_000_000) -> Result:
+def explore(model: Model[S], most: int = 3_000_000) -> Result:
     """Visit every state that can be reached, or the first that breaks an invariant."""
     # Nothing that is made here is a cycle, and looking for some takes longer than everything else.
     gc.disable()
     try:
-        return Explorer(setup, most).run()
+        return Explorer(model, most).run()
     finally:
         gc.enable()

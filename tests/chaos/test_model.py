@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
+from typing import cast
 
 import pytest
 
-from chaos.model.configurations import CONFIGURATIONS, DEFAULT, OWNERS, QUICK, RULES
-from chaos.model.explore import explore
+from chaos.model.configurations import CONFIGURATIONS, DEFAULT, LOGS, OWNERS, QUICK, RULES, model
+from chaos.model.explore import Model, explore
+from chaos.model.handover import Handover
 from chaos.model.state import Setup
 from chaos.model.tables import SOURCE, TARGET
 from chaos.model.transfers import SOURCE_EFFECTS, TARGET_EFFECTS
@@ -29,7 +32,7 @@ COVERED = (
 def test_everything_holds_in_every_state_of_two_small_worlds() -> None:
     seen, states = Counter[str](), 0
     for world in (QUICK, OWNERS):
-        result = explore(Setup(world))
+        result = explore(Handover(Setup(world)))
         assert not result.violation, "\n".join([result.violation, *result.trace])
         seen += result.seen
         states += result.states
@@ -37,16 +40,23 @@ def test_everything_holds_in_every_state_of_two_small_worlds() -> None:
     assert [label for label in COVERED if not seen[label]] == []
 
 
+@pytest.mark.parametrize("name", ["log", "log-crash"])
+def test_nothing_is_lost_where_a_log_loses_its_end(name: str) -> None:
+    result = explore(LOGS[name])
+    assert not result.violation, "\n".join([result.violation, *result.trace])
+    assert result.states > 9_000 and result.ends
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_that_is_not_kept_is_missed(name: str) -> None:
     rule = RULES[name]
-    result = explore(Setup(rule.world, frozenset((name,))))
+    result = explore(cast(Model[Hashable], model(rule.world, frozenset((name,)))))
     assert result.violation == rule.breaks
     assert result.trace
 
 
 def test_a_trace_is_a_shortest_one() -> None:
-    result = explore(Setup(CONFIGURATIONS[DEFAULT], frozenset(("FENCE",))))
+    result = explore(Handover(Setup(CONFIGURATIONS[DEFAULT], frozenset(("FENCE",)))))
     assert len(result.trace) == 4
 
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from federation.memory import MemoryLogStorage, MemoryRegistry, MemoryRegistryStorage, MemorySiteLog
+from federation.log_epochs import federation_of
+from federation.memory import (
+    MemoryChangelog,
+    MemoryChangelogStorage,
+    MemoryLogStorage,
+    MemoryRegistry,
+    MemoryRegistryStorage,
+    MemorySiteLog,
+)
 from federation.ports import SiteLogRow
 from federation.site_state import SiteState
+from node.beginning import where_to_begin
 from node.log_guard import LogGuard
+from node.troubles import Troubles
 from waypost.clock import ManualClock
 from waypost.errors import LogReplaced
 from waypost.identity import Incarnation, SiteId, origin_of
-from waypost.records import Published
+from waypost.records import LogBegun, Published
 
 A = SiteId("A")
 
@@ -73,6 +86,8 @@ class Proxy:
             state.fold(offset, record)
         self.log = MemorySiteLog(storage)
         self.guard = LogGuard(state, self.log, registry, "federation", row)
+        # So far there was nothing to say.
+        self.guard._has_begun = True
         self.read = read
 
     async def look(self) -> asyncio.Task[None]:
@@ -112,6 +127,25 @@ async def test_who_has_read_less_than_others_appends_nothing_to_a_log_that_lost_
     append.cancel()
 
 
+async def test_what_was_appended_in_a_log_epoch_that_was_not_read_of_yet_counts_as_seen_in_it(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)})
+    await registry.claim_site_log(A, row, second)
+    storage.records.extend(published(each) for each in range(3))
+    proxy = Proxy(storage, registry, second, 3)
+    await proxy.guard.begin()
+    assert await proxy.log.append([published(99)]) == [4]
+    looking = await proxy.look()
+    del storage.records[3:]
+    await asyncio.wait([looking], timeout=5)
+    assert isinstance(looking.exception(), LogReplaced)
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.ended[origin_of(A, log_epoch=2)]) == (3, (2, 4))
+
+
 async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,3 +174,26 @@ async def test_a_registry_that_is_away_is_waited_for(registry: MemoryRegistry, m
     registry._storage.away = False
     assert await asyncio.wait_for(append, 5) == [0]
     looking.cancel()
+
+
+async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_the_log(
+    registry: MemoryRegistry,
+) -> None:
+    """They say what they have seen as soon as the log is out of reach; it may have been asked just before."""
+    row = await registry.site_log(A)
+    assert row is not None
+    said = row.model_copy(update={"seen": 8})
+
+    class Restarted(MemorySiteLog):
+        async def end(self) -> int:
+            await registry.claim_site_log(A, row, said)
+            return await super().end()
+
+    storage = MemoryLogStorage()
+    storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))
+    storage.records.extend(published(each) for each in range(5))
+    parts: Any = SimpleNamespace(
+        log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
+    )
+    begin = await where_to_begin(A, parts, None, Troubles(random.Random(1), ManualClock()))
+    assert (begin.row.log_epoch, begin.row.ended) == (2, {"A/0": (5, 8)})

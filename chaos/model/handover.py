@@ -1,0 +1,70 @@
+"""The model of the handover: what must hold in every state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chaos.model.clients import LOSS, owed
+from chaos.model.copies import serves
+from chaos.model.protocol import initial, steps
+from chaos.model.state import A, B, Setup, State, Step
+
+OWNER = "P4 whoever serves is named by the registry, at that epoch"
+KEPT = "P1 a promise outlives the proxy that made it"
+PLACE = "P5 the session is whole somewhere"
+SETTLES = "P5 the session comes to rest again"
+
+
+class Handover:
+    """As explore.Model."""
+
+    lost = LOSS
+    settles = SETTLES
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+
+    def initial(self) -> State:
+        return initial(self._setup)
+
+    def steps(self, state: State) -> Iterable[Step]:
+        return steps(self._setup, state)
+
+    def broken(self, state: State) -> str:
+        return _broken(state)
+
+    def settled(self, state: State) -> bool:
+        return _settled(self._setup, state)
+
+
+def _broken(state: State) -> str:
+    """Return which invariant does not hold here; empty: all do."""
+    if state.wrong:
+        return state.wrong
+    for which in (A, B):
+        copy = state.proxies[which].copy
+        if copy is None or not serves(state, which):
+            continue
+        if (state.row.owner, state.row.epoch) != (which, copy.epoch):
+            return OWNER
+        if state.promised is not None and (copy.second is None or copy.second.start > state.promised):
+            return KEPT
+    if not state.row.rebuilt and not any(_whole(state, which) for which in (A, B)):
+        return PLACE
+    return ""
+
+
+def _whole(state: State, which: int) -> bool:
+    """Tell whether this proxy has the session, in memory or on its disk."""
+    proxy = state.proxies[which]
+    return any(copy is not None and copy.role != "SHADOW" for copy in (proxy.copy, proxy.disk.copy))
+
+
+def _settled(setup: Setup, state: State) -> bool:
+    """Tell whether all was published and all that is owed was given, by an owner that serves on."""
+    client = state.client
+    if state.published < len(setup.world.kinds) or owed(setup, state) - state.given:
+        return False
+    if setup.world.subscribes and state.promised is None:
+        return False
+    return client.attached and serves(state, client.at)

@@ -1,0 +1,309 @@
+"""A log that loses its end: two proxies of a site, their log, and the registry's row of it (handover rule 27).
+
+The decisions are the code's own: `judge`, `raised`, `as_lost` and `says_so` of federation/log_epochs.py, and what a log
+means of federation/site_state.py. Each proxy has one receiver, which wants everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from federation.log_epochs import LogSeen, as_lost, judge, raised, record_of, says_so
+from federation.ports import SiteLogRow
+from federation.site_state import SiteState
+from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of
+from waypost.records import LogBegun, Published, Record, checksum_of
+
+LOST = "P1 what was acknowledged is given, or told to be lost"
+TWICE = "P2 nothing is given twice"
+ORDER = "P3 what comes behind is not given before"
+SETTLES = "P1 the site's log comes to rest again"
+SITE, FEDERATION, IDENTITY = SiteId("A"), "federation", "log"
+
+Ended = tuple[tuple[Origin, tuple[int, int]], ...]
+
+
+class Begun(NamedTuple):
+    """In the log: a log epoch begins."""
+
+    log_epoch: int
+    ended: Ended
+
+
+class Row(NamedTuple):
+    """The registry's."""
+
+    log_epoch: int = 1
+    seen: int = NOTHING
+    ended: Ended = ()
+
+
+Entry = int | Begun
+"""Of a log: a notification, by its number, or the beginning of a log epoch."""
+Log = tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """`phase`: running; held, said: what keeps the log was out of reach; lost: it begins anew; down; beginning.
+
+    `read`: what it has read, as it was. `below`: below this place all was read, or its append was answered. `end`:
+    where it found the log to end. `row`: the registry's, as it was when it began; `began`: the log says so, as far as
+    it was read. `frontier`, `given`, `told`: of its receiver.
+    """
+
+    phase: str
+    read: Log
+    below: int
+    row: Row
+    began: bool = True
+    end: int | None = None
+    frontier: tuple[tuple[Origin, int], ...] = ()
+    given: tuple[int, ...] = ()
+    told: frozenset[tuple[Origin, int]] = frozenset()
+
+    @property
+    def state(self) -> SiteState:
+        return meaning(self.read)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    log: Log
+    row: Row
+    proxies: tuple[Proxy, Proxy]
+    published: int = 0
+    acknowledged: frozenset[tuple[int, Origin, int]] = frozenset()
+    losses: int = 0
+    crashes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogEpochs:
+    """As explore.Model.
+
+    Args:
+        publishes, losses, crashes: how many there are at most.
+        without: rules that are not kept.
+    """
+
+    publishes: int = 3
+    losses: int = 1
+    crashes: int = 0
+    without: frozenset[str] = frozenset()
+    lost: str = field(default=LOST, init=False)
+    settles: str = field(default=SETTLES, init=False)
+
+    def initial(self) -> State:
+        log: Log = (Begun(1, ()),)
+        proxy = Proxy("running", log, 1, Row())
+        return State(log, Row(), (proxy, proxy))
+
+    def broken(self, state: State) -> str:
+        for proxy in state.proxies:
+            if len(set(proxy.given)) < len(proxy.given):
+                return TWICE
+            if list(proxy.given) != sorted(proxy.given):
+                return ORDER
+        return ""
+
+    def settled(self, state: State) -> bool:
+        if state.published < self.publishes:
+            return False
+        if any(each.phase != "running" or each.read != state.log for each in state.proxies):
+            return False
+        return all(
+            number in each.given or (origin, offset) in each.told
+            for each in state.proxies
+            for number, origin, offset in state.acknowledged
+        )
+
+    def steps(self, state: State) -> Iterator[tuple[str, State, str]]:
+        for which in (0, 1):
+            for label, after, fault in self._steps_of(state, which):
+                yield f"{'ab'[which]}: {label}", after, fault
+        if state.losses < self.losses:
+            for end in range(max(1, len(state.log) - 3), len(state.log)):
+                yield f"the log loses all from {end} on", self._lose(state, end), "loss"
+
+    def _lose(self, state: State, end: int) -> State:
+        a, b = (self._out_of_reach(each) for each in state.proxies)
+        return replace(state, log=state.log[:end], proxies=(a, b), losses=state.losses + 1)
+
+    def _out_of_reach(self, proxy: Proxy) -> Proxy:
+        if "LOOK" in self.without or proxy.phase not in ("running", "said", "beginning"):
+            return proxy
+        return replace(proxy, phase="held")
+
+    def _steps_of(self, state: State, which: int) -> Iterator[tuple[str, State, str]]:
+        proxy = state.proxies[which]
+        if proxy.phase == "running" and state.published < self.publishes:
+            yield f"appends {state.published + 1}", self._append(state, which), ""
+        if proxy.phase in ("running", "beginning"):
+            if len(proxy.read) < len(state.log):
+                yield f"reads {state.log[len(proxy.read)]}", self._read(state, which), ""
+            elif len(proxy.read) > len(state.log):
+                yield "finds the log shorter", _changed(state, which, phase="lost", end=len(state.log)), ""
+            elif proxy.phase == "beginning":
+                yield "has read all", self._begin(state, which), ""
+        if proxy.phase == "held":
+            yield "says how far it has read", self._say(state, which), ""
+        # It takes longer until the server is there again than until the other one has noticed.
+        others_said = "WAIT" in self.without or state.proxies[1 - which].phase != "held"
+        if proxy.phase == "said" and others_said:
+            yield "looks at the log", self._look(state, which), ""
+        if proxy.phase == "lost":
+            yield "says what is lost", self._raise(state, which), ""
+        if proxy.phase == "down" and others_said:
+            yield "begins", self._judge(state, which), ""
+        if proxy.phase != "down" and state.crashes < self.crashes and proxy.below <= self._known(state, which):
+            dead = _changed(state, which, phase="down", end=None)
+            yield "crashes", replace(dead, crashes=state.crashes + 1), "crash"
+
+    def _known(self, state: State, which: int) -> int:
+        """Return below which place others know all that this proxy does. What only a process knows that dies together
+        with the server, nobody knows (rule 27)."""
+        proxy, other, row = state.proxies[which], state.proxies[1 - which], state.row
+        known = row.seen + 1 if row.log_epoch == proxy.row.log_epoch else 0
+        lives = other.phase != "down" and other.began and other.row.log_epoch == proxy.row.log_epoch
+        return max(known, other.below) if lives else known
+
+    def _append(self, state: State, which: int) -> State:
+        proxy, offset, number = state.proxies[which], len(state.log), state.published + 1
+        after = replace(state, log=(*state.log, number), published=number)
+        if offset < proxy.below:
+            return _changed(after, which, phase="lost", end=offset)
+        origin = meaning(after.log).origin
+        known = after.acknowledged | {(number, origin, offset)}
+        return _changed(replace(after, acknowledged=known), which, below=offset + 1)
+
+    def _read(self, state: State, which: int) -> State:
+        proxy = state.proxies[which]
+        offset = len(proxy.read)
+        read = state.log[: offset + 1] if proxy.read == state.log[:offset] else (*proxy.read, state.log[offset])
+        proxy = replace(proxy, read=read, below=max(proxy.below, offset + 1))
+        entry, known = read[offset], proxy.state
+        if isinstance(entry, int):
+            proxy = self._give(proxy, known.origin, offset, entry)
+        elif "TELL" not in self.without:
+            for origin in sorted(known.ended, key=log_epoch_of):
+                proxy = self._catch_up(proxy, known, origin)
+        return _put(state, which, proxy)
+
+    def _give(self, proxy: Proxy, origin: Origin, offset: int, number: int) -> Proxy:
+        if offset <= dict(proxy.frontier).get(origin, NOTHING):
+            return proxy
+        return replace(proxy, frontier=_with(proxy.frontier, origin, offset), given=(*proxy.given, number))
+
+    def _catch_up(self, proxy: Proxy, known: SiteState, origin: Origin) -> Proxy:
+        """What of an origin that has ended the receiver has not, it is given, and told of what is lost."""
+        ended, had = known.ended[origin], dict(proxy.frontier).get(origin, NOTHING)
+        begins = max((each.begins for each in known.ended.values() if each.following == origin), default=0)
+        for offset in range(max(had + 1, begins), ended.end + 1):
+            if isinstance(entry := proxy.read[offset], int):
+                proxy = self._give(proxy, origin, offset, entry)
+        lost = {(origin, offset) for offset in range(max(had, ended.end) + 1, ended.seen + 1)}
+        frontier = _with(proxy.frontier, origin, max(had, ended.seen))
+        return replace(proxy, told=proxy.told | lost, frontier=frontier)
+
+    def _say(self, state: State, which: int) -> State:
+        proxy, row = state.proxies[which], state.row
+        if proxy.row.log_epoch != row.log_epoch:
+            return _changed(state, which, phase="lost")
+        seen = max(row.seen, max(proxy.below, len(proxy.read)) - 1 if proxy.began else NOTHING)
+        return _changed(replace(state, row=row._replace(seen=seen)), which, phase="said")
+
+    def _look(self, state: State, which: int) -> State:
+        proxy, row, end = state.proxies[which], state.row, len(state.log)
+        if proxy.row.log_epoch != row.log_epoch:
+            return _changed(state, which, phase="lost")
+        if row.seen >= end:
+            row = _row(raised(SITE, _site_log_row(row), row.seen, end))
+            return _changed(replace(state, row=row), which, phase="lost", end=end)
+        if len(proxy.read) > end:
+            return _changed(state, which, phase="lost", end=end)
+        if proxy.read and proxy.read[-1] != state.log[len(proxy.read) - 1]:
+            return _changed(state, which, phase="lost", end=len(proxy.read) - 1)
+        return _changed(state, which, phase="running" if proxy.began else "beginning")
+
+    def _raise(self, state: State, which: int) -> State:
+        proxy, end = state.proxies[which], len(state.log)
+        end = min(end, proxy.end) if proxy.end is not None else end
+        log_epoch = log_epoch_of(proxy.state.origin)
+        row = as_lost(SITE, _site_log_row(state.row), log_epoch, len(proxy.read) - 1, end)
+        return _changed(replace(state, row=_row(row)), which, phase="down", end=None)
+
+    def _judge(self, state: State, which: int) -> State:
+        proxy = state.proxies[which]
+        mark = proxy.state.acceptance.mark
+        intact = None
+        if 0 <= mark.offset < len(state.log):
+            intact = checksum_of(_record(state.log[mark.offset], mark.offset)) == mark.checksum
+        begun = next((_record(each, 0) for each in state.log if isinstance(each, Begun)), None)
+        if intact:
+            begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
+        assert begun is None or isinstance(begun, LogBegun)
+        seen = LogSeen(0, len(state.log), begun, mark, intact)
+        judgement = judge(SITE, FEDERATION, _site_log_row(state.row), seen, IDENTITY)
+        row = _row(judgement.row)
+        read = proxy.read if judgement.is_intact else ()
+        after = replace(proxy, phase="beginning", began=False, read=read, below=len(read), row=row, end=None)
+        return _put(replace(state, row=row), which, after)
+
+    def _begin(self, state: State, which: int) -> State:
+        proxy = state.proxies[which]
+        row = _site_log_row(proxy.row)
+        if says_so(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
+            return _changed(state, which, phase="running", began=True)
+        begun = record_of(FEDERATION, row)
+        entry = Begun(begun.log_epoch, _ended(begun.ended))
+        return _changed(
+            replace(state, log=(*state.log, entry)), which, phase="running", began=True, below=len(state.log) + 1
+        )
+
+
+@lru_cache(maxsize=1 << 16)
+def meaning(log: Log) -> SiteState:
+    """Return what these records mean; nobody changes it."""
+    if not log:
+        return SiteState(SITE)
+    state = meaning(log[:-1]).copy()
+    offset = len(log) - 1
+    state.fold(offset, _record(log[-1], offset))
+    state.acceptance.read(offset, _record(log[-1], offset))
+    return state
+
+
+def _record(entry: Entry, offset: int) -> Record:
+    if isinstance(entry, int):
+        return Published("p", Incarnation("i"), entry, 0, b"\x80")
+    ended = dict(entry.ended)
+    return LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=entry.log_epoch, ended=ended)
+
+
+def _site_log_row(row: Row) -> SiteLogRow:
+    return SiteLogRow(identity=IDENTITY, log_epoch=row.log_epoch, seen=row.seen, ended=dict(row.ended))
+
+
+def _row(row: SiteLogRow) -> Row:
+    return Row(row.log_epoch, row.seen, _ended(row.ended))
+
+
+def _ended(ended: dict[Origin, tuple[int, int]]) -> Ended:
+    return tuple(sorted((origin, (end, seen)) for origin, (end, seen) in ended.items()))
+
+
+def _with(frontier: tuple[tuple[Origin, int], ...], origin: Origin, offset: int) -> tuple[tuple[Origin, int], ...]:
+    return tuple(sorted((dict(frontier) | {origin: offset}).items()))
+
+
+def _put(state: State, which: int, proxy: Proxy) -> State:
+    a, b = state.proxies
+    return replace(state, proxies=(proxy, b) if which == 0 else (a, proxy))
+
+
+def _changed(state: State, which: int, **changes: object) -> State:
+    return _put(state, which, replace(state.proxies[which], **changes))  # type: ignore[arg-type]
