@@ -53,6 +53,9 @@ class CheckpointTable:
         entry = self._entries.setdefault(session, _Entry())
         if value is None:
             entry.suffixes.discard(suffix)
+            if not entry.suffixes:
+                # What is outdated goes when there is a higher one: so the session was deleted.
+                del self._entries[session]
             return
         entry.suffixes.add(suffix)
         rank = _rank(_epoch(suffix), value)
@@ -70,7 +73,9 @@ class CheckpointTable:
 
     def outdated_by(self, checkpoint: Checkpoint) -> list[bytes]:
         """Return the keys of the session's lower epochs."""
-        entry = self._entries.get(checkpoint.session, _Entry())
-        return [
-            _key(checkpoint.session, suffix) for suffix in sorted(entry.suffixes) if _epoch(suffix) < checkpoint.epoch
-        ]
+        return self.keys_of(checkpoint.session, checkpoint.epoch - 1)
+
+    def keys_of(self, session: SessionId, epoch: int) -> list[bytes]:
+        """Return the keys of the session's epochs up to this one."""
+        entry = self._entries.get(session, _Entry())
+        return [_key(session, suffix) for suffix in sorted(entry.suffixes) if _epoch(suffix) <= epoch]

@@ -504,6 +504,11 @@ class KafkaChangelog(_Handle):
         await self._read_up()
         return self._table.latest(session)
 
+    async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        await self._read_up()
+        keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]
+        await self._appends.append([(key, None) for key in keys])
+
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         await self._read_up()
         for part in self._site.cut(snapshot):

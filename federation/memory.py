@@ -460,6 +460,14 @@ class MemoryChangelog:
         await self._storage.ask()
         return self._storage.highest.get(session)
 
+    async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        await self._storage.ask()
+        for session, epoch in deleted.items():
+            known = self._storage.highest.get(session)
+            if known is not None and known.epoch <= epoch:
+                del self._storage.highest[session]
+        self._storage.answer()
+
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         await self._storage.ask()
         known = self._storage.site

@@ -350,6 +350,13 @@ class Changelog(Protocol):
         """Return the checkpoint with the highest (epoch, serial)."""
         ...
 
+    async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        """Remove the checkpoints of sessions that were deleted, up to these epochs; return once that survives a crash.
+
+        A late write of an old owner may bring one back. It means nothing: no row names that epoch any more.
+        """
+        ...
+
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         """Return once it survives a crash."""
         ...

@@ -117,6 +117,8 @@ class Asking:
         match effect:
             case effects.Append() | effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
                 return LogUnavailable(why)
+            case effects.ForgetCheckpoints():
+                return LogUnavailable(why)
             case effects.CreateRow() | effects.ClaimRow() | effects.ReadRow() | effects.ForgetRows():
                 return RegistryUnavailable(why)
             case effects.Save() | effects.LoadEntries() | effects.FindOutdated():
@@ -130,7 +132,7 @@ class Asking:
                 return Part.APPENDS
             case effects.FetchHistory() if effect.site != self._site:
                 return SITE + effect.site
-            case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
+            case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint() | effects.ForgetCheckpoints():
                 return Part.CHANGELOG
             case effects.Save():
                 return Part.STORE
@@ -149,6 +151,8 @@ class Asking:
                 return await parts.registry.owner(effect.session)
             case effects.ForgetRows():
                 return await parts.registry.forget(effect.rows)
+            case effects.ForgetCheckpoints():
+                return await parts.changelog.forget(effect.deleted)
             case effects.Save():
                 return await self._store(effect)
             case effects.LoadEntries():

@@ -180,6 +180,10 @@ class Context:
         """Tell whether the watch has told of this row, and so of every lease that was granted before it was written."""
         return self.owners.get(session) == current and session not in self._unseen
 
+    def is_first(self, proxies: Iterable[ProxyId]) -> bool:
+        """Tell whether ours is the first name of these: what one of them has to do, that one does."""
+        return self.proxy == min(proxies, default=None)
+
     def at_site(self) -> list[ProxyId]:
         """Return the live proxies of our site."""
         return [row.proxy for row in self.proxies.values() if row.site == self.settings.site]

@@ -80,6 +80,13 @@ class ForgetRows(msgspec.Struct, frozen=True):
     then: Callable[[WaypostError | None], None]
 
 
+class ForgetCheckpoints(msgspec.Struct, frozen=True):
+    """Remove what our site's changelog has of sessions that were deleted, up to these epochs; answered with None."""
+
+    deleted: Mapping[SessionId, int]
+    then: Callable[[WaypostError | None], None]
+
+
 class Save(msgspec.Struct, frozen=True):
     """Apply to the store; answered with None once durable."""
 
@@ -192,6 +199,7 @@ Effect = (
     | ClaimRow
     | ReadRow
     | ForgetRows
+    | ForgetCheckpoints
     | Save
     | LoadEntries
     | FindOutdated

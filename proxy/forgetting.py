@@ -3,7 +3,8 @@
 A row that says that a session was deleted keeps epochs from beginning anew; who makes and deletes sessions without an
 end would fill the registry with them. So they are removed, and the registry's floor keeps what they said: a session
 without a row counts as deleted in the generation of the floor. All proxies see the same rows; the one whose name is
-the first of those that live removes them.
+the first of those that live removes them. When such a row is gone, nobody looks for a checkpoint of that session any
+more; the first one of each site removes what its changelog has of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from itertools import islice, takewhile
 
 from proxy.context import Context
-from proxy.effects import ForgetRows
+from proxy.effects import ForgetCheckpoints, ForgetRows
 from waypost.clock import NEVER
 from waypost.errors import WaypostError
 from waypost.identity import Ownership, SessionId
@@ -26,20 +27,24 @@ class Forgetting:
         self._context = context
         self._deleted: dict[SessionId, tuple[Ownership, int]] = {}
         """Each with the time from which on it may be removed."""
+        self._gone: dict[SessionId, int] = {}
+        """Sessions whose rows are gone, with the epochs of their ends: our changelog may have something of them."""
         self._is_under_way = False
         self._look_at = 0
 
     def watched(self, session: SessionId, current: Ownership | None) -> None:
         """The watch says who owns a session; None: it has no row."""
         known = self._deleted.pop(session, None)
+        if current is None and known is not None and self._context.is_first(self._context.at_site()):
+            self._gone[session] = known[0].epoch
         if current is not None and current.deleted:
             due = self._context.clock.now_ms() + self._context.settings.forget_ms
             self._deleted[session] = known if known is not None and known[0] == current else (current, due)
 
     def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
         """These are all the rows that there are."""
-        for session in self._deleted.keys() - owners.keys():
-            del self._deleted[session]
+        for session in sorted(self._deleted.keys() - owners.keys()):
+            self.watched(session, None)
         for session, current in owners.items():
             if session not in self._deleted or self._deleted[session][0] != current:
                 self.watched(session, current)
@@ -51,6 +56,16 @@ class Forgetting:
         self._look_at = now + context.settings.sweep_ms
         if not context.may_serve() or not context.watching:
             return
+        if self._gone:
+            self._forget_checkpoints()
+        if self._removes_rows:
+            self._forget_rows(now)
+
+    @property
+    def _removes_rows(self) -> bool:
+        return bool(self._deleted) and not self._is_under_way and self._context.is_first(self._context.proxies)
+
+    def _forget_rows(self, now: int) -> None:
         due = takewhile(lambda each: each[1][1] <= now, self._deleted.items())
         rows = {session: current for session, (current, _) in islice(due, ROWS_FORGOTTEN)}
 
@@ -60,16 +75,29 @@ class Forgetting:
                 # The watch will tell. One that is still there for some reason comes again when it begins anew.
                 for session, current in rows.items():
                     if self._deleted.get(session, (None, 0))[0] == current:
-                        del self._deleted[session]
+                        self.watched(session, None)
                 self._look_at = 0
 
         if rows:
             self._is_under_way = True
-            context.emit(ForgetRows(rows, then))
+            self._context.emit(ForgetRows(rows, then))
+
+    def _forget_checkpoints(self) -> None:
+        deleted = dict(islice(self._gone.items(), ROWS_FORGOTTEN))
+        for session in deleted:
+            del self._gone[session]
+
+        def then(answer: WaypostError | None) -> None:
+            # A failure may have to do with a session: the others have their turn first.
+            if answer is not None:
+                self._gone |= {session: max(epoch, self._gone.get(session, 0)) for session, epoch in deleted.items()}
+
+        self._context.emit(ForgetCheckpoints(deleted, then))
 
     def next_deadline(self) -> int:
-        context = self._context
-        if not self._deleted or self._is_under_way or context.proxy != min(context.proxies, default=None):
+        if self._gone:
+            return self._look_at
+        if not self._removes_rows:
             return NEVER
         _, due = next(iter(self._deleted.values()))
         return max(due, self._look_at)

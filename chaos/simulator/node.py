@@ -602,6 +602,16 @@ class Node:
 
         self._afterwards(PUT_SITE_MS, act)
 
+    def _forget_checkpoints(self, effect: effects.ForgetCheckpoints) -> None:
+        """Remove them, or not, with the process that does it."""
+
+        def act(engine: Engine) -> None:
+            self.world.changelogs[self.site].forget(effect.deleted)
+            self.world.note(f"{self.proxy} removes the checkpoints of {', '.join(sorted(effect.deleted))}", tell=True)
+            effect.then(None)
+
+        self._afterwards(PUT_SITE_MS, act)
+
     def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
         world = self.world
         world.catch_ups += isinstance(effect, effects.FetchHistory)
@@ -649,6 +659,7 @@ class Node:
         effects.FindOutdated: _use_store,
         effects.PutCheckpoint: _put,
         effects.PutSite: _put_site,
+        effects.ForgetCheckpoints: _forget_checkpoints,
         effects.FindCheckpoint: _look_up,
         effects.FetchHistory: _look_up,
         effects.Verify: _look_at_password,

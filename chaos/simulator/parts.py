@@ -180,6 +180,11 @@ class PlainChangelog:
         if known is None or known[0] < checkpoint.rank:
             self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
+    def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        for session, epoch in deleted.items():
+            if session in self._highest and self._highest[session][0][0] <= epoch:
+                del self._highest[session]
+
     def put_site(self, snapshot: SiteSnapshot) -> None:
         if self.site is None or self.site.rank < snapshot.rank:
             self.site = snapshot

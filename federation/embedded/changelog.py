@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ INSERT INTO checkpoints VALUES (?, ?, ?, ?)
 ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, serial = excluded.serial, body = excluded.body
 WHERE (excluded.epoch, excluded.serial) > (epoch, serial)
 """
+FORGET = "DELETE FROM checkpoints WHERE session = ? AND epoch <= ?"
 PUT_SITE = """
 INSERT INTO site VALUES (0, ?, ?, ?)
 ON CONFLICT (only) DO UPDATE SET position = excluded.position, body = excluded.body, log_epoch = excluded.log_epoch
@@ -72,6 +73,13 @@ class EmbeddedChangelog:
         if found.session != session:
             raise BadRecord(f"the checkpoint of session {session} is damaged: it is of another one")
         return found
+
+    async def forget(self, deleted: Mapping[SessionId, int]) -> None:
+        rows = list(deleted.items())
+        with self._translated():
+            await self._writer.call(
+                lambda connection: write(connection, lambda: connection.executemany(FORGET, rows).rowcount)
+            )
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         row = (snapshot.position, snapshot.state, snapshot.log_epoch)

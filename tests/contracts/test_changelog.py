@@ -139,3 +139,17 @@ async def test_of_a_sites_states_one_of_a_later_log_epoch_counts_however_far_it_
         await changelog.put_site(each)
     assert await changelog.latest_site() == later
     assert await (await changelogs.open()).latest_site() == later
+
+
+async def test_what_was_deleted_is_removed_up_to_its_epoch(changelogs: Bench[Changelog]) -> None:
+    writer, reader = await changelogs.open(), await changelogs.open()
+    await writer.put([checkpoint("deleted", 1, 0), checkpoint("deleted", 1, 3), checkpoint("anew", 2, 1)])
+    await writer.put([checkpoint("deleted", 2, 1), checkpoint("stays", 1, 1)])
+    await reader.forget({SessionId("deleted"): 2, SessionId("anew"): 1, SessionId("never was"): 9})
+    for each in (writer, reader, await changelogs.open()):
+        assert await each.latest(SessionId("deleted")) is None
+        assert await each.latest(SessionId("anew")) == checkpoint("anew", 2, 1)
+        assert await each.latest(SessionId("stays")) == checkpoint("stays", 1, 1)
+    # The name may be given again.
+    await writer.put([checkpoint("deleted", 3, 1)])
+    assert await reader.latest(SessionId("deleted")) == checkpoint("deleted", 3, 1)
