@@ -13,7 +13,7 @@ class Interruption:
     """Of one handle."""
 
     def __init__(self) -> None:
-        self.seen_below = 0
+        self.taken_below = 0
         """Below this offset every record was read and taken in, or its append was answered."""
         self.given_below = 0
         """Below this offset every record was given to whoever reads."""
@@ -26,20 +26,24 @@ class Interruption:
     def lasts(self) -> bool:
         return not self._going.is_set()
 
+    @property
+    def seen_below(self) -> int:
+        """Below this offset every record was given, or its append was answered."""
+        return max(self.taken_below, self.given_below)
+
     def saw(self, below: int) -> None:
-        """All below this offset was read, or answered."""
-        self.seen_below = max(self.seen_below, below)
+        """All below this offset was taken in, or answered."""
+        self.taken_below = max(self.taken_below, below)
 
     def begin(self) -> None:
         if not self._closed:
             self._going.clear()
             self._begun.set()
 
-    async def begun(self) -> int:
-        """Wait until one has begun, and not been asked for; return below which offset anything was seen."""
+    async def begun(self) -> None:
+        """Wait until one has begun, and not been asked for."""
         await self._begun.wait()
         self._begun.clear()
-        return max(self.seen_below, self.given_below)
 
     def end(self) -> None:
         """Go on, unless another one has begun since."""

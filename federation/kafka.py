@@ -360,6 +360,7 @@ class _Handle:
         warn: Callable[[str], None],
         *,
         make: bool = True,
+        dense: bool = False,
     ) -> None:
         self._make = make
         self._warn = warn
@@ -369,6 +370,7 @@ class _Handle:
             lambda offset, checked: _Consumer.connect(self._topic, offset, checked=checked),
             deadline_s=QUESTION_DEADLINE_S,
             backoff_s=RETRY_PAUSES_S,
+            dense=dense,
         )
 
     async def _connect(self) -> Sender:
@@ -406,7 +408,7 @@ class KafkaSiteLog(_Handle):
         credentials: Credentials | None = None,
         warn: Callable[[str], None] = lambda warning: None,
     ) -> None:
-        super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
+        super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn, dense=True)
         self._interruption = Interruption()
         self._reader.interruption = self._interruption
 
@@ -415,10 +417,10 @@ class KafkaSiteLog(_Handle):
         return await _Producer.connect(self._topic, self._interruption.begin)
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        seen_below = self._interruption.seen_below
+        taken_below = self._interruption.taken_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
-        if offsets and offsets[0] < seen_below:
-            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {seen_below}", end=offsets[0])
+        if offsets and offsets[0] < taken_below:
+            raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {taken_below}", end=offsets[0])
         self._interruption.saw(offsets[-1] + 1 if offsets else 0)
         return offsets
 
@@ -443,8 +445,12 @@ class KafkaSiteLog(_Handle):
     async def end(self) -> int:
         return await self._reader.end()
 
-    async def interrupted(self) -> int:
-        return await self._interruption.begun()
+    @property
+    def seen_below(self) -> int:
+        return self._interruption.seen_below
+
+    async def interrupted(self) -> None:
+        await self._interruption.begun()
 
     def go_on(self) -> None:
         self._interruption.end()

@@ -11,22 +11,21 @@ import random
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from federation.acceptance import Acceptance, LogMark
 from federation.link import Position, PositionIndex
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond
 from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
-from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
+from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
-from federation.site_state import Acceptance, Asks, LogMark, SiteState
+from federation.site_state import Asks, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of
 from waypost.keys import OPEN, Protection
 from waypost.records import Asked, Repaired
 from waypost.subscription import parse
-
-LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
 
 
 class LinkEnds:

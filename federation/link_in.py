@@ -101,6 +101,8 @@ class LinkIn:
         self.phase = Phase.RESTING
         self.epoch = 0
         """Of the leader that we are; 0: not leading."""
+        self._elected_at = self._led_term = 0
+        """As the registry counts elections of this link, and the term in which we opened with that."""
         self._neighbour = neighbour
         self._state = state
         self._rows = rows
@@ -167,7 +169,7 @@ class LinkIn:
         if epoch is None:
             self._wait(now_ms)
             return
-        self.epoch = epoch
+        self.epoch = self._elected_at = epoch
         self._pause(now_ms, 0)
 
     def _wait(self, now_ms: int) -> None:
@@ -228,6 +230,9 @@ class LinkIn:
         self._turn += 1
         self._serial += 1
         self._opening, self._expected, self._heeded = self._serial, 1, None
+        if self._led_term != self._term:
+            # The registry counts elections, and may have been lost. Who is elected later has read as much at least.
+            self._led_term, self.epoch = self._term, self._known_epoch + self._elected_at
         self._heard_at = self._said_at = now_ms
         self._look()
         state = self._state
@@ -256,6 +261,11 @@ class LinkIn:
     def _has_room_for(self, records: Sequence[LinkRecord]) -> bool:
         size = self._queued_bytes + sum(map(body_size, records))
         return len(self._queued) + len(records) <= self._bounds.queue and size <= LINK_QUEUE_BYTES
+
+    @property
+    def _known_epoch(self) -> int:
+        """Of the last leader of whom our log has something."""
+        return self._state.acceptance.link_epochs.get(self._neighbour, 0)
 
     def _pulls_from(self, peer: ProxyId) -> bool:
         return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer
@@ -319,6 +329,9 @@ class LinkIn:
             self._pause(now_ms, 0)
         elif self.phase is Phase.LEVELLING:
             self._open_if_level(now_ms)
+        elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
+            # Nothing that we append counts.
+            self._wait(now_ms)
         elif self.phase is Phase.PULLING and self._state.version != self._version and self._look():
             self._serial += 1
             self._say_wants(now_ms)

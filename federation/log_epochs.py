@@ -18,8 +18,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
+from federation.acceptance import LogMark
 from federation.ports import SiteLogRow
-from federation.site_state import LogMark, SiteState
+from federation.site_state import SiteState
 from waypost.errors import BadConfiguration
 from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
 from waypost.records import LogBegun

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol
 
 from federation.interruption import Interruption
@@ -69,6 +70,9 @@ class LogReader:
     """`connect(offset, checked)` gives a consumer that stands at `offset`, if one is given.
 
     Not `checked`: one that passes on what is corrupt, as well as it can be read.
+
+    A log that is `dense` has no holes, so what stands behind one may not stand there: a server looks for a place by
+    what the log itself says of places, and no checksum covers that.
     """
 
     def __init__(
@@ -77,7 +81,9 @@ class LogReader:
         *,
         deadline_s: float,
         backoff_s: tuple[float, float],
+        dense: bool = False,
     ) -> None:
+        self._dense = dense
         self._connect = connect
         self._deadline_s = deadline_s
         self._backoff_s = backoff_s
@@ -120,7 +126,12 @@ class LogReader:
         try:
             async with self._asking() as consumer:
                 messages = await self._read(consumer, offset, limit)
-                return messages, messages[-1].offset + 1 if messages else offset
+                if not messages:
+                    return [], offset
+                believed, place = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
+                if place != self._place:
+                    self._place = -1
+                return believed, place
         except Corrupt:
             return await self._read_corrupt(offset, limit)
         except OutOfRange:
@@ -151,7 +162,11 @@ class LogReader:
                         messages = await self._next(consumer)
                         if self.interruption.lasts:
                             raise LogUnavailable("it was out of reach")
-                        offset = await consumer.place()
+                        messages, place = await self._believed(consumer, messages, offset, await consumer.place())
+                        if place != await consumer.place():
+                            consumer.seek(place)
+                            await asyncio.sleep(LOG_END_SURE_S if place == offset else 0)
+                        offset = place
                         last = _Last.of(messages[-1]) if messages else last
                         self.interruption.given_below = max(self.interruption.given_below, offset)
                         pause_s = self._backoff_s[0]
@@ -172,6 +187,24 @@ class LogReader:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
         raise LogUnavailable("this handle of the log is closed")
+
+    async def _believed(
+        self, consumer: Consumer, messages: Sequence[Message], offset: int, place: int
+    ) -> tuple[list[Message], int]:
+        """Return those messages that stand where they must, and the place behind them.
+
+        Of a hole nothing is believed, nor what stands behind it: its place is passed, up to the end of the log. One
+        that claims to stand beyond the end is met again and again until the server looks for places behind it.
+        """
+        expected = range(offset, offset + len(messages))
+        if not self._dense or (place == expected.stop and all(map(_stands, messages, expected))):
+            return list(messages), place
+        believed = [each for each, _ in takewhile(lambda pair: _stands(*pair), zip(messages, expected, strict=True))]
+        if believed:
+            return believed, offset + len(believed)
+        end = await consumer.end()
+        behind = messages[0].offset + 1 if messages else place
+        return [], max(offset, behind if behind <= end else min(offset + 1, end))
 
     async def _read_corrupt(self, offset: int, limit: int) -> tuple[list[Message], int]:
         """Read what is corrupt as well as can be: each message has a checksum of its own.
@@ -271,3 +304,7 @@ class LogReader:
         consumer, self._consumer, self._place = self._consumer, None, -1
         if consumer is not None:
             await consumer.stop()
+
+
+def _stands(message: Message, offset: int) -> bool:
+    return message.offset == offset

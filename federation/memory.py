@@ -148,8 +148,12 @@ class MemorySiteLog:
         """Behave as if the storage had been out of reach."""
         self._interruption.begin()
 
-    async def interrupted(self) -> int:
-        return await self._interruption.begun()
+    @property
+    def seen_below(self) -> int:
+        return self._interruption.seen_below
+
+    async def interrupted(self) -> None:
+        await self._interruption.begun()
 
     def go_on(self) -> None:
         self._interruption.end()

@@ -92,4 +92,19 @@ class CatchUpFailed(msgspec.Struct, frozen=True, tag="catch-up-failed"):
     reason: str
 
 
-FederationMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended | CatchUp | CaughtUp | CatchUpFailed
+class AskSeen(msgspec.Struct, frozen=True, tag="ask-seen"):
+    """The log of `origin` was out of reach of who asks: how far has the other one seen it?"""
+
+    request: int
+    origin: Origin
+
+
+class SeenSo(msgspec.Struct, frozen=True, tag="seen-so"):
+    """Up to `offset`; -1: nothing of it."""
+
+    request: int
+    offset: int
+
+
+LinkMessage = LinkOpen | LinkWants | LinkRecords | LinkAppended
+FederationMessage = LinkMessage | CatchUp | CaughtUp | CatchUpFailed | AskSeen | SeenSo

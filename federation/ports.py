@@ -64,13 +64,15 @@ class SiteLog(Protocol):
         """Return the offset that the next record will have, at least."""
         ...
 
-    async def interrupted(self) -> int:
+    @property
+    def seen_below(self) -> int:
+        """Below this offset this handle has read every record, or had its append answered."""
+        ...
+
+    async def interrupted(self) -> None:
         """Wait until what keeps the log was out of reach: it may have lost its end since (handover rule 27).
 
         From then on this handle appends nothing and reads nothing further, until :meth:`go_on`.
-
-        Returns:
-            the offset below which this handle has read every record, or had its append answered.
         """
         ...
 

@@ -46,6 +46,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from federation.acceptance import Acceptance, EndedOrigin, LogMark
 from federation.site_events import (
     Advanced,
     Announced,
@@ -65,7 +66,7 @@ from federation.site_events import (
 )
 from waypost.checksum import sealed, unsealed
 from waypost.errors import BadRecord
-from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, origin_of, site_of
+from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId, log_epoch_of, site_of
 from waypost.keys import OPEN, Protection
 from waypost.limits import MAX_HOPS
 from waypost.records import (
@@ -84,7 +85,6 @@ from waypost.records import (
     Repaired,
     Severed,
     Unreadable,
-    checksum_of,
 )
 
 
@@ -122,31 +122,6 @@ class Hold(msgspec.Struct):
         return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
 
 
-class EndedOrigin(msgspec.Struct, frozen=True):
-    """An origin of an earlier log epoch: its log has it up to `end`, and anybody has seen it up to `seen` at most.
-
-    `begins`: below this offset the following origin has nothing.
-    """
-
-    end: int
-    seen: int
-    following: Origin
-    begins: int
-
-
-class LogMark(msgspec.Struct, frozen=True):
-    """Which log was read, and the last record read of it, so that another or a shorter log is noticed.
-
-    `offset` and `checksum` are of that record; -1: none was read, or it cannot be compared.
-    """
-
-    federation: str = ""
-    identity: str = ""
-    log_epoch: int = 1
-    offset: int = NOTHING
-    checksum: int = 0
-
-
 class Snapshot(msgspec.Struct):
     """The state as it is kept beside a log position."""
 
@@ -175,155 +150,6 @@ def read_snapshot(data: bytes) -> Snapshot:
         return msgspec.msgpack.decode(whole, type=Snapshot)
     except msgspec.DecodeError as error:
         raise BadRecord(f"a site's state cannot be read: {error}") from None
-
-
-class Acceptance:
-    """Which records of a log count: how far each origin has come, by which link, under which leader's epoch.
-
-    After a record of a newer epoch, a link's older records mean nothing; at or below the frontier is a repeat.
-
-    Args:
-        site: whose log it is.
-        mark: which log that is, and the last record of it that counts here.
-        ended: origins of earlier log epochs, of this site and of others.
-        repaired: up to here everything was said again that could not be read.
-    """
-
-    __slots__ = ("ended", "frontier", "link_epochs", "mark", "origin", "repaired", "site", "upstream")
-
-    def __init__(
-        self,
-        site: SiteId,
-        frontier: Mapping[Origin, int] | None = None,
-        link_epochs: Mapping[SiteId, int] | None = None,
-        upstream: Mapping[Origin, SiteId] | None = None,
-        mark: LogMark | None = None,
-        ended: Mapping[Origin, EndedOrigin] | None = None,
-        repaired: int = NOTHING,
-    ) -> None:
-        self.site = site
-        self.repaired = repaired
-        self.mark = mark or LogMark()
-        self.origin = origin_of(site, log_epoch=self.mark.log_epoch)
-        self.frontier: dict[Origin, int] = dict(frontier or {self.origin: NOTHING})
-        self.link_epochs: dict[SiteId, int] = dict(link_epochs or {})
-        self.upstream: dict[Origin, SiteId] = dict(upstream or {})
-        self.ended: dict[Origin, EndedOrigin] = dict(ended or {})
-
-    def copy(self) -> Acceptance:
-        return Acceptance(
-            self.site, self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired
-        )
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(
-            _AcceptanceRow(self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired)
-        )
-
-    @classmethod
-    def restore(cls, site: SiteId, data: bytes) -> Acceptance:
-        row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
-        return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended, row.repaired)
-
-    def heed(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
-        """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
-        if not self.heed_link(record) or site_of(record.origin) == self.site:
-            return False
-        return self.upstream.setdefault(record.origin, record.link) == record.link
-
-    def heed_link(self, record: Forwarded | Progress | Effective | OriginEnded | Severed) -> bool:
-        """Remember the epoch of a link's record, if it still counts; tell whether it does."""
-        if record.link_epoch < self.link_epochs.get(record.link, 0):
-            return False
-        self.link_epochs[record.link] = record.link_epoch
-        return True
-
-    def advance(self, offset: int, record: Record) -> bool:
-        """Move the frontier that the record moves, if it does; tell whether it did."""
-        match record:
-            case Published():
-                self.frontier[self.origin] = offset
-                return True
-            case Forwarded():
-                return self.heed(record) and self._raise(record.origin, record.offset)
-            case Progress():
-                return self.heed(record) and self._raise(record.origin, record.upto)
-            case LogBegun():
-                self.begin_log(offset, record)
-                return False
-            case OriginEnded():
-                self.end_origin(record)
-                return False
-            case Severed():
-                return self.heed_link(record) and self._raise(self.origin, offset)
-            case Damaged():
-                return self._raise(self.origin, offset)
-            case Repaired():
-                if record.upto > self.repaired:
-                    # Origins are taken from the link over which they first come from here on.
-                    self.repaired = record.upto
-                    self.upstream.clear()
-                return self._raise(self.origin, offset)
-            case _:
-                return False
-
-    def begin_log(self, offset: int, record: LogBegun) -> list[Origin]:
-        """Enter the log epoch that begins with this record; return the origins that have ended, or lost more, by it."""
-        if record.log_epoch < self.mark.log_epoch:
-            return []
-        following = origin_of(self.site, log_epoch=record.log_epoch)
-        changed = []
-        for origin, (end, seen) in record.ended.items():
-            known = self.ended.get(origin)
-            if known is None:
-                # The log may have lost more since the registry was told; of an origin whose own beginning it has lost
-                # it has nothing.
-                end = min(end, offset - 1) if origin == self.origin else NOTHING
-                now = EndedOrigin(end, max(end, seen), following, offset)
-            else:
-                now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))
-            if now == known:
-                continue
-            self.ended[origin] = now
-            self._raise(origin, now.seen)
-            changed.append(origin)
-        self.mark = LogMark(record.federation, record.identity, record.log_epoch, self.mark.offset, self.mark.checksum)
-        if following != self.origin:
-            self.origin = following
-            self.frontier.setdefault(following, offset)
-        return changed
-
-    def end_origin(self, record: OriginEnded) -> bool:
-        """Another site's origin has ended; tell whether that, or what was lost of it, is news."""
-        if not self.heed(record):
-            return False
-        known = self.ended.get(record.origin)
-        if known is not None and record.seen <= known.seen and record.end >= known.end:
-            return False
-        self.ended[record.origin] = EndedOrigin(record.end, record.seen, record.following, record.begins)
-        self._raise(record.origin, record.seen)
-        self.upstream.setdefault(record.following, record.link)
-        self._raise(record.following, record.begins)
-        return True
-
-    def read(self, offset: int, record: Record) -> None:
-        """Remember the last record read."""
-        self.mark = msgspec.structs.replace(self.mark, offset=offset, checksum=checksum_of(record))
-
-    def _raise(self, origin: Origin, offset: int) -> bool:
-        if offset <= self.frontier.get(origin, NOTHING):
-            return False
-        self.frontier[origin] = offset
-        return True
-
-
-class _AcceptanceRow(msgspec.Struct, frozen=True):
-    frontier: dict[Origin, int]
-    link_epochs: dict[SiteId, int]
-    upstream: dict[Origin, SiteId]
-    mark: LogMark
-    ended: dict[Origin, EndedOrigin]
-    repaired: int = NOTHING
 
 
 class SiteState:

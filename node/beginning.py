@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import LogSeen, federation_of, first_epoch, judge
 from federation.ports import SiteLogRow, SiteSnapshot
-from federation.site_state import Acceptance, LogMark, Snapshot, read_snapshot
+from federation.site_state import Snapshot, read_snapshot
 from node.parts import Parts
 from node.troubles import Part, Troubles
 from proxy.ports import Restored

@@ -13,9 +13,10 @@ from typing import Any
 import structlog
 
 from federation import link_effects as effects
-from federation.link_ends import LinkEnds, LinkMessage
+from federation.link_ends import LinkEnds
 from federation.link_in import Pulling
 from federation.link_out import Sending
+from federation.messages import LinkMessage
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.log_guard import LogGuard
 from node.peers import Peers

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import TypeVar
 
 import structlog
 
 from federation.log_epochs import as_lost, lost_above, raised, record_of, says_so, with_seen
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
+from node.witnesses import Witnesses
 from waypost.errors import LogReplaced, Unreachable, WaypostError
-from waypost.identity import Origin, log_epoch_of
+from waypost.identity import NOTHING, Origin, log_epoch_of, origin_of
 from waypost.limits import LOG_END_SURE_S
 
-T = TypeVar("T")
 AGAIN_S = 0.2
 """After so long a question that was not answered is asked again."""
 log = structlog.get_logger("waypost")
@@ -34,18 +32,25 @@ class LogGuard:
         state: what the log means, as it is folded.
         federation: the identity of the federation.
         row: which log this is, as the registry had it when the proxy began.
+        witnesses: who else may have seen something of it.
     """
 
     def __init__(
-        self, state: SiteState, site_log: SiteLog, registry: Registry, federation: str, row: SiteLogRow
+        self,
+        state: SiteState,
+        site_log: SiteLog,
+        registry: Registry,
+        federation: str,
+        row: SiteLogRow,
+        witnesses: Witnesses,
     ) -> None:
         self._state = state
         self._log = site_log
         self._registry = registry
         self._federation = federation
         self._row = row
-        self._log_epoch = row.log_epoch
-        """The one in which everything is that this proxy appends."""
+        self._witnesses = witnesses
+        self._begun_in = row.log_epoch
         self._has_begun = False
         """The log says of itself what the registry says."""
         self._replaced: asyncio.Future[LogReplaced] = asyncio.get_running_loop().create_future()
@@ -98,31 +103,38 @@ class LogGuard:
             LogReplaced: it has not.
         """
         while True:
-            seen = await self._log.interrupted() - 1
-            end = await self._patiently(partial(self._say_and_look, seen))
-            if end is not None:
-                raise LogReplaced(f"the log ends at {end}, and was read up to {self._row.seen + 1}")
+            await self._log.interrupted()
+            await self._patiently(self._say_and_look)
             self._log.go_on()
 
-    async def _say_and_look(self, seen: int) -> int | None:
-        """Return where the log ends, if that is before what was seen; None: it has all that."""
-        await self._report(seen)
+    def seen(self, origin: Origin) -> int:
+        """Return up to where this proxy has seen an origin; -1: it has seen nothing of it."""
+        known = self._state.frontier.get(origin, NOTHING)
+        is_ours = origin == origin_of(self._state.site, log_epoch=self._log_epoch)
+        return max(known, self._log.seen_below - 1, self._state.position - 1) if is_ours else known
+
+    async def _say_and_look(self) -> None:
+        """Raises LogReplaced: the log ends before what was seen of it."""
+        origin = origin_of(self._state.site, log_epoch=self._log_epoch)
+        await self._report(self.seen(origin))
         # The others may notice a little later, and the server is to be there again.
         await self._log.end()
         await asyncio.sleep(LOG_END_SURE_S)
+        highest = await self._witnesses.highest(origin)
         while True:
             await self._refresh()
-            if self._log_epoch != self._row.log_epoch:
-                raise LogReplaced("the log has entered another log epoch meanwhile")
-            if self._row.seen < (end := await self._log.end()):
-                return None
-            if await self._claim(raised(self._state.site, self._row, self._row.seen, end)):
-                return end
+            self._check_epoch()
+            highest = max(highest, self._row.seen)
+            if highest < (end := await self._log.end()):
+                return
+            if await self._claim(raised(self._state.site, self._row, highest, end)):
+                raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                return await ask()
+                await ask()
+                return
             except LogReplaced:
                 raise
             except Unreachable as error:
@@ -137,6 +149,11 @@ class LogGuard:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
     # ------------------------------------------------------------ the registry's row
+
+    @property
+    def _log_epoch(self) -> int:
+        """The one in which everything is that this proxy appends, also before it has read of it."""
+        return max(self._begun_in, log_epoch_of(self._state.origin))
 
     async def begin(self) -> None:
         """Have the log say of itself what the registry says, once it was read to its end. Raises WaypostError."""
@@ -174,6 +191,7 @@ class LogGuard:
         else:
             return
         if not await self._claim(raised(self._state.site, self._row, offset, end)):
+            self._check_epoch()
             return
         log.warning(
             "a neighbour has seen more of the site log than it has; another log epoch begins",
@@ -191,12 +209,24 @@ class LogGuard:
         return False
 
     async def _refresh(self) -> None:
-        self._row = await self._registry.site_log(self._state.site) or self._row
+        row = await self._registry.site_log(self._state.site)
+        if row is None:
+            # The registry has lost it; nobody knows better than we do.
+            await self._registry.claim_site_log(self._state.site, None, self._row)
+            row = await self._registry.site_log(self._state.site)
+        self._row = row or self._row
+
+    def _check_epoch(self) -> None:
+        """Raises LogReplaced: others know of a later log epoch than we have read of, or begun in."""
+        if self._row.log_epoch > self._log_epoch:
+            raise LogReplaced(f"the log has entered log epoch {self._row.log_epoch} meanwhile")
 
     async def watch(self, end: int, *, reports: bool) -> None:
         """Do all that is due now, at a log that ends at `end`. Raises LogReplaced; other failures wait."""
         try:
             await self.check_end(end)
+            await self._refresh()
+            self._check_epoch()
             await self.look_into()
             if reports:
                 await self.report()

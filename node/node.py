@@ -18,6 +18,7 @@ import structlog
 
 from federation.link_ends import LinkEnds
 from federation.messages import (
+    AskSeen,
     CatchUp,
     CatchUpFailed,
     CaughtUp,
@@ -25,6 +26,7 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
+    SeenSo,
 )
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
@@ -53,6 +55,7 @@ from node.tls import TlsFiles, tls_of
 from node.troubles import STALLED, Part, Troubles
 from node.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.watchdog import Progress, Watchdog
+from node.witnesses import Witnesses
 from proxy import effects
 from proxy.context import Settings
 from proxy.engine import Engine
@@ -132,6 +135,7 @@ class Node:
     parts: Parts
     links: Links
     log_guard: LogGuard
+    witnesses: Witnesses
     instance: Instance
 
     def __init__(
@@ -290,7 +294,8 @@ class Node:
             )
             del restored
         engine.context.tally.damaged["store"] += self._store_damaged
-        self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row)
+        self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.proxies.values())
+        self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
         self.asking.begin(parts, engine.context)
         ends = LinkEnds(engine.state, self.rows_of, self._chance)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
@@ -627,6 +632,10 @@ class Node:
                 self.links.peer_message(peer, message)
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))
+            case AskSeen():
+                self.peers.send(peer, SeenSo(message.request, self.log_guard.seen(message.origin)))
+            case SeenSo():
+                self.witnesses.heard(peer, message)
             case CaughtUp() | CatchUpFailed():
                 self.asking.requests.answer(message)
 

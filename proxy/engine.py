@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from federation.acceptance import Acceptance
 from federation.ports import (
     Batch,
     DrainChanged,
@@ -33,7 +34,7 @@ from federation.site_events import (
     Released,
     Renewed,
 )
-from federation.site_state import Acceptance, SiteState, Snapshot
+from federation.site_state import SiteState, Snapshot
 from handover.gate import Gate
 from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
 from proxy.context import Context, Settings, writer_of

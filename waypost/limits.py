@@ -249,6 +249,8 @@ LOG_BATCH = 1000
 """Records in one read or append of a site log."""
 LOG_READ_BYTES = 4 * 1024 * 1024
 """Bytes of records in one read of an embedded log; it ends behind these."""
+WITNESS_S = 5.0
+"""So long, where a log was out of reach, live proxies have to say what they have seen of it."""
 LOG_END_SURE_S = 1.0
 """A log that ends before what was read of it is asked again after so long."""
 LOG_BATCH_BYTES = 512 * 1024

@@ -13,7 +13,7 @@ from chaos.simulator.node import Node
 from chaos.simulator.phases import PHASES, phases
 from chaos.simulator.secrets import SAID, Said
 from chaos.simulator.world import World
-from federation.site_state import Acceptance
+from federation.acceptance import Acceptance
 from handover.messages import Give
 from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId, log_epoch_of

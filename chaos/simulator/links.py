@@ -15,9 +15,9 @@ import msgspec
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
-from federation.link_ends import LinkEnds, LinkMessage
+from federation.link_ends import LinkEnds
 from federation.log_epochs import lost_above, raised, record_of, with_seen
-from federation.messages import LinkRecords
+from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from federation.site_state import SiteState
 from proxy import effects

@@ -18,9 +18,10 @@ import msgspec
 from chaos.simulator.links import FEDERATION, Ends, history
 from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
+from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import Judgement, LogSeen, first_epoch, judge, raised, record_of, says_so
 from federation.ports import ProxyRow, RegistryEvent
-from federation.site_state import Acceptance, LogMark, Snapshot, read_snapshot
+from federation.site_state import Snapshot, read_snapshot
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
 from proxy import effects
@@ -131,10 +132,12 @@ class Node:
         """The tail will look into the log by itself."""
         self._replaced: Engine | None = None
         """The engine whose log was replaced: it keeps what it has, and ends."""
-        self._first_epoch = 1
-        """The log epoch of the log's first record, when this process began."""
+        self._first_epoch = self._log_epoch = 1
+        """The log epochs of the log's first record and of the registry's row, when this process began."""
         self._read_below = 0
-        """Below this offset every record was read in this life."""
+        """Below this offset every record was read in this life, or its append was answered."""
+        self._looked = 0
+        """So often the log had lost its end when it was looked at."""
 
     # ------------------------------------------------------------ life
 
@@ -156,7 +159,7 @@ class Node:
             is_intact=judgement.is_intact,
             log_epoch=self._first_epoch,
         )
-        self._read_below = 0
+        self._read_below, self._looked = 0, log.losses
         self.ends = Ends(self)
         self._heard_at = self.appends_until = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
@@ -186,7 +189,7 @@ class Node:
         seen = LogSeen(log.first, len(log), begun, mark, log.has(mark))
         judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
         rows[self.site] = judgement.row
-        self._first_epoch = first_epoch(judgement.row, seen)
+        self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
         if judgement.why:
             self.world.note(f"{self.proxy} begins log epoch {judgement.row.log_epoch} of {self.site}", tell=True)
         return judgement
@@ -195,6 +198,37 @@ class Node:
     def leaving(self) -> bool:
         """The log was replaced: the process keeps what it has, and ends."""
         return self._replaced is not None and self._replaced is self.engine
+
+    @property
+    def seen_below(self) -> int:
+        """Below this offset the process has seen something of the log; 0: there is none."""
+        return max(self.engine.state.position, self._read_below) if self.engine is not None else 0
+
+    def _saw(self, below: int) -> None:
+        """All below this offset was read, or its append was answered."""
+        log = self.world.logs[self.site]
+        self._read_below, log.seen_below = max(self._read_below, below), max(log.seen_below, below)
+
+    @property
+    def can_say(self) -> bool:
+        """Tell whether the process notices that the log is out of reach, and can tell the registry what it has seen."""
+        now = self.world.clock.time_ms
+        here = self.engine is not None and not self.leaving and not self.still
+        return here and now >= max(self.deaf_until, self.stalled_until) and self.world.registry_answers()
+
+    def why_replaced(self) -> str:
+        """Return why a log that was out of reach is not the one that was read, as node/log_guard.py does; "": it is."""
+        log, engine = self.world.logs[self.site], self.engine
+        if engine is None or self._looked == log.losses:
+            return ""
+        row = self.world.registry.site_logs[self.site]
+        if row.log_epoch > max(self._log_epoch, log_epoch_of(engine.state.origin)):
+            return "the log has entered another log epoch meanwhile"
+        if row.log_epoch == log_epoch_of(log.origin) and row.seen >= len(log):
+            self.world.registry.site_logs[self.site] = raised(self.site, row, row.seen, len(log))
+            return f"the log ends at {len(log)}, and was read up to {row.seen + 1}"
+        self._looked = log.losses
+        return ""
 
     def begin_log_anew(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the node begins anew, and with it its links and clients."""
@@ -314,6 +348,9 @@ class Node:
         if self.engine is None or self.leaving or (self.still and self.stalls(self.read)):
             return
         log = self.world.logs[self.site]
+        if why := self.why_replaced():
+            self.begin_log_anew(why)
+            return
         start = self.engine.state.position
         if start > len(log) or (start > log.first and log.has(self.engine.state.acceptance.mark) is False):
             self.begin_log_anew(f"the log ends at {len(log)}, and was read up to {start}")
@@ -326,7 +363,7 @@ class Node:
             return
         if batch:
             self._in(lambda engine: engine.log_batch(batch))
-            self._read_below = max(self._read_below, batch[-1][0] + 1)
+            self._saw(batch[-1][0] + 1)
             self.ends.folded(batch)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
@@ -520,20 +557,27 @@ class Node:
         self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
-        engine = self.engine
+        engine, losses = self.engine, world.logs[self.site].losses
+
+        def replaced(why: str, end: int | None = None) -> LogReplaced:
+            # Answered first: what is not known is published again.
+            world.later(1, lambda: self.begin_log_anew(why, end) if self.engine is engine else None)
+            return LogReplaced(why)
 
         def act() -> None:
             read_below = self._read_below if self.engine is engine else 0
-            answer: Any = world.appended(self.site, list(effect.records)) if done else None
-            if answer and answer[0] < read_below:
-                lost_from = answer[0]
-                answer = LogReplaced("the log appends where it was read already")
-                if self.engine is engine:
-                    # Answered first: what is not known is published again.
-                    world.later(
-                        1, lambda: self.begin_log_anew(str(answer), lost_from) if self.engine is engine else None
-                    )
-            if failed:
+            answer: Any = None
+            if losses != world.logs[self.site].losses:
+                answer = LogUnavailable("the connection broke off")
+            elif self.engine is engine and (why := self.why_replaced()):
+                answer = replaced(why)
+            elif done:
+                answer = world.appended(self.site, list(effect.records))
+                if answer and answer[0] < read_below:
+                    answer = replaced("the log appends where it was read already", answer[0])
+                elif answer and self.engine is engine and not failed:
+                    self._saw(answer[-1] + 1)
+            if failed and not isinstance(answer, LogReplaced):
                 answer = LogUnavailable("no answer")
             if self.engine is engine:
                 self._answer(world.delay(), effect.then, answer)

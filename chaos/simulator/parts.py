@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from federation.acceptance import LogMark
 from federation.ports import (
     Claimed,
     OwnerChanged,
@@ -21,7 +22,6 @@ from federation.ports import (
     SiteLogRow,
     SiteSnapshot,
 )
-from federation.site_state import LogMark
 from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
 from proxy.retention import Mark, Window
 from proxy.stored import Entry
@@ -41,6 +41,10 @@ class PlainLog:
         """What stood there before it was damaged."""
         self.was_damaged = False
         self.first = 0
+        self.losses = 0
+        """So often it has lost its end."""
+        self.seen_below = 0
+        """Below this offset some process has read, or was answered for an append."""
 
     @property
     def origin(self) -> Origin:
@@ -54,9 +58,11 @@ class PlainLog:
 
     def lose_end(self, count: int) -> list[tuple[int, Record]]:
         """Lose the last records, as a broker that had not synced them; return them."""
+        self.losses += 1
         end = len(self._records) - count
         lost = self.everything()[end:]
         del self._records[end:]
+        self.seen_below = min(self.seen_below, len(self))
         self._damaged = {at: record for at, record in self._damaged.items() if at < end}
         return lost
 

@@ -26,8 +26,7 @@ from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Said
 from chaos.simulator.telling import brief
 from chaos.simulator.ways import Way
-from federation.link_ends import LinkMessage
-from federation.messages import LinkRecords
+from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged
 from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
 from proxy.context import Bounds
@@ -255,22 +254,27 @@ class World:
         return present | ended
 
     def lose_end(self, site: SiteId, count: int) -> None:
-        """A broker comes back without the last records of a site's log, which all proxies there had read."""
-        log, here = self.logs[site], [node for node in self.live_nodes(site) if node.engine is not None]
-        whole = [node for node in self.nodes.values() if node.site == site]
-        if here != whole or any(node.leaving or node.engine.state.position < len(log) for node in here if node.engine):
-            # How far a process had read that died at that very time, nobody knows.
+        """A broker comes back without a log's last records; all who were connected say what they had seen of it."""
+        log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
+        row, seen_below = self.registry.site_logs[site], log.seen_below
+        is_in_row = log_epoch_of(log.origin) == row.log_epoch
+        said = max((node.seen_below for node in here if node.can_say), default=0)
+        if seen_below > max(said, row.seen + 1 if is_in_row else 0):
+            # What only those had seen who died at that very time, nobody knows.
             return
-        if any(node.appends_until > self.clock.time_ms for node in here):
-            # Nor where the log ended, if it grew again before anybody looked.
-            return
-        # What only processes had seen that die at the very same time is not known to anybody: the registry has heard.
-        row = self.registry.site_logs[site]
-        if log_epoch_of(log.origin) == row.log_epoch:
-            self.registry.site_logs[site] = row.model_copy(update={"seen": max(row.seen, len(log) - 1)})
+        if is_in_row:
+            self.registry.site_logs[site] = row.model_copy(update={"seen": max(row.seen, seen_below - 1)})
         # Who it is stands in its first record: an empty log is refused.
         origin, lost = log.origin, log.lose_end(max(0, min(count, len(log) - log.first - 1)))
-        self.lost.update(Coordinate(origin, offset) for offset, record in lost if isinstance(record, Published))
+        for offset, record in lost:
+            if isinstance(record, Published):
+                at = Coordinate(origin, offset)
+                if offset < seen_below:
+                    self.lost.add(at)
+                else:
+                    # Nobody was told of it, and another may stand there.
+                    self.published.pop(at, None)
+                    self.published_at.pop(at, None)
         self.note(f"the log of {site} loses its end from {len(log)} on", tell=True)
         for node in here:
             node.log_grew()

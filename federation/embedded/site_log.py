@@ -89,10 +89,14 @@ class EmbeddedSiteLog:
         with self._translated():
             return await self._reader.call(_end)
 
-    async def interrupted(self) -> int:
+    @property
+    def seen_below(self) -> int:
+        """It is not counted: a file loses no end."""
+        return 0
+
+    async def interrupted(self) -> None:
         """For ever: a file is there, or nothing can be done with it."""
-        never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        return await never
+        await asyncio.get_running_loop().create_future()
 
     def go_on(self) -> None:
         """It always does."""

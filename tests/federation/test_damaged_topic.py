@@ -71,3 +71,36 @@ async def test_a_damaged_batch_is_passed_and_its_records_are_named(tmp_path: Pat
             assert damaged == ([32] if place == "a body" else [])
             assert all(record == RECORDS[offset] for offset, record in found if offset not in damaged)
         await log.close()
+
+
+@pytest.mark.parametrize("bit", [3, 27], ids=["a little further", "beyond the end"])
+async def test_what_claims_another_place_is_not_believed_and_nothing_is_passed_in_silence(
+    tmp_path: Path, bit: int
+) -> None:
+    """No checksum of Kafka's covers the offset at which a batch says that it stands."""
+    with KafkaServer(tmp_path) as broker:
+        log = KafkaSiteLog(broker.bootstrap, TOPIC)
+        await log.start()
+        for record in RECORDS:
+            await log.append([record])
+        await log.close()
+        await asyncio.to_thread(broker.stop)
+        segment = max((broker.data / "store" / f"{TOPIC}-0").glob("*.log"))
+        data = bytearray(segment.read_bytes())
+        at = batch_at(data, 32)
+        data[at : at + 8] = (32 ^ (1 << bit)).to_bytes(8, "big")
+        segment.write_bytes(data)
+        await asyncio.to_thread(broker.start)
+
+        log = KafkaSiteLog(broker.bootstrap, TOPIC)
+        await log.start()
+        assert await log.end() == COUNT
+        for found in (await tailed(log), await read(log)):
+            assert [offset for offset, _ in found] == list(range(COUNT))
+            whole = [offset for offset, record in found if not isinstance(record, Damaged)]
+            assert all(record == RECORDS[offset] for offset, record in found if offset in whole)
+            assert whole[:32] == [*range(32)] and 32 not in whole
+            assert len(whole) >= (COUNT - 9 if bit == 3 else 32)
+        # Nothing stops: what is appended is either read or told to be lost.
+        assert await log.append(RECORDS[:1]) == [COUNT]
+        await log.close()

@@ -13,9 +13,9 @@ import pytest
 from federation import link_effects
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
-from federation.link_ends import LinkEnds, LinkMessage
+from federation.link_ends import LinkEnds
 from federation.link_out import GIVE_UP_MS
-from federation.messages import LinkAppended, LinkOpen, LinkRecords, LinkWants
+from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_events import Advanced, Arrived, Covered
 from federation.site_state import SiteState

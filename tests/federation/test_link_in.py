@@ -119,7 +119,27 @@ def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
     assert not pulling.effects
     pulling.fold(progress(8))
     peer, opening = pulling.said(LinkOpen)
-    assert (peer, opening.site, opening.epoch, opening.frontier[FROM_A]) == (A1, B, 5, 8)
+    assert (peer, opening.site, opening.frontier[FROM_A]) == (A1, B, 8)
+
+
+def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_leader() -> None:
+    pulling = Pulling()
+    pulling.fold(msgspec.structs.replace(progress(8), link_epoch=100))
+    _, opening = pulling.lead(epoch=3)
+    assert opening.epoch == 103
+    # It stays the same for as long as it leads, and another leader has a higher one.
+    pulling.fold(msgspec.structs.replace(progress(9), link_epoch=103))
+    pulling.link.tick(pulling.now + SILENCE_MS)
+    other = Pulling()
+    other.fold(msgspec.structs.replace(progress(9), link_epoch=103))
+    assert other.lead(epoch=4)[1].epoch == 107
+
+
+def test_whom_a_later_leader_has_followed_is_elected_anew() -> None:
+    pulling = Pulling()
+    pulling.lead(epoch=5)
+    pulling.fold(msgspec.structs.replace(progress(9), link_epoch=6))
+    assert pulling.link.phase is Phase.WAITING and not pulling.link.epoch
 
 
 def test_it_waits_for_somebody_to_open_at() -> None:

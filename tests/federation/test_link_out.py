@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from federation.acceptance import Acceptance
 from federation.link import Position
 from federation.link_bounds import Bounds
 from federation.link_effects import LinkEffect, ReadLog, SendPeer
 from federation.link_out import BUSY_MS, GIVE_UP_MS, HEARTBEAT_MS, QUIET_MS, LinkOut
 from federation.messages import LinkOpen, LinkRecord, LinkRecords
-from federation.site_state import Acceptance, SiteState
+from federation.site_state import SiteState
 from waypost.errors import LogUnavailable, WaypostError
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.notification import Notification

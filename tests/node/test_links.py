@@ -16,6 +16,7 @@ from federation.site_state import SiteState
 from node.links import Links
 from node.log_guard import LogGuard
 from node.peers import Peers
+from node.witnesses import Witnesses
 from waypost.clock import ManualClock
 from waypost.identity import ProxyId, SiteId
 from waypost.records import Asked, Record
@@ -58,7 +59,8 @@ def links(log: SlowLog, sent: Sent) -> Links:
     state = SiteState(A, (B,))
     ends, site_log = LinkEnds(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
-    guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"))
+    others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
+    guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"), others)
     return Links(ProxyId("a1"), ends, site_log, nobody, cast(Peers, sent), ManualClock(), guard)
 
 

@@ -23,12 +23,23 @@ from federation.site_state import SiteState
 from node.beginning import where_to_begin
 from node.log_guard import LogGuard
 from node.troubles import Troubles
+from node.witnesses import Witnesses
 from waypost.clock import ManualClock
 from waypost.errors import LogReplaced
-from waypost.identity import Incarnation, SiteId, origin_of
+from waypost.identity import Incarnation, Origin, SiteId, origin_of
 from waypost.records import LogBegun, Published
 
 A = SiteId("A")
+
+
+class Nobody(Witnesses):
+    """Others that have seen so much of the log."""
+
+    def __init__(self, offset: int = -1) -> None:
+        self.offset = offset
+
+    async def highest(self, origin: Origin) -> int:
+        return self.offset
 
 
 def published(number: int) -> Published:
@@ -43,7 +54,7 @@ async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tu
     site_log = MemorySiteLog(MemoryLogStorage())
     await site_log.append([published(each) for each in range(there)])
     await registry.claim_site_log(A, None, row)
-    return LogGuard(state, site_log, registry, "federation", known), registry
+    return LogGuard(state, site_log, registry, "federation", known, Nobody()), registry
 
 
 def notice(guard: LogGuard, end: int | None) -> None:
@@ -80,12 +91,19 @@ async def test_a_log_that_has_all_that_was_read_stays_in_its_epoch() -> None:
 class Proxy:
     """A proxy that has read so many records of a log, and its guard."""
 
-    def __init__(self, storage: MemoryLogStorage, registry: MemoryRegistry, row: SiteLogRow, read: int) -> None:
+    def __init__(
+        self,
+        storage: MemoryLogStorage,
+        registry: MemoryRegistry,
+        row: SiteLogRow,
+        read: int,
+        witnesses: Witnesses | None = None,
+    ) -> None:
         state = SiteState(A)
         for offset, record in enumerate(storage.records[:read]):
             state.fold(offset, record)
         self.log = MemorySiteLog(storage)
-        self.guard = LogGuard(state, self.log, registry, "federation", row)
+        self.guard = LogGuard(state, self.log, registry, "federation", row, witnesses or Nobody())
         # So far there was nothing to say.
         self.guard._has_begun = True
         self.read = read
@@ -144,6 +162,52 @@ async def test_what_was_appended_in_a_log_epoch_that_was_not_read_of_yet_counts_
     assert isinstance(looking.exception(), LogReplaced)
     row = await registry.site_log(A)
     assert row is not None and (row.log_epoch, row.ended[origin_of(A, log_epoch=2)]) == (3, (2, 4))
+
+
+async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    assert row is not None
+    storage.records.extend(published(each) for each in range(3))
+    proxy = Proxy(storage, registry, row, 3, Nobody(8))
+    looking = await proxy.look()
+    append = asyncio.create_task(proxy.log.append([published(99)]))
+    await asyncio.wait([looking], timeout=5)
+    assert isinstance(looking.exception(), LogReplaced) and not append.done()
+    row = await registry.site_log(A)
+    assert row is not None and (row.log_epoch, row.ended) == (2, {"A/0": (2, 8)})
+    append.cancel()
+
+
+async def test_a_registry_that_has_lost_the_row_is_told_it_again(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    assert row is not None
+    storage.records.extend(published(each) for each in range(3))
+    empty = MemoryRegistry(MemoryRegistryStorage(), ManualClock())
+    proxy = Proxy(storage, empty, row, 3)
+    looking = await proxy.look()
+    assert await asyncio.wait_for(proxy.log.append([published(99)]), 5) == [3]
+    found = await empty.site_log(A)
+    assert found is not None and (found.identity, found.seen) == ("log", 2)
+    looking.cancel()
+
+
+async def test_a_later_log_epoch_that_the_registry_knows_of_is_entered_whoever_raised_it(
+    registry: MemoryRegistry,
+) -> None:
+    """An answer of the registry may be lost: then the one who raised it does not know that it did."""
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    assert row is not None
+    storage.records.extend(published(each) for each in range(3))
+    proxy = Proxy(storage, registry, row, 3)
+    await registry.claim_site_log(A, row, row.model_copy(update={"log_epoch": 2, "ended": {"A/0": (2, 8)}}))
+    with pytest.raises(LogReplaced):
+        await proxy.guard.watch(3, reports=False)
 
 
 async def test_a_log_that_was_out_of_reach_and_has_all_that_was_read_goes_on(

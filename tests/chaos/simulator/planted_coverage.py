@@ -11,11 +11,12 @@ from unittest import mock
 import msgspec
 
 from federation import link
+from federation.acceptance import Acceptance
 from federation.link import LinkSender
 from federation.link_in import LinkIn
 from federation.messages import LinkRecords
 from federation.site_events import Covered, Event
-from federation.site_state import Acceptance, Filter, SiteState
+from federation.site_state import Filter, SiteState
 from handover.gate import Gate
 from proxy import incoming
 from proxy.connection import Connection

@@ -1,0 +1,57 @@
+"""Who else has seen something of our site's log: live proxies of our site, and of others, are asked (handover rule 27).
+
+The registry has what the site's proxies have said lately; a proxy that was stopped for a moment, or cannot reach the
+registry, has not said it, and a neighbour does so only when a link opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from federation.messages import AskSeen, SeenSo
+from federation.ports import ProxyRow
+from node.peers import Peers
+from waypost.identity import NOTHING, Origin, ProxyId
+from waypost.limits import WITNESS_S
+
+LOOK_S = 0.05
+
+
+class Witnesses:
+    """Asks all live proxies but ours.
+
+    Args:
+        live: returns the rows of the live proxies.
+    """
+
+    def __init__(self, proxy: ProxyId, peers: Peers, live: Callable[[], Iterable[ProxyRow]]) -> None:
+        self._proxy = proxy
+        self._peers = peers
+        self._live = live
+        self._request = 0
+        self._answers: dict[ProxyId, int] = {}
+
+    async def highest(self, origin: Origin) -> int:
+        """Return the highest offset of the origin that others have seen; -1: none.
+
+        Waits for everybody who lives, WITNESS_S seconds at most. One that asks again drops what was answered before.
+        """
+        self._request += 1
+        self._answers = {}
+        asked: set[ProxyId] = set()
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + WITNESS_S
+        while loop.time() < ends:
+            living = {row.proxy for row in self._live()} - {self._proxy}
+            for each in sorted(living - asked):
+                self._peers.send(each, AskSeen(self._request, origin))
+            asked |= living
+            if living <= self._answers.keys():
+                break
+            await asyncio.sleep(LOOK_S)
+        return max(self._answers.values(), default=NOTHING)
+
+    def heard(self, peer: ProxyId, message: SeenSo) -> None:
+        if message.request == self._request:
+            self._answers[peer] = message.offset
