@@ -49,7 +49,7 @@ from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.errors import BadRecord, HistoryTruncated, Internal, LogReplaced, LogUnavailable
 from waypost.identity import SessionId
-from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_REQUEST_BYTES, RETRY_PAUSES_S
+from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_END_SURE_S, LOG_REQUEST_BYTES, RETRY_PAUSES_S
 from waypost.records import MISSING, Fact, Record, decode_fact, decode_record, encode_fact, encode_record
 
 START_S = 4.0
@@ -492,8 +492,12 @@ class KafkaChangelog(_Handle):
         self._table = CheckpointTable()
         self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
         self._place = 0
+        self._seen_below = 0
+        """Below this offset everything was read, or its append was answered."""
+        self._lost = asyncio.Event()
         self._bell = Bell()
         self._following: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await super().start()
@@ -501,9 +505,45 @@ class KafkaChangelog(_Handle):
 
     async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
         news = [checkpoint for checkpoint in checkpoints if self._table.is_news(checkpoint)]
-        await self._appends.append([(checkpoint_key(c), encode_checkpoint(c)) for c in news])
+        await self._append([(checkpoint_key(c), encode_checkpoint(c)) for c in news])
         outdated = [key for checkpoint in news for key in self._table.outdated_by(checkpoint)]
-        await self._appends.append([(key, None) for key in outdated])
+        await self._append([(key, None) for key in outdated])
+
+    async def _append(self, entries: Sequence[Entry]) -> None:
+        offsets = await self._appends.append(entries)
+        if offsets and offsets[0] < self._seen_below:
+            self._has_lost()
+        self._seen_below = max(self._seen_below, offsets[-1] + 1 if offsets else 0)
+
+    async def _connect(self) -> Sender:
+        return await _Producer.connect(self._topic, self._out_of_reach)
+
+    def _out_of_reach(self) -> None:
+        """It may have lost its end."""
+        self._reader.look_again()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        short = 0
+        while short < 2:
+            try:
+                short = short + 1 if await self._reader.end() < self._seen_below else 0
+                if not short:
+                    return
+            except LogUnavailable:
+                pass
+            # A broker that has just begun may not know its own end yet.
+            await asyncio.sleep(LOG_END_SURE_S)
+        self._has_lost()
+
+    def _has_lost(self) -> None:
+        self._seen_below = 0
+        self._lost.set()
+
+    async def lost(self) -> None:
+        await self._lost.wait()
+        self._lost.clear()
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
         """As in the port; sees all that was acknowledged before the call, or raises LogUnavailable."""
@@ -513,12 +553,12 @@ class KafkaChangelog(_Handle):
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
         await self._read_up()
         keys = [key for session, epoch in deleted.items() for key in self._table.keys_of(session, epoch)]
-        await self._appends.append([(key, None) for key in keys])
+        await self._append([(key, None) for key in keys])
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         await self._read_up()
         for part in self._site.cut(snapshot):
-            await self._appends.append([part])
+            await self._append([part])
 
     async def latest_site(self) -> SiteSnapshot | None:
         """As :meth:`latest`."""
@@ -545,19 +585,27 @@ class KafkaChangelog(_Handle):
         raise LogUnavailable(f"topic {self._topic.name}: what reads the changelog has ended: {why}")
 
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait((self._following,))
+        for task in (self._following, self._looking):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
         await super().close()
 
     async def _follow(self) -> None:
         while True:
-            with suppress(HistoryTruncated, LogReplaced):
+            try:
                 async with aclosing(self._reader.follow(self._place)) as following:
                     async for messages, self._place in following:
                         for message in messages:
                             self._take(message)
+                        self._seen_below = max(self._seen_below, self._place)
                         self._bell.ring()
+            except HistoryTruncated:
+                pass
+            except LogReplaced:
+                # What is remembered of it hides what it lacks.
+                self._table, self._site = CheckpointTable(), SiteParts(LOG_BATCH_BYTES - PART_ROOM)
+                self._has_lost()
             with suppress(LogUnavailable):
                 self._place = await self._reader.first()
 

@@ -90,6 +90,7 @@ class LogReader:
         self._consumer: Consumer | None = None
         self._place = -1
         self._closed = False
+        self._looks_again = False
         self.interruption = Interruption()
         """While one lasts a follower yields nothing, and what it had fetched is fetched anew."""
         self._lock = asyncio.Lock()
@@ -104,6 +105,10 @@ class LogReader:
         self.interruption.close()
         async with self._lock:
             await self._drop()
+
+    def look_again(self) -> None:
+        """Compare, before anything else is yielded, what was yielded last."""
+        self._looks_again = True
 
     async def first(self) -> int:
         async with self._asking() as consumer:
@@ -160,7 +165,8 @@ class LogReader:
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
-                        if self.interruption.lasts:
+                        if self.interruption.lasts or self._looks_again:
+                            self._looks_again = False
                             raise LogUnavailable("it was out of reach")
                         messages, place = await self._believed(consumer, messages, offset, await consumer.place())
                         if place != await consumer.place():

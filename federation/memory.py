@@ -472,6 +472,9 @@ class MemoryChangelog:
                 del self._storage.highest[session]
         self._storage.answer()
 
+    async def lost(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         await self._storage.ask()
         known = self._storage.site

@@ -359,6 +359,10 @@ class Changelog(Protocol):
         """
         ...
 
+    async def lost(self) -> None:
+        """Wait until something that had been written is not there any more: who has it writes it again."""
+        ...
+
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         """Return once it survives a crash."""
         ...

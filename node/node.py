@@ -252,6 +252,7 @@ class Node:
                     "log guard": self.log_guard.until_replaced(),
                     "interruptions": self.log_guard.after_interruptions(),
                     "store": self.asking.until_damaged(),
+                    "changelog": self._mend_changelog(),
                 }
                 for name, loop in loops.items():
                     group.create_task(endless(name, loop), name=name)
@@ -396,6 +397,14 @@ class Node:
                 raise
             except (Unreachable, TimeoutError) as error:
                 self.troubles.missing(Part.LOG, error)
+
+    async def _mend_changelog(self) -> None:
+        """Write again what the changelog has lost, whenever it has."""
+        while True:
+            await self.parts.changelog.lost()
+            log.warning("the changelog has lost its end; what we have of it is written again", site=self.site)
+            self._engine.changelog_lost()
+            self.drain()
 
     async def _guard(self) -> None:
         """See what stands still although nothing has failed (node/watchdog.py)."""

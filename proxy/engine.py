@@ -414,6 +414,10 @@ class Engine:
                 self.claims.wake(session)
         self._after()
 
+    def changelog_lost(self) -> None:
+        """What the changelog had may not be there any more: it is written again."""
+        self.keeper.changelog_lost()
+
     def secret_told(self, secret: bytes) -> None:
         """The registry has told the federation's secret."""
         self.context.token_key = token_key(secret)

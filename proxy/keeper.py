@@ -193,6 +193,11 @@ class Keeper:
 
     # ------------------------------------------------------------ the changelog
 
+    def changelog_lost(self) -> None:
+        """The changelog has lost something: all that it had of ours is written again, each in its turn."""
+        self._checkpointed.clear()
+        self._snapshot_at = self._snapshot_position = 0
+
     def checkpoint(self, session: Session, then: Done) -> None:
         """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
         self._serial += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -80,6 +81,10 @@ class EmbeddedChangelog:
             await self._writer.call(
                 lambda connection: write(connection, lambda: connection.executemany(FORGET, rows).rowcount)
             )
+
+    async def lost(self) -> None:
+        """For ever: a file loses nothing but all at once, and that is said by what it is asked."""
+        await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
         row = (snapshot.position, snapshot.state, snapshot.log_epoch)

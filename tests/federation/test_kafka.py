@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from chaos.faults.lost_end import LostEnd
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
 from federation import kafka as adapter
@@ -193,3 +194,29 @@ async def test_a_changelog_keeps_a_record_for_each_session_and_epoch_and_deletes
         (b"s|1|2", False),
     ]
     await changelog.close()
+
+
+async def test_a_changelog_that_has_lost_its_end_says_so_and_forgets_what_it_knew_of_that(tmp_path: Path) -> None:
+    with KafkaServer(tmp_path) as kafka:
+        changelog = KafkaChangelog(kafka.bootstrap, "changelog")
+        await changelog.start()
+        session = SessionId("s")
+        for serial in range(1, 41):
+            await changelog.put([Checkpoint(session, Epoch(1), serial, Descriptor(), {})])
+        assert (await changelog.latest(session) or pytest.fail("it is there")).serial == 40
+        lost = asyncio.create_task(changelog.lost())
+        # A blip of the broker alone is no loss.
+        await asyncio.to_thread(kafka.kill)
+        await asyncio.to_thread(kafka.start)
+        assert await stands_still(lost, for_s=3)
+        fault = LostEnd(kafka, "changelog", 1_000)
+        await fault.inject()
+        await fault.heal()
+        async with asyncio.timeout(PATIENCE_S):
+            await lost
+            while (found := await changelog.latest(session)) is None or found.serial == 40:
+                await asyncio.sleep(0.1)
+            # What is written again counts, also where it is lower than what was known.
+            await changelog.put([Checkpoint(session, Epoch(1), 39, Descriptor(), {})])
+            assert (await changelog.latest(session) or pytest.fail("it is there")).serial == 39
+        await changelog.close()

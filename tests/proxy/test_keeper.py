@@ -192,3 +192,14 @@ def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> N
     alone.says(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
     (written,) = checkpoints()
     assert written.checkpoint.descriptor.receivers[ReceiverId("r")].selective == {Origin("A/0"): [7]}
+
+
+def test_what_a_changelog_has_lost_is_written_again_though_nothing_has_changed() -> None:
+    alone = serving()
+    alone.pass_time(5_000)
+    assert not [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    alone.engine.changelog_lost()
+    alone.settle()
+    alone.pass_time(5_000)
+    assert alone.next(effects.PutCheckpoint).checkpoint.session == SESSION
+    alone.next(effects.PutSite)
