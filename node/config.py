@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
 PREFIX = "WAYPOST_"
+OTHER_VARIABLES = ("WAYPOST_PARTS", "WAYPOST_KEY", "WAYPOST_CERT", "WAYPOST_CA", "WAYPOST_PROXY", "WAYPOST_TOKEN")
+"""Those that are nearly settings, and mean something else."""
 SHORTEST_ETCD_LEASE_MS = 2_000
 """etcd makes shorter ones longer; the proxy would count on one that never comes, and never be ready."""
 
@@ -44,13 +47,25 @@ def _setting(default: Any, say: str, check: Callable[[str], Any] | None = None, 
 
 
 def _plain(name: str) -> str:
+    """Raises ValueError: it is no name for a row, a topic and a folder."""
     if "/" in name or any(each.isspace() for each in name):
         raise ValueError("no slash and no blank, please")
+    if not name.isprintable():
+        raise ValueError("no control character, please")
+    if name.startswith(".") or any(each in name for each in '"[],'):
+        raise ValueError(f"{name!r} is no name")
     return name
 
 
-def _split(sites: str) -> tuple[str, ...]:
-    return tuple(each for each in sites.split(",") if each)
+def _listed(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return what is said with commas between, or as a list, without blanks around."""
+    listed = given.split(",") if isinstance(given, str) else given
+    return tuple(each.strip() for each in listed if each.strip())
+
+
+def _sites(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Raises ValueError: one is no name of a site."""
+    return tuple(map(_plain, _listed(given)))
 
 
 def _rotation(text: str) -> str:
@@ -59,9 +74,9 @@ def _rotation(text: str) -> str:
     return text
 
 
-def _names(principals: str) -> tuple[str, ...]:
+def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
     """Raises ValueError: there are none, where somebody meant to name some."""
-    named = _split(principals)
+    named = _listed(principals)
     if not named:
         raise ValueError("nobody is named; leave it out, and everybody may")
     return named
@@ -69,7 +84,7 @@ def _names(principals: str) -> tuple[str, ...]:
 
 def _hosts(names: str) -> tuple[str, ...]:
     """Raises ValueError: one is no host name or address."""
-    hosts = _split(names)
+    hosts = _listed(names)
     for host in hosts:
         if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+", host):
             raise ValueError(f"{host!r} is no host name or address; leave out scheme and port")
@@ -78,7 +93,7 @@ def _hosts(names: str) -> tuple[str, ...]:
 
 def _origins(origins: str) -> tuple[str, ...]:
     """Return web origins as a browser writes them. Raises ValueError: one is none."""
-    return tuple(_origin(origin.strip()) for origin in _split(origins))
+    return tuple(map(_origin, _listed(origins)))
 
 
 def _origin(origin: str) -> str:
@@ -115,7 +130,7 @@ def reachable(url: str) -> str:
     """Return the address of a proxy; "" is none. Raises ValueError."""
     try:
         parts = urlsplit(url)
-        is_one = parts.scheme in ("ws", "wss") and parts.hostname and parts.port != 0
+        is_one = parts.scheme in ("ws", "wss") and parts.hostname and parts.port and "@" not in parts.netloc
     except ValueError:
         is_one = False
     if url and not is_one:
@@ -133,7 +148,7 @@ class NodeConfig:
     site: str = _setting(
         "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
-    neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _split)
+    neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _sites)
     data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.")
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
@@ -199,12 +214,12 @@ class NodeConfig:
     mixed_parts: bool = _setting(
         False, "Kafka with the embedded registry, or etcd with an embedded log, is meant, and no oversight."
     )
-    prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$")
-    lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500)
+    prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$", max_length=100)
+    lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500, le=3_600_000)
     replace: bool = _setting(
         False, "Take the name from a process that runs under it, at once; that one ends. For once, by hand."
     )
-    sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1)
+    sweep_s: int = _setting(60, "So often what nobody holds any more is removed from the store.", ge=1, le=86_400)
     journal_rotate: str = _setting(
         JOURNAL_PART,
         "When the next part of the journal begins: a size like 256MiB, an age like 7d, or off. Nothing is removed.",
@@ -263,7 +278,10 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     Commands that only read a part of a proxy's configuration use the other one.
     """
     config = load_config(flags, file)
+    _check_variables()
     _check_mixed_parts(config)
+    if (config.tls_key or config.tls_ca) and not config.tls_cert:
+        raise BadConfiguration("it is missing; with a key or authorities alone nothing is encrypted", field="tls_cert")
     if config.etcd and config.lease_ttl_ms < SHORTEST_ETCD_LEASE_MS:
         raise BadConfiguration(
             f"{config.lease_ttl_ms} ms is shorter than etcd's shortest lease, {SHORTEST_ETCD_LEASE_MS} ms",
@@ -274,6 +292,16 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     for name in ("kafka", "etcd"):
         _check_addresses(name, getattr(config, name))
     return config
+
+
+def _check_variables() -> None:
+    """Raises BadConfiguration: a variable of the environment is nearly the name of a setting."""
+    names = [f"{PREFIX}{each.name.upper()}" for each in fields(NodeConfig)]
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and variable not in {*names, *OTHER_VARIABLES}:
+            near = get_close_matches(variable, names, 1, 0.85)
+            if near:
+                raise BadConfiguration(f"there is no variable {variable}; do you mean {near[0]}?", field=variable)
 
 
 def _check_mixed_parts(config: NodeConfig) -> None:
@@ -292,7 +320,8 @@ def _check_addresses(field: str, addresses: str) -> None:
     """Raises BadConfiguration: what is said of Kafka or etcd is not host:port, several with commas between."""
     for address in addresses.split(",") if addresses else ():
         host, _, port = address.strip().removeprefix("http://" if field == "etcd" else "").rpartition(":")
-        if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        is_host = re.fullmatch(r"[^/:]+|\[[0-9A-Fa-f:.]+\]", host) is not None
+        if not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise BadConfiguration(f"{address!r} is not host:port", field=field)
 
 
@@ -400,8 +429,8 @@ def _model(from_file: dict[str, Any]) -> type[BaseSettings]:
     return create_model("NodeSettings", __base__=Sources, **settings)
 
 
-def _checked(check: Callable[[str], Any] | None, value: Any) -> Any:
-    return check(value) if check is not None and isinstance(value, str) else value
+def _checked(check: Callable[[Any], Any] | None, value: Any) -> Any:
+    return check(value) if check is not None and isinstance(value, str | list) else value
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from federation.ports import Journal
 from proxy.effects import Attest, nobody_waits
 from waypost.errors import Unreachable
+from waypost.limits import FACTS_BYTES
 
 AGAIN_S = 0.2
 LINGER_S = 0.02
+FACT_BYTES, COORDINATE_BYTES = 300, 20
 
 
 class Facts:
@@ -25,6 +27,8 @@ class Facts:
         self._waiting: deque[Attest] = deque()
         self._due = asyncio.Event()
         self._lingering = False
+        self.bytes = 0
+        """Of those that wait, about."""
         self.written = 0
         """Effects whose facts the journal has."""
 
@@ -33,6 +37,7 @@ class Facts:
 
     def put(self, effect: Attest) -> None:
         self._waiting.append(effect)
+        self.bytes += _size(effect)
         if effect.then is not nobody_waits:
             self._due.set()
         elif not self._lingering:
@@ -58,12 +63,24 @@ class Facts:
                 wrote(None)
 
     async def write(self, journal: Journal) -> None:
-        """Write what waits now, and answer it. Raises Unreachable."""
-        taken = list(self._waiting)
-        if not taken:
-            return
-        await journal.attest([fact for effect in taken for fact in effect.facts])
-        self.written += len(taken)
-        for effect in taken:
-            self._waiting.popleft()
-            effect.then(None)
+        """Write what waits now, so many bytes at a time, and answer it. Raises Unreachable."""
+        for _ in range(len(self._waiting)):
+            taken, size = [], 0
+            for effect in self._waiting:
+                taken.append(effect)
+                size += _size(effect)
+                if size > FACTS_BYTES // 8:
+                    break
+            if not taken:
+                return
+            await journal.attest([fact for effect in taken for fact in effect.facts])
+            self.written += len(taken)
+            self.bytes -= size
+            for effect in taken:
+                self._waiting.popleft()
+                effect.then(None)
+
+
+def _size(effect: Attest) -> int:
+    """Return about how many bytes these facts are."""
+    return sum(FACT_BYTES + COORDINATE_BYTES * (len(fact.offsets) + len(fact.digests)) for fact in effect.facts)

@@ -13,20 +13,22 @@ from collections.abc import Callable
 from federation.ports import Batch
 from node.turns import in_turns
 from proxy.engine import Engine
-from waypost.limits import FOLD_SLICE_S, LOG_BATCH, MAX_NOTIFICATION_BYTES, UNSTORED_BYTES
+from waypost.limits import FOLD_SLICE_S, LOG_BATCH, UNSTORED_BYTES
 from waypost.records import Record, body_size
 
 STORE_LOOK_S = 0.01
+UNINDEXED_S = 1e-6
+"""What an alternative that no index knows takes for each notification, however small."""
 
 
 class Folding:
     """Folds batches of the log.
 
     Args:
-        fold: takes the next records.
+        fold: takes the next records, and returns how many of them it took.
     """
 
-    def __init__(self, engine: Engine, fold: Callable[[Batch], None]) -> None:
+    def __init__(self, engine: Engine, fold: Callable[[Batch], int]) -> None:
         self._engine = engine
         self._fold = fold
         self._together = LOG_BATCH
@@ -41,8 +43,7 @@ class Folding:
             if not count:
                 await self._evaluate(batch[done][1])
                 count = 1
-            self._measured(batch[done : done + count])
-            done += count
+            done += self._measured(batch[done : done + count])
             await asyncio.sleep(0)
 
     async def _store_has_room(self) -> None:
@@ -52,23 +53,25 @@ class Folding:
 
     def _fitting(self, records: Batch) -> int:
         """Return how many of these go into one slice by estimate; 0: the first alone does not."""
-        work_s, room_s = self._engine.context.matcher.spending.proxy.cost.work_ns / 1e9, FOLD_SLICE_S
-        if work_s < FOLD_SLICE_S / LOG_BATCH:
+        matcher, room_s = self._engine.context.matcher, FOLD_SLICE_S
+        cost, each_s = matcher.spending.proxy.cost, matcher.unindexed * UNINDEXED_S
+        if cost.work_ns / 1e9 + each_s < FOLD_SLICE_S / LOG_BATCH:
             return len(records)
         for count, (_, record) in enumerate(records):
-            room_s -= work_s * body_size(record) / MAX_NOTIFICATION_BYTES
+            room_s -= each_s + cost.of(body_size(record)) / 1e9
             if room_s < 0:
                 return count
         return len(records)
 
-    def _measured(self, records: Batch) -> None:
+    def _measured(self, records: Batch) -> int:
         began = time.thread_time()
-        self._fold(records)
+        taken = self._fold(records)
         spent_s = time.thread_time() - began
         if spent_s > FOLD_SLICE_S:
             self._together = max(1, int(len(records) * FOLD_SLICE_S / spent_s))
         elif len(records) >= self._together:
             self._together = min(LOG_BATCH, 2 * self._together)
+        return taken
 
     async def _evaluate(self, record: Record) -> None:
         await in_turns(self._engine.evaluate(record))

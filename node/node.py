@@ -78,6 +78,7 @@ from waypost.limits import (
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
     EFFECT_STALL_MS,
+    FACTS_BYTES,
     FACTS_WAITING,
     JOURNAL_STALL_MS,
     LINK_STALL_MS,
@@ -374,12 +375,13 @@ class Node:
                 self.troubles.missing(Part.LOG, error)
             await asyncio.sleep(0.2)
 
-    def _fold(self, records: Batch) -> None:
-        self._engine.log_batch(records)
+    def _fold(self, records: Batch) -> int:
+        records = records[: self._engine.log_batch(records)]
         self._ahead.read(self._engine.state.position)
         self._room.set()
         self.links.folded(records)
         self.drain()
+        return len(records)
 
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
@@ -627,7 +629,7 @@ class Node:
             await self._room.wait()
 
     def _is_full(self) -> bool:
-        if self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING:
+        if self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
             return True
         return self._ahead.bytes > AHEAD_BYTES
 

@@ -287,7 +287,9 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
 
 
 def _refusal(error: WaypostError) -> Response:
-    body = {"v": 1, "error": {"code": error.code, "message": error.message, "field": error.field}}
+    # It may say again what was asked, which JSON can have and UTF-8 cannot.
+    message = error.message.encode(errors="replace").decode()
+    body = {"v": 1, "error": {"code": error.code, "message": message, "field": error.field}}
     if isinstance(error, Forbidden):
         if isinstance(error, _NoOperator):
             return JSONResponse(body, 403)

@@ -7,6 +7,7 @@ allows, and much that it does not (schemathesis), and holds the answers against 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any, NamedTuple
 
@@ -336,6 +337,7 @@ PAGES = (
 )
 
 
+@cache
 def openapi() -> dict[str, Any]:
     """Return the description of all pages, as OpenAPI 3.1 has it."""
     paths: dict[str, dict[str, Any]] = {}

@@ -20,6 +20,12 @@ class Line:
     def __init__(self) -> None:
         self._free_at_s = 0.0
 
+    def place_s(self, cost_s: float, now_s: float) -> float:
+        """Take a place for what is going to cost so much; return for how long to wait before it begins."""
+        begins = max(now_s, self._free_at_s)
+        self._free_at_s = begins + cost_s / LINE_SHARE
+        return begins - now_s
+
     def wait_s(self, spent_s: float, now_s: float) -> float:
         """Take a place for what was spent; return for how long to do nothing more."""
         self._free_at_s = max(now_s, self._free_at_s) + spent_s / LINE_SHARE

@@ -40,19 +40,22 @@ from proxy.refusals import NOBODY_PROVEN
 from waypost.errors import BadMessage, Refused, Unproven
 from waypost.frames import decode_client_message, encode_message
 from waypost.limits import (
+    CHEAP_BYTES,
     CONNECTION_QUEUE_BYTES,
     HANG_UP_WITHIN_S,
     HARD_FRAME_BYTES,
     HELLO_WITHIN_S,
+    LONG_EXPRESSION,
     MESSAGE_BYTES,
     PACED_BYTES,
+    PARSE_S,
     PEER_HELLO_WITHIN_S,
     REFUSAL_DETAIL,
     REPLIES_BYTES,
     REPLIES_WITHIN_S,
     UNFINISHED_PART,
 )
-from waypost.messages import Acknowledge, Problem, Publish
+from waypost.messages import Acknowledge, Problem, Publish, Subscribe
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 
@@ -236,9 +239,14 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             except TimeoutError:
                 await _close_silent(line, writer)
                 return
-            began, cheap, wait_s = time.thread_time(), False, None
+            began, cheap, wait_s, foreseen_s = time.thread_time(), False, None, 0.0
             try:
                 message = decode_client_message(frame)
+                if isinstance(message, Subscribe) and len(message.expression) > LONG_EXPRESSION:
+                    # Many at once, each by a connection of its own, would hold up everybody else.
+                    foreseen_s = len(message.expression) * PARSE_S
+                    await asyncio.sleep(node.line.place_s(foreseen_s, time.monotonic()))
+                    began = time.thread_time()
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
@@ -246,13 +254,14 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                     hello_until_s = None
                     socket.scope["extensions"]["proven"]["told"]()
                 # What is published has its own rate, and waits for the log.
-                cheap = isinstance(message, Publish | Acknowledge)
+                small = len(frame) <= CHEAP_BYTES
+                cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and small)
                 wait_s = paces.wait_s(message, time.monotonic())
             except Refused as error:
                 node.refused_client(error)
                 line.send(Problem(error.code, error.message, error.field))
             # Before anything is awaited: what the loop does for others meanwhile is not this client's.
-            spent_s = time.thread_time() - began
+            spent_s = max(0.0, time.thread_time() - began - foreseen_s)
             if wait_s is not None:
                 await said.pause(wait_s, acknowledged)
             if not cheap:

@@ -13,7 +13,7 @@ from proxy.guard import Admitted, Guard, Proof
 from proxy.keeper import Keeper
 from proxy.moving import Moving
 from proxy.ownership import Asker, Claims, Wish, taken
-from proxy.receivers import Receiver, check_overtaking
+from proxy.receivers import Receiver, check_frontier, check_overtaking
 from proxy.relay import Relays
 from proxy.session import Session
 from proxy.subscription import Subscription
@@ -239,6 +239,7 @@ class Attaching:
         """
         place = session.receivers.get(ReceiverId(message.receiver))
         check_overtaking(place.selective if place else Selective(), message.selective)
+        check_frontier(place.frontier if place else {}, message.frontier)
         if _wanted(session, message) != terms_of(session):
             self._guard.require(session, principal, ADMINISTER)
         above = self._context.settings.reliability

@@ -57,6 +57,7 @@ from waypost.clock import NEVER, Clock
 from waypost.errors import Refused, WaypostError
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId
+from waypost.limits import MATCH_BYTES, MATCHES_AT_ONCE
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
 from waypost.records import Closed, Damaged, Dropped, FactKind, Forwarded, Held, Published, Record, Repaired
@@ -190,13 +191,18 @@ class Engine:
         if isinstance(record, Published | Forwarded):
             yield from self.context.matcher.evaluate(record.body)
 
-    def log_batch(self, batch: Batch) -> None:
-        """Take the next records of our own site's log."""
+    def log_batch(self, batch: Batch) -> int:
+        """Take the next records of our own site's log; return how many: no more after those that matched so often that
+        others should have their turn first."""
+        matches = taken = 0
         touched: dict[SessionId, Session] = {}
         held: dict[SessionId, Session] = {}
         covered: dict[str, None] = {}
         interests: dict[str, None] = {}
         for offset, record in batch:
+            if matches > MATCHES_AT_ONCE:
+                break
+            taken += 1
             events = self.state.fold(offset, record)
             interests |= {event.expression: None for event in events if isinstance(event, InterestChanged)}
             if offset < self.context.taken_below:
@@ -207,7 +213,7 @@ class Engine:
             for event in events:
                 match event:
                     case Arrived():
-                        self._arrived(event, touched)
+                        matches += self._arrived(event, touched)
                     case Covered():
                         covered[event.expression] = None
                     case Interrupted():
@@ -231,8 +237,8 @@ class Engine:
                     held[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.incarnation:
                         self._held_by_an_earlier_life(held[record.session])
-        if batch:
-            self.state.acceptance.read(*batch[-1])
+        if taken:
+            self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
             self.door.deliver(session)
         self.door.quenching.changed(interests)
@@ -242,19 +248,24 @@ class Engine:
             self.coverage.held(session)
         self.transfers.moved()
         self._after()
+        return taken
 
-    def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> None:
+    def _arrived(self, event: Arrived, touched: dict[SessionId, Session]) -> int:
+        """Store it for those who want it; return in how many places it was put, and by how many subscriptions."""
         attributes = read_body(event.record.body)
         record = event.record
         wanting = self.context.matcher.match(event.origin, event.offset, attributes, record.protection, record.body)
         if not wanting:
-            return
+            return 0
+        matches = 0
         stored = Stored.of(event.origin, event.offset, event.record)
         for session, matched in wanting:
+            matches += 10 + len(matched)
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 self.context.dirty.add(session.id)
-                self.keeper.took(stored.size)
+                self.keeper.took(stored.size + MATCH_BYTES * len(matched))
+        return matches
 
     def _holds_dropped(self, event: HoldsDropped) -> None:
         """Our holds were dropped with a lease of ours: the log may have a hole from here on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from operator import attrgetter
 
 from matching.index import Index, Known
@@ -61,6 +62,7 @@ class Matcher:
         """The same by the canonical form of each expression, as the site knows it."""
         self._expressions: dict[SessionId, list[Expression]] = {}
         self.spending = Spending()
+        self._known_matches: dict[Matched, Matched] = {}
         self._evaluated: tuple[bytes, Known] | None = None
         """The last notification that was evaluated before it was matched."""
 
@@ -112,7 +114,13 @@ class Matcher:
             return ()
         # In the order in which they came, so that a run does not depend on how they are found.
         hits.sort(key=_NUMBER)
-        return _together(hits, origin, offset, protection)
+        return [(session, self._shared(matched)) for session, matched in _together(hits, origin, offset, protection)]
+
+    def _shared(self, matched: Matched) -> Matched:
+        """Return the same in one copy: many notifications match the same subscriptions, and entries keep them."""
+        if len(self._known_matches) > KNOWN_MATCHES:
+            self._known_matches.clear()
+        return self._known_matches.setdefault(matched, matched)
 
     def holding(self, expression: str) -> list[Session]:
         """Return the sessions with an active subscription whose expression has this canonical form."""
@@ -146,17 +154,17 @@ class Matcher:
 
 
 _NUMBER = attrgetter("number")
+KNOWN_MATCHES = 10_000
 
 
 def _together(
     hits: Iterable[_Holders], origin: Origin, offset: int, protection: Protection
 ) -> Iterable[tuple[Session, Matched]]:
     """Join what several expressions matched for the same session."""
-    found: dict[SessionId, tuple[Session, Matched]] = {}
+    found: dict[SessionId, tuple[Session, list[Matched]]] = {}
     for holders in hits:
         for identity, holder in holders.items():
             matched = holder.wanting(origin, offset, protection)
             if matched:
-                before = found.get(identity)
-                found[identity] = (holder.session, before[1] + matched if before else matched)
-    return found.values()
+                found.setdefault(identity, (holder.session, []))[1].append(matched)
+    return [(session, all_of[0] if len(all_of) == 1 else tuple(chain(*all_of))) for session, all_of in found.values()]

@@ -22,11 +22,11 @@ from typing import NamedTuple
 from proxy.context import Context
 from waypost.clock import NEVER
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import QUENCH_LOOKED_AT, QUENCH_TERMS
+from waypost.limits import QUENCH_LOOKED_AT, QUENCH_LOOKED_AT_BYTES, QUENCH_TERMS
 from waypost.messages import Interest, Quench
 from waypost.subscription import parse
 from waypost.subscription.canonical import write
-from waypost.subscription.tree import Logic, names
+from waypost.subscription.tree import Compare, Logic, Name, Node, names
 
 
 class Term(NamedTuple):
@@ -110,9 +110,13 @@ class Quenching:
 
     def tick(self) -> None:
         """Take apart the next expressions, and tell what has changed."""
+        size = 0
         for expression in list(islice(self._waiting, QUENCH_LOOKED_AT)):
             del self._waiting[expression]
             self._take_apart(expression)
+            size += len(expression)
+            if size > QUENCH_LOOKED_AT_BYTES:
+                break
         for connection, asker in self._askers.items():
             self._tell(connection, asker)
 
@@ -164,5 +168,11 @@ def terms_of(expression: str) -> tuple[Term, ...]:
     """Return the alternatives of an expression."""
     tree = parse(expression).tree
     legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
-    texts = [write(leg) for leg in legs]
-    return tuple(Term(text, names(leg), bool(parse(text).matches({}))) for text, leg in zip(texts, legs, strict=True))
+    return tuple(map(_term, legs))
+
+
+def _term(leg: Node) -> Term:
+    text = write(leg)
+    # A comparison of an attribute is true of no notification that has it not; of the rest the evaluator knows.
+    is_plain = isinstance(leg, Compare) and isinstance(leg.left, Name)
+    return Term(text, names(leg), not is_plain and bool(parse(text).matches({})))

@@ -37,6 +37,8 @@ from waypost.keys import Key
 from waypost.limits import (
     DELIVERY_BATCH,
     DELIVERY_BATCH_BYTES,
+    MAX_ORIGINS,
+    MAX_ORIGINS_BYTES,
     OVERTAKING,
     RECEIVER_WINDOW,
     RECEIVER_WINDOW_BYTES,
@@ -304,8 +306,22 @@ class Receiver:
         return made
 
 
+def check_frontier(known: Mapping[Origin, int], said: Mapping[Origin, int]) -> None:
+    """Raises LimitExceeded: with what is known, so many origins, or such names of them, there never are."""
+    origins = known.keys() | said.keys()
+    size = sum(len(origin.encode()) for origin in origins)
+    if len(origins) > MAX_ORIGINS or size > MAX_ORIGINS_BYTES:
+        raise LimitExceeded(
+            f"{len(origins)} origins, with names of {size} bytes; {MAX_ORIGINS}, and {MAX_ORIGINS_BYTES}, are the most",
+            field="frontier",
+        )
+
+
 def check_overtaking(known: Selective, said: Mapping[Origin, list[int]]) -> None:
     """Raises LimitExceeded: with what is known, so much is never overtaken."""
+    if (count := sum(map(len, said.values()))) > 6 * OVERTAKING:
+        # Not worth a look at which of them are known.
+        raise LimitExceeded(f"{count} notifications out of order; the most is {3 * OVERTAKING}", field="selective")
     fresh = sum(not known.has(origin, offset) for origin, offsets in said.items() for offset in offsets)
     count, most = len(known) + fresh, 3 * OVERTAKING
     if count > most:

@@ -43,6 +43,10 @@ MAX_TTL_S = 10 * 365 * 86_400
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
+MAX_SAID_OFFSETS = 2_400
+"""Coordinates of one origin that a client says one by one, in one message."""
+MAX_ORIGINS_BYTES = 16 * 1024
+"""Of the names of the origins in one receiver's frontier."""
 MAX_ORIGINS = 1_000
 """Origins in one frontier that a client says."""
 MAX_ORIGIN_LENGTH = MAX_ID_LENGTH + 20
@@ -60,6 +64,8 @@ MAX_PATH_LENGTH = 1024
 MEETING_BYTES = 20 * 1024 * 1024
 """Bytes of parts of resources that who asked has unacknowledged; past it the one that waits the longest is given up:
 not much more would come."""
+QUENCH_LOOKED_AT_BYTES = 8 * 1024
+"""Of the texts of the same."""
 QUENCH_LOOKED_AT = 200
 """Expressions that a proxy takes apart in one go for producers who ask what is wanted; the others follow."""
 QUENCH_TERMS = 500
@@ -82,6 +88,17 @@ SLICE_S = 0.005
 """So much processor time on what one connection has sent; then others have their turn."""
 FOLD_SLICE_S = 0.02
 """And so much on records of the log; one record may take longer, but for its expressions, of which each is one step."""
+MATCHES_AT_ONCE = 20_000
+"""Records of the log are folded in one go until they have matched so often: each session counts as ten, and each of
+its subscriptions that matched as one more."""
+MATCH_BYTES = 16
+"""What each of these takes beside the notification, about."""
+LONG_EXPRESSION = 1_024
+"""Characters; whoever subscribes to a longer one waits in line first, with all who do."""
+PARSE_S = 8e-6
+"""What each of its characters takes, about."""
+CHEAP_BYTES = 4 * 1024
+"""An acknowledgement that is larger costs its client a turn; others have only their own rate."""
 LINK_SLICE_NS = 20_000_000
 """And so much, by estimate, on records that a link's sender compares with what its neighbour asks for."""
 WAITING_MESSAGES = 64
@@ -203,6 +220,8 @@ AHEAD_BYTES = 4 * 1024 * 1024
 likewise: what others publish waits behind no more than that."""
 FACTS_WAITING = 50_000
 """Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""
+FACTS_BYTES = 32 * 1024 * 1024
+"""Bytes of the same, about."""
 READ_AHEAD = 1_000
 """Entries that one read brings back from the store for a receiver, as far as its window has room for them."""
 READ_BYTES = 4 * 1024 * 1024

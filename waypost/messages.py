@@ -18,6 +18,7 @@ from waypost.access import Right
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.keys import KeyList
 from waypost.limits import (
+    ATTESTATIONS,
     MAX_COUNT,
     MAX_EXPRESSION_BYTES,
     MAX_ID_LENGTH,
@@ -27,6 +28,7 @@ from waypost.limits import (
     MAX_PRINCIPALS,
     MAX_PUBLISH_BATCH,
     MAX_QUENCH_NAMES,
+    MAX_SAID_OFFSETS,
     MAX_TOKEN_LENGTH,
     MAX_TTL_S,
     RECEIVER_WINDOW,
@@ -46,7 +48,8 @@ Secret = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
 Principal = Annotated[str, Meta(max_length=MAX_ID_LENGTH)]
 SaidOrigin = Annotated[Origin, Meta(max_length=MAX_ORIGIN_LENGTH)]
 SaidFrontier = Annotated[dict[SaidOrigin, Offset], Meta(max_length=MAX_ORIGINS)]
-SaidCoordinates = Annotated[dict[SaidOrigin, list[Offset]], Meta(max_length=MAX_ORIGINS)]
+SaidOffsets = Annotated[list[Offset], Meta(max_length=MAX_SAID_OFFSETS)]
+SaidCoordinates = Annotated[dict[SaidOrigin, SaidOffsets], Meta(max_length=MAX_ORIGINS)]
 Password = Annotated[str, Meta(max_length=MAX_PASSWORD_LENGTH)]
 
 
@@ -189,8 +192,8 @@ class Attestation(_Message, frozen=True):
     epoch: Annotated[Epoch, Meta(ge=0, le=LARGEST)]
     proxy: Annotated[ProxyId, Meta(max_length=MAX_ID_LENGTH)]
     origin: SaidOrigin
-    offsets: list[Offset]
-    digests: list[Annotated[int, Meta(ge=0, le=2**32 - 1)]]
+    offsets: SaidOffsets
+    digests: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_SAID_OFFSETS)]
     order: Order = "any"
 
 
@@ -215,7 +218,7 @@ class Acknowledge(_Message, tag="acknowledge", frozen=True):
     """
 
     through: Serial
-    attestations: list[Attestation] = []
+    attestations: Annotated[list[Attestation], Meta(max_length=ATTESTATIONS)] = []
     frontier: SaidFrontier = {}
     gaps: Serial = 0
     selective: SaidCoordinates = {}

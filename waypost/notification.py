@@ -126,7 +126,7 @@ def decode_body(body: bytes) -> dict[str, Value]:
     """
     try:
         raw = _decoder.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError) as error:
         raise BadNotification(f"the body is no MessagePack map of attributes: {error}") from None
     for name, value in raw.items():
         kind = type(value)

@@ -20,7 +20,7 @@ from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
 from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import Judgement, LogSeen, first_epoch, judge, raised, record_of, says_so
-from federation.ports import ProxyRow, RegistryEvent
+from federation.ports import Batch, ProxyRow, RegistryEvent
 from federation.site_state import Snapshot, read_snapshot
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
@@ -362,7 +362,7 @@ class Node:
             self.crash()
             return
         if batch:
-            self._in(lambda engine: engine.log_batch(batch))
+            self._in(lambda engine: _take(engine, batch))
             self._saw(batch[-1][0] + 1)
             self.ends.folded(batch)
             self._will_read = True
@@ -710,3 +710,9 @@ class Node:
         effects.Hash: _look_at_password,
     }
     """Who performs what."""
+
+
+def _take(engine: Engine, batch: Batch) -> None:
+    """Fold all of it: schedules are too small for a part of it to be much."""
+    taken = engine.log_batch(batch)
+    assert taken == len(batch)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.cli import serve
-from node.config import NodeConfig, load_config
+from node.config import NodeConfig, load_config, load_serving
 from waypost.errors import BadConfiguration
 
 
@@ -23,6 +23,37 @@ def test_a_flag_wins_over_the_environment_which_wins_over_the_file(
     config = load_config({"port": 3, "host": None}, file)
     assert (config.name, config.site, config.port) == ("from-file", "from-environment", 3)
     assert config.host == "127.0.0.1"
+
+
+def test_a_list_in_a_file_is_looked_at_as_text_is(tmp_path: Path) -> None:
+    """Nobody named who may publish is not everybody."""
+    file = tmp_path / "waypost.toml"
+    for name in ("publishers", "operators"):
+        file.write_text(f"{name} = []\n")
+        with pytest.raises(BadConfiguration, match="nobody is named"):
+            load_config({}, file)
+    file.write_text('publishers = [" olga "]\nneighbours = ["B"]\n')
+    config = load_config({}, file)
+    assert (config.publishers, config.neighbours) == (("olga",), ("B",))
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "says"),
+    [
+        ({}, {"WAYPOST_PROT": "7301"}, "do you mean WAYPOST_PORT"),
+        ({}, {"WAYPOST_NEIGHBORS": "B"}, "do you mean WAYPOST_NEIGHBOURS"),
+        ({"tls_ca": "ca.pem"}, {}, "nothing is encrypted"),
+        ({"tls_key": "key.pem"}, {}, "nothing is encrypted"),
+        ({"kafka": "h:1:2", "etcd": "h:1"}, {}, "is not host:port"),
+    ],
+)
+def test_what_no_proxy_can_mean_is_refused(
+    flags: dict[str, object], variables: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BadConfiguration, match=says):
+        load_serving(flags, None)
 
 
 def test_neighbours_are_separated_by_commas() -> None:
@@ -47,6 +78,15 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"replication": 3}, "replication", "3 is of Kafka's topics; name Kafka with --kafka"),
         ({"kafka": "h:1", "replication": 2, "min_insync": 3}, "min_insync", "3 is more than --replication 2"),
         ({"advertise": "ws://0.0.0.0:7301"}, "advertise", "ws://0.0.0.0:7301 is no address that others can reach"),
+        ({"advertise": "ws://h"}, "advertise", "'ws://h' is not ws://host:port"),
+        ({"advertise": "ws://u:p@h:1"}, "advertise", "is not ws://host:port"),
+        ({"name": ".."}, "name", "'..' is no name"),
+        ({"site": "a\x01"}, "site", "no control character"),
+        ({"neighbours": "B/C"}, "neighbours", "no slash"),
+        ({"neighbours": '["B"]'}, "neighbours", "is no name"),
+        ({"prefix": "p" * 101}, "prefix", "flag"),
+        ({"sweep_s": 100_000}, "sweep_s", "flag"),
+        ({"lease_ttl_ms": 99_999_999_999}, "lease_ttl_ms", "flag"),
     ],
 )
 def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, source: str) -> None:

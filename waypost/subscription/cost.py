@@ -36,6 +36,11 @@ class Cost:
     nodes: int = 0
     work_ns: int = 0
 
+    def of(self, size: int) -> float:
+        """Return how many nanoseconds one evaluation takes at most, of a notification of so many bytes."""
+        fixed = min(self.work_ns, self.nodes * NODE_NS)
+        return fixed + (self.work_ns - fixed) * size / MAX_NOTIFICATION_BYTES
+
     def __add__(self, other: Self) -> Cost:
         return Cost(self.nodes + other.nodes, self.work_ns + other.work_ns)
 
