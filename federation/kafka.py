@@ -510,8 +510,10 @@ class KafkaChangelog(_Handle):
         await self._append([(key, None) for key in outdated])
 
     async def _append(self, entries: Sequence[Entry]) -> None:
+        # As of now: what is appended may be read before it is answered.
+        seen_below = self._seen_below
         offsets = await self._appends.append(entries)
-        if offsets and offsets[0] < self._seen_below:
+        if offsets and offsets[0] < seen_below:
             self._has_lost()
         self._seen_below = max(self._seen_below, offsets[-1] + 1 if offsets else 0)
 
