@@ -230,8 +230,8 @@ class LinkIn:
         self._turn += 1
         self._serial += 1
         self._opening, self._expected, self._heeded = self._serial, 1, None
-        if self._led_term != self._term:
-            # The registry counts elections, and may have been lost. Who is elected later has read as much at least.
+        if self._elected_at < self._known_epoch and self._led_term != self._term:
+            # The registry that counts elections was lost. Who is elected later has read as much at least.
             self._led_term, self.epoch = self._term, self._known_epoch + self._elected_at
         self._heard_at = self._said_at = now_ms
         self._look()

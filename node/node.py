@@ -75,6 +75,7 @@ from waypost.errors import (
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import (
     AHEAD_BYTES,
+    AHEAD_S,
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
     EFFECT_STALL_MS,
@@ -185,6 +186,8 @@ class Node:
         self._replaces = config.replace
         self._appends = 0
         self._ahead = Ahead()
+        self._each_s: Callable[[], float] = lambda: 0.0
+        """What a record of the log took lately, to be folded."""
         self._heart = Heart()
         self._room = asyncio.Event()
         self._facts = Facts()
@@ -364,6 +367,7 @@ class Node:
     async def _tail(self) -> None:
         """Fold the site log for ever."""
         engine, folding = self._engine, Folding(self._engine, self._fold)
+        self._each_s = lambda: folding.each_s
         while True:
             try:
                 async for batch in self.parts.log.tail(engine.state.position):
@@ -631,7 +635,7 @@ class Node:
     def _is_full(self) -> bool:
         if self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
             return True
-        return self._ahead.bytes > AHEAD_BYTES
+        return self._ahead.bytes > AHEAD_BYTES or self._ahead.count * self._each_s() > AHEAD_S
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""

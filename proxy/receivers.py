@@ -186,6 +186,7 @@ class Receiver:
                     kind = kinds.setdefault((holding, secure) if secure else holding, len(matches))
                     if kind == len(matches):
                         matches.append(holding)
+                        size += sum(map(len, holding))
                         if secure:
                             met[kind] = secure
                     which.append(kind)

@@ -215,6 +215,8 @@ GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
+AHEAD_S = 0.5
+"""What the same may take to be matched, by what the last ones took; who publishes waits past it."""
 AHEAD_BYTES = 4 * 1024 * 1024
 """Bytes of publish frames on their way to the log, and of those that the log has and the proxy has not read; past it
 likewise: what others publish waits behind no more than that."""

@@ -292,6 +292,8 @@ class ClientMachine:
             self._deleted(Deleted(message.session, "it was deleted, and made anew, while we were between two proxies"))
             return
         self.attached, self._has_been_in = True, True
+        # Counted since each attach, also where two that were asked for on one connection are answered.
+        self._gaps = 0
         self._credentials.let_in()
         self._receiving.attached(message.epoch, message.proxy)
         if self._keys is not None:
