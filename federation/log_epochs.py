@@ -103,9 +103,14 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
 def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> LogSeen:
     """Return what is seen, with what the registry knows: a log that has grown again may have the same record there, or
     one that is damaged."""
-    ended = row.ended.get(origin_of(site, log_epoch=seen.mark.log_epoch)) if row else None
-    is_another = ended is not None and seen.mark.offset > ended[0]
+    is_another = row is not None and is_lost(site, row, seen.mark)
     return replace(seen, intact=False) if is_another and seen.intact is not False else seen
+
+
+def is_lost(site: SiteId, row: SiteLogRow, mark: LogMark) -> bool:
+    """Tell whether what was read there is lost: what the log has there now, if it can be read at all, is another."""
+    ended = row.ended.get(origin_of(site, log_epoch=mark.log_epoch))
+    return ended is not None and mark.offset > ended[0]
 
 
 def first_epoch(row: SiteLogRow, seen: LogSeen) -> int:

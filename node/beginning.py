@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from federation.acceptance import Acceptance, LogMark
-from federation.log_epochs import LogSeen, federation_of, first_epoch, judge
+from federation.log_epochs import LogSeen, federation_of, first_epoch, is_lost, judge
 from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site_state import Snapshot, read_snapshot
 from node.parts import Parts
@@ -83,6 +83,9 @@ async def where_to_begin(site: SiteId, parts: Parts, restored: Restored | None, 
         return Beginning(seen.first, None, True, federation, new, first_epoch(new, seen))
     if kept is None:
         kept = _readable(await troubles.patiently(Part.CHANGELOG, parts.changelog.latest_site))
+    if kept is not None and is_lost(site, new, kept.mark):
+        # Where what stands there now is damaged, the log itself does not tell.
+        kept = None
     known = await troubles.patiently(Part.LOG, lambda: _of_this_log(parts, kept, seen))
     return Beginning(seen.first, known, restored is None or is_intact, federation, new, first_epoch(new, seen))
 

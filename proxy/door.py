@@ -238,7 +238,9 @@ class Door:
 
     def unavailable(self, session: SessionId, reason: str | Refused) -> None:
         """The session cannot be had now; an empty reason: there is no such session."""
-        self._deferred.pop(session, None)
+        if session not in self._context.sessions:
+            # Else it stands still, and those who are attached to it wait for an answer.
+            self._deferred.pop(session, None)
         self.attaching.unavailable(session, reason)
 
     def _detach(self, connection: Connection, message: Detach) -> None:

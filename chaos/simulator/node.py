@@ -19,8 +19,8 @@ from chaos.simulator.links import FEDERATION, Ends, history
 from chaos.simulator.parts import PlainStore
 from chaos.simulator.telling import TOLD_FACTS, told
 from federation.acceptance import Acceptance, LogMark
-from federation.log_epochs import Judgement, LogSeen, first_epoch, judge, raised, record_of, says_so
-from federation.ports import Batch, ProxyRow, RegistryEvent
+from federation.log_epochs import Judgement, LogSeen, first_epoch, is_lost, judge, raised, record_of, says_so
+from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
 from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
@@ -147,7 +147,8 @@ class Node:
         self._lives += 1
         chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
-        log, known, judgement = world.logs[self.site], self._known(), self._judge(restored)
+        log, judgement = world.logs[self.site], self._judge(restored)
+        known = self._known(judgement.row)
         self.engine = Engine(
             self.settings,
             self.clock,
@@ -170,11 +171,13 @@ class Node:
         self._live(len(world.logs[self.site]), life)
         world.note(f"{self.proxy} starts", tell=True)
 
-    def _known(self) -> Snapshot | None:
+    def _known(self, row: SiteLogRow) -> Snapshot | None:
         """Return what the changelog has of the site's state, if that is of this log."""
         log, kept = self.world.logs[self.site], self.world.changelogs[self.site].site
         known = read_snapshot(kept.state) if kept else None
         if known is None or known.position > len(log) or log.has(known.mark) is False:
+            return None
+        if is_lost(self.site, row, known.mark):
             return None
         return known
 
