@@ -555,6 +555,16 @@ def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
     assert [each.gaps for each in machine.take_messages() if isinstance(each, Acknowledge)] == [1]
 
 
+def test_gaps_are_counted_anew_where_two_attaches_of_one_connection_are_answered() -> None:
+    """A proxy that had to turn a client away twice answers twice; it counts from the last one."""
+    machine = attached_machine()
+    machine.message(Gap(A, 1, 3, "why"))
+    machine.message(Attached(SessionId("s"), Epoch(1), ProxyId("a"), SiteId("A"), {}, 0))
+    machine.take_messages()
+    machine.message(Gap(A, 1, 3, "why"))
+    assert machine.take_messages() == [Acknowledge(0, gaps=1)]
+
+
 def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> None:
     machine = attached_machine(epoch=3)
     machine.delete()
