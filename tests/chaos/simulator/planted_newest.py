@@ -9,6 +9,7 @@ from chaos.simulator.parts import PlainRegistry
 from federation.site_state import SiteState, Snapshot
 from proxy.connection import Connection
 from proxy.delivering import Delivering
+from proxy.door import Door
 from proxy.receivers import Receiver
 from proxy.relay_near import NearEnds
 from proxy.session import Session
@@ -18,10 +19,10 @@ from tests.chaos.simulator.planting import Plant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.client.machine import ClientMachine
 from waypost.identity import Ownership, SessionId
-from waypost.messages import Attach
+from waypost.messages import Attach, Attached
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
-_forget = PlainRegistry.forget
+_forget, _attached = PlainRegistry.forget, ClientMachine._attached
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -54,6 +55,17 @@ def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Owner
 
 def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
     _know(self, first, None, log_epoch)
+
+
+def _unavailable_for_all(self: Door, session: SessionId, reason: Any) -> None:
+    self._deferred.pop(session, None)
+    self.attaching.unavailable(session, reason)
+
+
+def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> None:
+    gaps = self._gaps
+    _attached(self, message)
+    self._gaps = gaps
 
 
 PLANTS = (
@@ -127,5 +139,19 @@ PLANTS = (
         replaced(ClientMachine, "_not_served", lambda self, error: None),
         ("STUCK",),
         kept=("64124599",),
+    ),
+    Plant(
+        "forgets what waited",
+        "what was asked of a session that stands still is dropped when somebody else is told to wait for it",
+        replaced(Door, "unavailable", _unavailable_for_all),
+        ("STUCK",),
+        kept=("76299360",),
+    ),
+    Plant(
+        "counts gaps on",
+        "a client that is let in twice on one connection goes on with the count of gaps that it has heard",
+        replaced(ClientMachine, "_attached", _attached_without_counting_anew),
+        ("LOST", "STUCK"),
+        kept=("76329770",),
     ),
 )
