@@ -15,7 +15,7 @@ from waypost.limits import MAX_NOTIFICATION_BYTES
 from waypost.subscription.patterns import instructions
 from waypost.subscription.tree import Call, Compare, Literal, Node, walk
 
-NODE_NS = 40
+NODE_NS = 200
 """Of any node, whatever the text."""
 SEARCH_NS = 4.0
 """For each byte of the text and each text that is looked for in it."""
