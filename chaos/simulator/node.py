@@ -395,7 +395,8 @@ class Node:
         assert self.engine is not None
         row = self.world.registry.site_logs[self.site]
         if not says_so(self.engine.state, FEDERATION, row):
-            self.world.appended(self.site, [record_of(FEDERATION, row)])
+            (offset,) = self.world.appended(self.site, [record_of(FEDERATION, row)])
+            self._saw(offset + 1)
 
     def _report_log(self) -> None:
         """Tell the registry how far the log was read; one proxy of a site does it."""
