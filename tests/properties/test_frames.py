@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federation.messages import (
+    AskSeen,
     CatchUp,
     CatchUpFailed,
     CaughtUp,
@@ -22,6 +23,7 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
+    SeenSo,
 )
 from handover.messages import (
     Aborted,
@@ -165,6 +167,8 @@ FROM_PEER = [
     CatchUp(1, ORIGIN, 1, 2, ("n > 0",)),
     CaughtUp(1, ORIGIN, [FORWARDED], 2),
     CatchUpFailed(1, ORIGIN, "no"),
+    AskSeen(1, ORIGIN),
+    SeenSo(1, -1),
 ]
 IN_LOGS: list[msgspec.Struct] = [
     records.Published("p", LIFE, 1, 0, BODY),
