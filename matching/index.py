@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Generic, TypeVar
 
+import numpy
+from numpy.typing import NDArray
+
 from matching.columns import WIDTH, Columns, Condition
 from matching.needs import Keys, Leg, Text, Within, parts, weakest
 from matching.postings import Attribute, Posting, is_sharp
@@ -30,6 +33,7 @@ FEW = 6
 """So many expressions are asked one by one."""
 MANY = 16
 """From so many candidates on their bounds are compared in one go."""
+_FIRST_ROWS = 64
 
 T = TypeVar("T")
 Known = dict[Test, bool | None]
@@ -76,6 +80,10 @@ class Index(Generic[T]):
         self._columns = Columns()
         self._repeating = 0
         """Entries that stand in several places."""
+        self._weights: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
+        """Of each row, what was given for its expression."""
+        self.weight = 0
+        """Of all rows together."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -105,8 +113,18 @@ class Index(Generic[T]):
         """Raises KeyError: it is not there."""
         entry = self._entries.pop(expression)
         self._repeating -= entry.several
+        self._weigh(entry, 0)
         for number in entry.rows:
             self._drop(number)
+
+    def weigh(self, expression: Expression, weight: int) -> None:
+        """Set what each alternative of this expression counts in :meth:`foreseen`; at first it is 0."""
+        self._weigh(self._entries[expression], weight)
+
+    def _weigh(self, entry: _Entry[T], weight: int) -> None:
+        for number in entry.rows:
+            self.weight += weight - int(self._weights[number])
+            self._weights[number] = weight
 
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
         access = self._cheapest(legs)
@@ -125,6 +143,8 @@ class Index(Generic[T]):
             self._rows.append(None)
             self._tests.append(None)
             self._items.append(None)
+            if number == len(self._weights):
+                self._weights = numpy.concatenate([self._weights, numpy.zeros_like(self._weights)])
         self._rows[number], self._tests[number], self._items[number] = row, row.test, row.entry.item
         self._columns.put(number, row.conditions, marked=row.rest is not None or row.entry.several)
         for key in row.keys or ():
@@ -157,6 +177,13 @@ class Index(Generic[T]):
         return sum(known[key.name].size(key) for key in keys if key.name in known)
 
     # ------------------------------------------------------------ matching
+
+    def foreseen(self, attributes: Mapping[str, Value]) -> int:
+        """Return what the candidates weigh together that :meth:`match` would look at, without looking at them."""
+        if len(self._entries) <= self._few:
+            return self.weight
+        found = self._found(attributes)
+        return int(self._weights[numpy.frombuffer(b"".join(found), dtype=numpy.int64)].sum()) if found else 0
 
     def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
         """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.

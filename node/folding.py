@@ -17,7 +17,6 @@ from waypost.limits import FOLD_SLICE_S, LOG_BATCH, UNSTORED_BYTES
 from waypost.records import Record, body_size
 
 STORE_LOOK_S = 0.01
-FORGETS = 0.95
 UNINDEXED_S = 5e-6
 """What an alternative that no index knows takes for each notification, however small."""
 
@@ -34,8 +33,6 @@ class Folding:
         self._fold = fold
         self._together = LOG_BATCH
         """So many records took no longer than a slice lately."""
-        self.each_s = 0.0
-        """What a record took lately, at most."""
 
     async def take(self, batch: Batch) -> None:
         """Fold these records, and return when all are."""
@@ -70,8 +67,6 @@ class Folding:
         began = time.thread_time()
         taken = self._fold(records)
         spent_s = time.thread_time() - began
-        if taken:
-            self.each_s = max(spent_s / taken, FORGETS * self.each_s)
         if spent_s > FOLD_SLICE_S:
             self._together = max(1, int(len(records) * FOLD_SLICE_S / spent_s))
         elif len(records) >= self._together:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -74,8 +74,6 @@ from waypost.errors import (
 )
 from waypost.identity import Incarnation, ProxyId, SiteId, new_incarnation
 from waypost.limits import (
-    AHEAD_BYTES,
-    AHEAD_S,
     APPENDS_UNDER_WAY,
     CONNECTION_QUEUE_BYTES,
     EFFECT_STALL_MS,
@@ -84,6 +82,7 @@ from waypost.limits import (
     JOURNAL_STALL_MS,
     LINK_STALL_MS,
     PEER_QUEUE,
+    PUBLISHED_AHEAD,
     QUEUED_PART,
     STORE_BATCH,
     TAIL_STALL_MS,
@@ -93,6 +92,7 @@ from waypost.limits import (
 )
 from waypost.messages import ClientMessage
 from waypost.queue import Queue
+from waypost.records import Record
 from waypost.reliability import reliability_of
 
 T = TypeVar("T")
@@ -185,9 +185,7 @@ class Node:
         """The address of the process that has our name, while we wait for its lease to end."""
         self._replaces = config.replace
         self._appends = 0
-        self._ahead = Ahead()
-        self._each_s: Callable[[], float] = lambda: 0.0
-        """What a record of the log took lately, to be folded."""
+        self._ahead = Ahead(lambda bodies: self._engine.context.matcher.foreseen_ns(bodies))
         self._heart = Heart()
         self._room = asyncio.Event()
         self._facts = Facts()
@@ -367,7 +365,6 @@ class Node:
     async def _tail(self) -> None:
         """Fold the site log for ever."""
         engine, folding = self._engine, Folding(self._engine, self._fold)
-        self._each_s = lambda: folding.each_s
         while True:
             try:
                 async for batch in self.parts.log.tail(engine.state.position):
@@ -626,16 +623,17 @@ class Node:
         self._room.set()
         self.drain()
 
-    async def room(self) -> None:
-        """Wait while too much is on its way to log or journal: back-pressure on whoever sends."""
-        while self._is_full():
+    async def room(self, number: int) -> None:
+        """Wait while too much is on its way to log or journal, or much of what came by this connection."""
+        while self._is_full() or self._engine.door.publishing.unanswered(number) > PUBLISHED_AHEAD:
             self._room.clear()
             await self._room.wait()
 
     def _is_full(self) -> bool:
-        if self._appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
+        appends = self._appends - self._ahead.waiting
+        if appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
             return True
-        return self._ahead.bytes > AHEAD_BYTES or self._ahead.count * self._each_s() > AHEAD_S
+        return self._ahead.is_large
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -693,7 +691,7 @@ class Node:
     def queues(self) -> Iterator[Waiting]:
         """Yield what waits outside of the engine."""
         # Appends on their way, and lots of facts.
-        yield "log", self._appends, APPENDS_UNDER_WAY
+        yield "log", self._appends - self._ahead.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._facts), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.keeper.pending, STORE_BATCH
@@ -763,7 +761,7 @@ class Node:
                 self.peers.send(effect.proxy, effect.message)
             case effects.Append():
                 self._appends += 1
-                self._ahead.begin(effect.records)
+                self._ahead.wanted(effect.records)
                 self._spawn(self._append(effect))
             case effects.Attest():
                 self._telling.attested(effect.facts)
@@ -787,18 +785,17 @@ class Node:
 
     async def _append(self, effect: effects.Append) -> None:
         try:
-            answer = await self._appended(effect)
+            answer = await self._ahead.append(effect.records, partial(self._appended, effect))
         finally:
             self._appends -= 1
             self._room.set()
-        self._ahead.done(effect.records, answer, self._engine.state.position)
         effect.then(answer)
         self.drain()
 
-    async def _appended(self, effect: effects.Append) -> Any:
+    async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
             with self.log_guard.noticing():
-                answer = await self.asking.answer(effect)
+                answer = await self.asking.answer(effects.Append(records, effect.then))
                 if isinstance(answer, LogReplaced):
                     raise answer
         except LogReplaced as error:

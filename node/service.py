@@ -41,6 +41,9 @@ from waypost.identity import Incarnation, new_incarnation
 
 log = structlog.get_logger("waypost")
 ANNOUNCE_AGAIN_S = 30.0
+THREAD_TURN_S = 0.0005
+"""So long the event loop keeps the interpreter to itself while other threads want it. SQLite gives it back for each
+row, and a loop that has much to do would keep it for Python's usual 5 ms each time: 200 rows a second is no store."""
 
 
 def set_up_logging(*, json: bool) -> None:
@@ -220,5 +223,6 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
 
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:
     """Run one node in this process until SIGTERM or SIGINT."""
+    sys.setswitchinterval(THREAD_TURN_S)
     with take_name(config):
         uvloop.run(_until_signal(config, started))

@@ -267,7 +267,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             if not cheap:
                 await asyncio.sleep(turns.spent(spent_s, time.monotonic()))
                 await line.room()
-            await node.room()
+            await node.room(number)
     finally:
         node.disconnect(number)
         line.closed()

@@ -264,7 +264,7 @@ class Engine:
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 self.context.dirty.add(session.id)
-                self.keeper.took(stored.size + MATCH_BYTES * len(matched))
+                self.keeper.took(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
         return matches
 
     def _holds_dropped(self, event: HoldsDropped) -> None:

@@ -7,7 +7,6 @@ receivers' frontiers drop. What all receivers acknowledged meanwhile is never wr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 from federation.ports import SiteSnapshot
@@ -55,8 +54,8 @@ class Keeper:
         """Up to where the last snapshot of the site's state goes that we wrote."""
         self._serial = 0
         self._checkpointed: dict[SessionId, int] = {}
-        self._under_way: Counter[SessionId] = Counter()
-        """Checkpoints on their way to the changelog."""
+        self._next: dict[Session, list[Done]] = {}
+        """Of each session whose checkpoint is on its way to the changelog, who waits for the one after it."""
         self._touched: set[SessionId] = set()
         """Sessions that changed since checkpoints were looked at."""
         self._others = Rounds(lambda: list(context.sessions), CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
@@ -199,24 +198,33 @@ class Keeper:
         self._snapshot_at = self._snapshot_position = 0
 
     def checkpoint(self, session: Session, then: Done) -> None:
-        """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk."""
+        """Write the session's checkpoint; `then` is called once it would survive this proxy and its disk.
+
+        One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
+        """
+        if session in self._next:
+            self._next[session].append(then)
+        else:
+            self._write(session, [then])
+
+    def _write(self, session: Session, waiting: list[Done]) -> None:
+        self._next[session] = []
         self._serial += 1
-        self._under_way[session.id] += 1
         session.level(self._context.state.frontier)
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, self._serial, session.descriptor(), acknowledged)
         reached = _reached(session, acknowledged)
 
         def written(error: WaypostError | None) -> None:
-            self._under_way[session.id] -= 1
-            if not self._under_way[session.id]:
-                del self._under_way[session.id]
             if self._context.sessions.get(session.id) is session:
                 if error is None:
                     self._checkpointed[session.id] = reached
                 else:
                     self._touched.add(session.id)
-            then(error)
+            for then in waiting:
+                then(error)
+            if after := self._next.pop(session):
+                self._write(session, after)
 
         self._context.emit(PutCheckpoint(checkpoint, written))
 
@@ -257,7 +265,7 @@ class Keeper:
             session = self._context.sessions.get(identity)
             if session is None or session.role is not Role.SERVING:
                 continue
-            if identity in self._under_way:
+            if session in self._next:
                 self._touched.add(identity)
                 continue
             acknowledged = session.acknowledged_frontier(self._context.state.frontier)

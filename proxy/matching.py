@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 
@@ -14,8 +14,10 @@ from proxy.subscription import Subscription
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.keys import OPEN, Protection
+from waypost.limits import FOLD_SLICE_S
 from waypost.notification import Value, read_body
 from waypost.subscription import Expression
+from waypost.subscription.cost import NODE_NS
 
 
 class Holder:
@@ -24,13 +26,14 @@ class Holder:
     Above `settled` of an origin all of them want what matches, if neither it nor they ask for keys.
     """
 
-    __slots__ = ("_open", "_subscriptions", "_whole", "session", "settled")
+    __slots__ = ("_open", "_subscriptions", "_whole", "session", "settled", "weight_ns")
 
     def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
         self.session = session
         self.settled: dict[Origin, int] = {}
         self._subscriptions = subscriptions
         self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
+        self.weight_ns = HOLDER_NS + sum(ID_NS + len(each.id) * ID_BYTE_NS for each in subscriptions)
         self._open = all(subscription.insecure for subscription in subscriptions)
         for subscription in subscriptions:
             join(self.settled, subscription.start)
@@ -44,12 +47,25 @@ class Holder:
 
 
 class _Holders(dict[SessionId, Holder]):
-    """Who holds one expression. `number`: how many distinct ones had come before it."""
+    """Who holds one expression.
 
-    __slots__ = ("number",)
+    `number`: how many distinct ones had come before it. `weight_ns`: what it takes about, and with it all who hold it.
+    """
 
-    def __init__(self, number: int) -> None:
+    __slots__ = ("number", "weight_ns")
+
+    def __init__(self, number: int, weight_ns: int) -> None:
         self.number = number
+        self.weight_ns = weight_ns
+
+    def put(self, holder: Holder) -> None:
+        self.remove(holder.session.id)
+        self.weight_ns += holder.weight_ns
+        self[holder.session.id] = holder
+
+    def remove(self, session: SessionId) -> None:
+        if before := self.pop(session, None):
+            self.weight_ns -= before.weight_ns
 
 
 class Matcher:
@@ -75,12 +91,25 @@ class Matcher:
         gone = [each for each in self._expressions.get(session.id, ()) if each not in by_expression]
         self._expressions[session.id] = list(by_expression)
         for expression, subscriptions in by_expression.items():
-            self._holders_of(expression)[session.id] = Holder(session, subscriptions)
+            holders = self._holders_of(expression)
+            holders.put(Holder(session, subscriptions))
+            self._index.weigh(expression, holders.weight_ns)
         self._release(session.id, gone)
 
     def remove(self, session: SessionId) -> None:
         self.spending.remove(session)
         self._release(session, self._expressions.pop(session, ()))
+
+    def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
+        """Return for each notification what it is going to take about to be matched, and given to who wants it.
+
+        Where all would take no longer than a slice at most, each counts as the slowest there can be.
+        """
+        cost = self.spending.proxy.cost
+        most_ns = self._index.weight + cost.work_ns
+        if most_ns * len(bodies) < FOLD_SLICE_S * 1e9:
+            return [most_ns] * len(bodies)
+        return [int(cost.of(len(body)) - cost.of(0)) + self._index.foreseen(read_body(body)) for body in bodies]
 
     def evaluate(self, body: bytes) -> Iterator[None]:
         """Evaluate an expression at a time what :meth:`match` will need for this notification."""
@@ -138,7 +167,7 @@ class Matcher:
         holders = self._index.get(expression)
         if holders is None:
             self._came += 1
-            holders = _Holders(self._came)
+            holders = _Holders(self._came, expression.cost.nodes * NODE_NS)
             self._index.add(expression, holders)
             self._by_text[expression.canonical] = holders
         return holders
@@ -147,14 +176,20 @@ class Matcher:
         for expression in expressions:
             holders = self._index.get(expression)
             assert holders is not None
-            del holders[session]
+            holders.remove(session)
             if not holders:
                 self._index.remove(expression)
                 del self._by_text[expression.canonical]
+            else:
+                self._index.weigh(expression, holders.weight_ns)
 
 
 _NUMBER = attrgetter("number")
 KNOWN_MATCHES = 10_000
+HOLDER_NS = 10_000
+"""What it takes about to store a notification for one session, and to deliver it."""
+ID_NS, ID_BYTE_NS = 1_000, 20
+"""And for each subscription of it that matches: its id goes with each notification."""
 
 
 def _together(

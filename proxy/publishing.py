@@ -8,7 +8,7 @@ earlier try had been appended after all, only the receiver's library can tell.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -57,10 +57,16 @@ class Publishing:
         self._producers: dict[Life, _Producer] = {}
         self._lives: dict[int, set[Life]] = {}
         """Of each connection."""
+        self._unanswered: Counter[int] = Counter()
+        """Notifications of each connection."""
 
     def waiting(self) -> list[int]:
         """Return how many notifications wait, of each producer."""
         return [producer.queued for producer in self._producers.values()]
+
+    def unanswered(self, connection: int) -> int:
+        """Return how many notifications of this connection are neither acknowledged nor refused."""
+        return self._unanswered[connection]
 
     def take(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
         """Take a publish; it is acknowledged when the log has it.
@@ -94,6 +100,7 @@ class Publishing:
         producer.failed = None
         producer.waiting.append(_Frame(connection, message, records))
         producer.queued += len(records)
+        self._unanswered[connection] += len(records)
         self._context.tally.published += len(records)
         self._know(connection, life, producer)
         if not producer.under_way:
@@ -113,6 +120,7 @@ class Publishing:
 
     def disconnected(self, connection: int) -> None:
         """What it sent and is not under way is not appended any more: it will come again, from wherever it is then."""
+        self._unanswered.pop(connection, None)
         for life in self._lives.pop(connection, ()):
             producer = self._producers[life]
             producer.connections.discard(connection)
@@ -162,7 +170,12 @@ class Publishing:
         producer.failed = frames[0].message.first
         self._context.tally.failed += sum(len(frame.records) for frame in frames)
         for frame in frames:
+            self._answered(frame)
             self._refuse(frame.connection, frame.message, error)
+
+    def _answered(self, frame: _Frame) -> None:
+        if frame.connection in self._unanswered:
+            self._unanswered[frame.connection] -= len(frame.records)
 
     def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
         origin = self._context.state.origin
@@ -173,4 +186,5 @@ class Publishing:
         for frame in frames:
             mine = offsets[done : done + len(frame.records)]
             done += len(mine)
+            self._answered(frame)
             self._say(frame.connection, Acknowledged(frame.message.first, origin, mine))

@@ -92,7 +92,7 @@ MATCHES_AT_ONCE = 20_000
 """Records of the log are folded in one go until they have matched so often: each session counts as ten, and each of
 its subscriptions that matched as one more."""
 MATCH_BYTES = 16
-"""What each of these takes beside the notification, about."""
+"""What each of these takes beside the notification and its own characters, about."""
 LONG_EXPRESSION = 1_024
 """Characters; whoever subscribes to a longer one waits in line first, with all who do."""
 PARSE_S = 8e-6
@@ -161,6 +161,8 @@ PUBLISH_BYTES = 1024 * 1024
 """Bytes of one publish frame of the client library; a larger notification goes alone."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
+PUBLISHED_AHEAD = 2000
+"""Publishes of one connection without an answer; past it, it is read no more until some have theirs."""
 DELIVERY_BATCH = 200
 """Notifications in one delivery frame."""
 DELIVERY_BATCH_BYTES = 1024 * 1024
@@ -215,8 +217,10 @@ GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
 """Publish frames on their way to the log; past it a proxy reads no more from its producers."""
-AHEAD_S = 0.5
-"""What the same may take to be matched, by what the last ones took; who publishes waits past it."""
+AHEAD_S = 0.25
+"""What the same may take by estimate to be matched, and to be given to who wants it; who publishes waits past it."""
+AHEAD_PART_S = 0.02
+"""What one append may take by estimate, of several notifications, where others wait."""
 AHEAD_BYTES = 4 * 1024 * 1024
 """Bytes of publish frames on their way to the log, and of those that the log has and the proxy has not read; past it
 likewise: what others publish waits behind no more than that."""

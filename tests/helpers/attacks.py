@@ -44,6 +44,12 @@ class Hostile:
         body = Notification(attributes).body
         await self.say(Publish(f"hostile {os.getpid()}", self._incarnation, self._published, [body]))
 
+    async def publish_often(self, count: int, **attributes: str | int) -> None:
+        """Publish the same so often, in one frame."""
+        bodies = [Notification(attributes).body] * count
+        await self.say(Publish(f"hostile {os.getpid()}", self._incarnation, self._published + 1, bodies))
+        self._published += count
+
     async def attach(self, session: str, receiver: str = "hostile") -> None:
         await self.say(Hello(VERSION, "hostile"), Attach(session, receiver, self._incarnation, {}))
         # Until the session is there, it takes no subscription.
@@ -111,6 +117,20 @@ async def subscribing(url: str) -> None:
         for number in range(533):
             tests = " || ".join(f"a{number}x{place} == {place}" for place in range(14_000 // 19))
             await hostile.say(Subscribe(f"s{number}", tests))
+        await asyncio.sleep(20)
+
+
+async def looking(url: str) -> None:
+    """Alternatives that every one of many small notifications has to be compared with, a thousand to a frame."""
+    async with connected(url) as hostile:
+        hostile.read()
+        await hostile.attach("looking")
+        for number in range(16):
+            tests = " || ".join(f"a + {place} == b + {place + number * 1_000}" for place in range(200))
+            await hostile.say(Subscribe(f"s{number}", tests))
+        await asyncio.sleep(3)
+        for _ in range(100):
+            await hostile.publish_often(1_000, a=1, b=2)
         await asyncio.sleep(20)
 
 
@@ -196,6 +216,7 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
     for attack in (
         scanning,
         subscribing,
+        looking,
         many_subscriptions,
         pinging,
         refused,

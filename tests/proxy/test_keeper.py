@@ -7,7 +7,7 @@ from proxy import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.identity import Origin, ReceiverId, SiteId
-from waypost.messages import Acknowledge, Publish, Subscribe
+from waypost.messages import Acknowledge, Publish, Subscribe, Subscribed
 from waypost.notification import Notification
 
 
@@ -203,3 +203,37 @@ def test_what_a_changelog_has_lost_is_written_again_though_nothing_has_changed()
     alone.pass_time(5_000)
     assert alone.next(effects.PutCheckpoint).checkpoint.session == SESSION
     alone.next(effects.PutSite)
+
+
+def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_asked_meanwhile() -> None:
+    alone = serving()
+    for number in range(50):
+        alone.says(1, Subscribe(f"s{number}", f"n > {number}"))
+    writes = [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert len(writes) == 1
+    alone.next(effects.PutCheckpoint).then(None)
+    alone.settle()
+    second = alone.next(effects.PutCheckpoint)
+    assert len(second.checkpoint.descriptor.subscriptions) == 51
+    assert not [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    second.then(None)
+    alone.keep()
+    alone.settle()
+    answered = [each.subscription for each in alone.heard(1) if isinstance(each, Subscribed)]
+    assert {f"s{number}" for number in range(50)} <= set(answered)
+
+
+def test_a_checkpoint_that_failed_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> None:
+    alone = serving()
+    session = alone.engine.context.sessions[SESSION]
+    told: list[tuple[str, bool]] = []
+    keeper = alone.engine.keeper
+    keeper.checkpoint(session, lambda error: told.append(("first", error is None)))
+    keeper.checkpoint(session, lambda error: told.append(("second", error is None)))
+    keeper.checkpoint(session, lambda error: told.append(("third", error is None)))
+    alone.settle()
+    alone.next(effects.PutCheckpoint).then(LogUnavailable("away"))
+    assert told == [("first", False)]
+    alone.settle()
+    alone.next(effects.PutCheckpoint).then(None)
+    assert told[1:] == [("second", True), ("third", True)]

@@ -80,3 +80,23 @@ def test_what_is_put_again_costs_only_what_changed() -> None:
     assert matched(matcher, 3) == {"s3": ("x",), "s7": ("y",)}
     matcher.put(session("s7", y="n == 3"))
     assert matched(matcher, 7) == {} and len(matcher) == 19
+
+
+def test_what_a_notification_may_take_goes_by_who_may_want_it() -> None:
+    matcher = Matcher()
+    for number in range(2_000):
+        matcher.put(session(f"s{number}", x=f"n == {number}", y="m > 0"))
+    one, all_of_them, nobody = matcher.foreseen_ns(
+        [Notification(attributes).body for attributes in ({"n": 5}, {"n": 5, "m": 1}, {"o": 1})]
+    )
+    assert nobody < one < all_of_them / 1_000
+    for number in range(1, 2_000):
+        matcher.remove(SessionId(f"s{number}"))
+    assert matcher.foreseen_ns([Notification({"n": 0, "m": 1}).body])[0] < all_of_them / 500
+
+
+def test_where_all_together_take_no_time_each_counts_as_the_slowest() -> None:
+    matcher = Matcher()
+    matcher.put(session("s", x="n > 0"))
+    (alone,) = matcher.foreseen_ns([Notification({"n": 5}).body])
+    assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [alone] * 3
