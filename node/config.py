@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 PREFIX = "WAYPOST_"
 OTHER_VARIABLES = ("WAYPOST_PARTS", "WAYPOST_KEY", "WAYPOST_CERT", "WAYPOST_CA", "WAYPOST_PROXY", "WAYPOST_TOKEN")
 """Those that are nearly settings, and mean something else."""
+HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*|([0-9A-Fa-f]+:){7}[0-9A-Fa-f]+")
 SHORTEST_ETCD_LEASE_MS = 2_000
 """etcd makes shorter ones longer; the proxy would count on one that never comes, and never be ready."""
 
@@ -82,11 +83,18 @@ def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
     return named
 
 
+def _host(name: str) -> str:
+    """Raises ValueError: it is no host name or address; "" is every address."""
+    if name and not HOST.fullmatch(name):
+        raise ValueError(f"{name!r} is no host name or address; the port goes with --port")
+    return name
+
+
 def _hosts(names: str) -> tuple[str, ...]:
     """Raises ValueError: one is no host name or address."""
     hosts = _listed(names)
     for host in hosts:
-        if not re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]+", host):
+        if not HOST.fullmatch(host):
             raise ValueError(f"{host!r} is no host name or address; leave out scheme and port")
     return hosts
 
@@ -150,7 +158,7 @@ class NodeConfig:
     )
     neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _sites)
     data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.")
-    host: str = _setting("127.0.0.1", "Address to listen on.")
+    host: str = _setting("127.0.0.1", "Address to listen on.", _host)
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
     advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", reachable)
     host_names: tuple[str, ...] = _setting(
