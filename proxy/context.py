@@ -32,6 +32,8 @@ from waypost.limits import (
     QUEUE_IN_MEMORY,
     QUEUED_PART,
     STATE_MS_A_HOLD,
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTIONS_PART,
     SWEEP_BATCH,
     WAKES_AT_ONCE,
 )
@@ -84,6 +86,8 @@ class Settings:
     before it takes no other one of a client; 0: no bound."""
     queued_bytes: int = MEMORY_BYTES // QUEUED_PART
     """Bytes of stored notifications that all sessions together keep in memory."""
+    max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_PART // SUBSCRIPTION_BYTES
+    """Active subscriptions that this proxy has before it takes no other one of a client."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
     queue: Queue = UNBOUNDED

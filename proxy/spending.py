@@ -32,18 +32,21 @@ ADVICE = (
 
 
 class Account:
-    """Distinct expressions, and what they cost together."""
+    """Subscriptions: their distinct expressions, and what those cost together."""
 
     def __init__(self) -> None:
         self._held: Counter[Expression] = Counter()
         self.cost = Cost()
+        self.subscriptions = 0
 
     def add(self, expression: Expression) -> None:
+        self.subscriptions += 1
         if not self._held[expression]:
             self.cost += charge(expression)
         self._held[expression] += 1
 
     def remove(self, expression: Expression) -> None:
+        self.subscriptions -= 1
         self._held[expression] -= 1
         if not self._held[expression]:
             del self._held[expression]
@@ -85,6 +88,21 @@ class Spending:
                 self._clients[payer].remove(expression)
                 if not self._clients[payer]:
                     del self._clients[payer]
+
+    def require_room(self, payer: str, most: int) -> None:
+        """Let a client have one subscription more.
+
+        Args:
+            most: subscriptions of the proxy; of them one client may have half.
+
+        Raises:
+            LimitExceeded: there are so many.
+        """
+        if self.proxy.subscriptions >= most:
+            raise LimitExceeded(f"this proxy has {most} subscriptions, and takes no more; attach at another one")
+        mine = self._clients.get(payer)
+        if mine is not None and mine.subscriptions >= most // 2:
+            raise LimitExceeded(f"one client has {most // 2} subscriptions at this proxy, and may have no more")
 
     def require(self, session: Session, expression: Expression, payer: str, match_ms: int) -> None:
         """Let a client subscribe to this for the session.

@@ -41,7 +41,9 @@ class Subscriptions:
         keys = primed(CONSUMER, message.keys)
         known = session.subscriptions.get(identity)
         if known is None:
-            self._context.matcher.spending.require(session, expression, payer, self._context.settings.match_ms)
+            spending, settings = self._context.matcher.spending, self._context.settings
+            spending.require_room(payer, settings.max_subscriptions)
+            spending.require(session, expression, payer, settings.match_ms)
             self._add(session, message, expression, owner, keys, payer)
             return
         if known.expression != expression:

@@ -25,6 +25,10 @@ NODES_SESSION = 20_000
 NODES_CLIENT = 30_000
 NODES_PROXY = 1_000_000
 """Together with what each notification passes through them they take half a kilobyte each."""
+SUBSCRIPTION_BYTES = 6 * 1024
+"""What a small subscription takes, about, with its part of a session. As many as fit into half of --memory a proxy has,
+and one client may have half of those."""
+SUBSCRIPTIONS_PART = 2
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
 MAX_DESCRIPTOR_BYTES = 768 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from handover.messages import RelayUp
 from proxy.subscription import Subscription
 from tests.helpers.alone import SESSION, Alone
 from tests.helpers.attacks import costly
+from waypost.errors import LimitExceeded
 from waypost.frames import encode_message
 from waypost.identity import ProxyId
 from waypost.limits import FREE_NODES, MATCH_MS_CLIENT, MATCH_MS_EXPRESSION, MATCH_MS_SESSION, MAX_NOTIFICATION_BYTES
-from waypost.messages import VERSION, Attach, Hello, Problem, Subscribe, Subscribed
+from waypost.messages import VERSION, Attach, Hello, Problem, Subscribe, Subscribed, Unsubscribe
 from waypost.subscription import parse
 from waypost.subscription.cost import Cost
 
@@ -101,6 +103,21 @@ def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(alone: 
     with pytest.raises(Exception, match="a proxy"):
         spending.require(session, parse(searching(99, 20)), "address 10.0.0.2", 100)
     session.subscriptions = kept
+
+
+def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(alone: Alone) -> None:
+    context = alone.engine.context
+    context.settings = replace(context.settings, max_subscriptions=6)
+    for number in range(3):
+        assert isinstance(subscribed(alone, f"s{number}", f"n > {number}"), Subscribed)
+    assert "one client has 3 subscriptions" in refused(alone, "s3", "n > 1")
+    spending = context.matcher.spending
+    spending.require_room("address 10.0.0.2", 6)
+    with pytest.raises(LimitExceeded, match="this proxy has 3 subscriptions"):
+        spending.require_room("address 10.0.0.2", 3)
+    alone.says(1, Unsubscribe("s0"))
+    alone.keep()
+    assert isinstance(subscribed(alone, "s3", "n > 1"), Subscribed)
 
 
 def test_who_pays_goes_with_the_session(alone: Alone) -> None:
