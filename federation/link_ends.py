@@ -14,7 +14,7 @@ from functools import partial
 from federation.acceptance import Acceptance, LogMark
 from federation.link import Position, PositionIndex
 from federation.link_bounds import Bounds
-from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond
+from federation.link_effects import Append, Ended, FindFirst, LinkEffect, SeenBeyond, SendPeer
 from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
 from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
@@ -117,9 +117,11 @@ class LinkEnds:
                 if link and (link.peer, _name(link.opening)) == (peer, (message.epoch, message.opening)):
                     link.appended(message.count, now_ms)
             case LinkOpen():
-                self._open(peer, message, now_ms)
+                if not self._is_outlived(peer, message):
+                    self._open(peer, message, now_ms)
             case LinkWants():
-                self._ask(_asked(message))
+                if not self._is_outlived(peer, message):
+                    self._ask(_asked(message))
 
     def tick(self, now_ms: int) -> None:
         for link in self._all():
@@ -133,6 +135,17 @@ class LinkEnds:
         return [*self._in.values(), *self._out.values()]
 
     # ------------------------------------------------------------ what neighbours ask
+
+    def _is_outlived(self, peer: ProxyId, message: LinkOpen | LinkWants) -> bool:
+        """Tell whether a later leader has spoken to our site than who says this; if so, tell it the epoch of that one.
+
+        It may be the one that the registry has elected all the same, if the registry was lost meanwhile.
+        """
+        opened, _ = self._opened.get(message.site, (0, 0))
+        last = max(self._state.asks.get(message.site, Asks()).epoch, opened)
+        if message.epoch < last:
+            self._emit(SendPeer(peer, LinkRecords(self._state.site, last, 0, 0, [])))
+        return message.epoch < last
 
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
         """Serve an opening in place of an earlier one; what comes late, or twice, is passed over."""

@@ -102,7 +102,9 @@ class LinkIn:
         self.epoch = 0
         """Of the leader that we are; 0: not leading."""
         self._elected_at = self._led_term = 0
-        """As the registry counts elections of this link, and the term in which we opened with that."""
+        """As the registry counts elections of this link, and the term in which we went on from a higher epoch."""
+        self._asked_knowing = self._told_epoch = 0
+        """What we knew of :attr:`_known_epoch` when we asked to be elected, and what the neighbour told us of it."""
         self._neighbour = neighbour
         self._state = state
         self._rows = rows
@@ -162,6 +164,7 @@ class LinkIn:
 
     def _elect(self) -> None:
         self.phase = Phase.ELECTING
+        self._asked_knowing = self._known_epoch
         link = f"{self._neighbour}->{self._state.site}"
         self._emit(Elect(link, self._answered(self._elected)))
 
@@ -225,14 +228,19 @@ class LinkIn:
             self._pause(now_ms, 0)
 
     def _open(self, peer: ProxyRow, now_ms: int) -> None:
+        known = self._known_epoch
+        if self._elected_at < known and self._led_term != self._term:
+            if self._asked_knowing < known:
+                # Perhaps another was elected after us, and the registry knows.
+                self._elect()
+                return
+            # The registry that counts elections was lost. Who is elected later has read as much at least.
+            self._led_term, self.epoch = self._term, known + self._elected_at
         self.phase = Phase.PULLING
         self._peer = peer
         self._turn += 1
         self._serial += 1
         self._opening, self._expected, self._heeded = self._serial, 1, None
-        if self._elected_at < self._known_epoch and self._led_term != self._term:
-            # The registry that counts elections was lost. Who is elected later has read as much at least.
-            self._led_term, self.epoch = self._term, self._known_epoch + self._elected_at
         self._heard_at = self._said_at = now_ms
         self._look()
         state = self._state
@@ -242,6 +250,11 @@ class LinkIn:
 
     def heard(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
         """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
+        if self._pulls_from(peer) and message.epoch > self.epoch:
+            # The neighbour knows a later leader of this link than we are.
+            self._told_epoch = max(self._told_epoch, message.epoch)
+            self._wait(now_ms)
+            return
         if not self._pulls_from(peer) or (message.epoch, message.opening) != (self.epoch, self._opening):
             return
         if message.number < self._expected:
@@ -264,8 +277,8 @@ class LinkIn:
 
     @property
     def _known_epoch(self) -> int:
-        """Of the last leader of whom our log has something."""
-        return self._state.acceptance.link_epochs.get(self._neighbour, 0)
+        """Of the last leader of whom our log, or the neighbour, has something."""
+        return max(self._state.acceptance.link_epochs.get(self._neighbour, 0), self._told_epoch)
 
     def _pulls_from(self, peer: ProxyId) -> bool:
         return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer

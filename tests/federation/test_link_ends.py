@@ -77,12 +77,20 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
     first.then(0, 0)
     assert openings(serving.ends.take_effects()) == [(B1, 5)]
     (second,) = only(FindFirst, serving.hear(opening(2, 1), B2))
-    assert serving.hear(opening(1, 6)) == []
+    (told,) = only(SendPeer, serving.hear(opening(1, 6)))
+    assert (told.proxy, told.message) == (B1, LinkRecords(A, 2, 0, 0, []))
     second.then(0, 0)
     assert openings(serving.ends.take_effects()) == [(B2, 1)]
     serving.fold(published(1))
     serving.ends.tick(1_000)
     assert openings(serving.ends.take_effects()) == [(B2, 1)]
+
+
+def test_what_an_older_leader_wants_is_not_written_and_it_is_told_of_the_later_one() -> None:
+    serving = Serving(Asked(B, 3, 1, {X: 1}))
+    (told,) = serving.hear(LinkWants(B, 2, 9, {}))
+    assert isinstance(told, SendPeer)
+    assert (told.proxy, told.message) == (B1, LinkRecords(A, 3, 0, 0, []))
 
 
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:

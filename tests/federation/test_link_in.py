@@ -135,6 +135,36 @@ def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_lead
     assert other.lead(epoch=4)[1].epoch == 107
 
 
+def test_who_was_elected_before_it_knew_of_a_later_leader_asks_again_and_opens_above_nobody() -> None:
+    pulling = Pulling()
+    pulling.rows = []
+    pulling.link.lease_begun(pulling.now)
+    pulling.wants(Elect).then(1, pulling.now)
+    pulling.fold(msgspec.structs.replace(progress(8), link_epoch=2))
+    pulling.rows = [row(A1)]
+    pulling.link.proxies_changed(pulling.now)
+    pulling.wants(FindEnd).then(len(pulling.log), pulling.now)
+    pulling.wants(Elect).then(None, pulling.now)
+    assert not pulling.effects and pulling.link.phase is Phase.WAITING
+    # The registry that says the same again was lost.
+    pulling.passes(ELECT_MS)
+    pulling.wants(Elect).then(1, pulling.now)
+    assert pulling.opened()[1].epoch == 3
+
+
+def test_whom_the_neighbour_tells_of_a_later_leader_goes_on_above_it_if_it_is_elected_again() -> None:
+    pulling = Pulling()
+    _, opening = pulling.lead(epoch=2)
+    pulling.link.heard(A2, LinkRecords(A, 7, 0, 0, []), pulling.now)
+    assert pulling.link.epoch == 2
+    pulling.link.heard(A1, LinkRecords(A, 7, 0, 0, []), pulling.now)
+    assert not pulling.link.epoch
+    pulling.passes(ELECT_MS)
+    pulling.wants(Elect).then(2, pulling.now)
+    again = pulling.opened()[1]
+    assert (again.epoch, again.serial) == (9, opening.serial + 1)
+
+
 def test_whom_a_later_leader_has_followed_is_elected_anew() -> None:
     pulling = Pulling()
     pulling.lead(epoch=5)
