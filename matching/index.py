@@ -80,10 +80,14 @@ class Index(Generic[T]):
         self._columns = Columns()
         self._repeating = 0
         """Entries that stand in several places."""
-        self._weights: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
-        """Of each row, what was given for its expression."""
-        self.weight = 0
-        """Of all rows together."""
+        self._first: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
+        """The first row of each row's entry."""
+        self._test_ns: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
+        """What it takes to look at a row."""
+        self._item_ns: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
+        """What it takes to do with an entry's item what is to be done, by its first row."""
+        self.most_ns = 0.0
+        """What it takes to look at all rows, and to do with all items what is to be done."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -108,23 +112,32 @@ class Index(Generic[T]):
         entry.several = sum(1 if row.keys is None else len(row.keys) for row in rows) > 1
         self._repeating += entry.several
         entry.rows += [self._put(row) for row in rows]
+        self._first[entry.rows] = entry.rows[0] if entry.rows else 0
 
     def remove(self, expression: Expression) -> None:
         """Raises KeyError: it is not there."""
         entry = self._entries.pop(expression)
         self._repeating -= entry.several
-        self._weigh(entry, 0)
+        self._weigh(entry, 0, 0)
         for number in entry.rows:
             self._drop(number)
 
-    def weigh(self, expression: Expression, weight: int) -> None:
-        """Set what each alternative of this expression counts in :meth:`foreseen`; at first it is 0."""
-        self._weigh(self._entries[expression], weight)
+    def weigh(self, expression: Expression, test_ns: float, item_ns: float) -> None:
+        """Set what an expression counts in :meth:`foreseen_ns`; at first it is nothing.
 
-    def _weigh(self, entry: _Entry[T], weight: int) -> None:
-        for number in entry.rows:
-            self.weight += weight - int(self._weights[number])
-            self._weights[number] = weight
+        Args:
+            test_ns: what it takes to evaluate all its alternatives.
+            item_ns: what it takes if it is true, to do with its item what is to be done.
+        """
+        self._weigh(self._entries[expression], test_ns, item_ns)
+
+    def _weigh(self, entry: _Entry[T], test_ns: float, item_ns: float) -> None:
+        if not entry.rows:
+            return
+        each_ns, first = test_ns / len(entry.rows), entry.rows[0]
+        self.most_ns += test_ns - self._test_ns[first] * len(entry.rows) + item_ns - self._item_ns[first]
+        self._test_ns[entry.rows] = each_ns
+        self._item_ns[first] = item_ns
 
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
         access = self._cheapest(legs)
@@ -143,8 +156,10 @@ class Index(Generic[T]):
             self._rows.append(None)
             self._tests.append(None)
             self._items.append(None)
-            if number == len(self._weights):
-                self._weights = numpy.concatenate([self._weights, numpy.zeros_like(self._weights)])
+            if number == len(self._first):
+                self._first = numpy.concatenate([self._first, numpy.zeros_like(self._first)])
+                self._test_ns = numpy.concatenate([self._test_ns, numpy.zeros_like(self._test_ns)])
+                self._item_ns = numpy.concatenate([self._item_ns, numpy.zeros_like(self._item_ns)])
         self._rows[number], self._tests[number], self._items[number] = row, row.test, row.entry.item
         self._columns.put(number, row.conditions, marked=row.rest is not None or row.entry.several)
         for key in row.keys or ():
@@ -178,12 +193,18 @@ class Index(Generic[T]):
 
     # ------------------------------------------------------------ matching
 
-    def foreseen(self, attributes: Mapping[str, Value]) -> int:
-        """Return what the candidates weigh together that :meth:`match` would look at, without looking at them."""
+    def foreseen_ns(self, attributes: Mapping[str, Value]) -> float:
+        """Estimate what :meth:`match` takes, and what is to be done with what it may find, without looking at them."""
         if len(self._entries) <= self._few:
-            return self.weight
+            return self.most_ns
         found = self._found(attributes)
-        return int(self._weights[numpy.frombuffer(b"".join(found), dtype=numpy.int64)].sum()) if found else 0
+        if not found:
+            return 0.0
+        rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(found), dtype=numpy.int64)
+        first = self._first[rows]
+        if self._repeating:
+            first = numpy.unique(first)
+        return float(self._test_ns[rows].sum() + self._item_ns[first].sum())
 
     def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
         """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.

@@ -1,8 +1,8 @@
-"""What this proxy appends, until it has read it of the log again: so much does what others publish wait behind.
+"""Bounds the work that is appended and not yet folded, and admits producers by what they have cost lately.
 
-What takes long to be matched is appended in parts, and each part waits until there is room for it. Whoever has cost
-the least lately goes first: a frame of a thousand such notifications does not stand before what others publish
-meanwhile, however many connections send them.
+What others publish stands in the log behind what was appended before it. So what takes long to be matched is appended
+in parts, and a part waits while too much is ahead. Of those that wait, the connection goes first that has cost the
+least lately: a frame of a thousand costly notifications does not hold up who publishes little.
 """
 
 from __future__ import annotations
@@ -15,131 +15,161 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from waypost.identity import Incarnation
-from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S
+from proxy.effects import Append
+from waypost.errors import LogUnavailable
+from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, MESSAGE_BYTES, WAITING_BYTES
 from waypost.records import Published, Record
 
 Records = Sequence[Record]
 AppendPart = Callable[[Records], Awaitable[Any]]
-"""Appends records; returns their offsets, or an error."""
-Life = tuple[str, Incarnation]
-"""A producer and its incarnation."""
+"""Appends records; returns the list of their offsets, or an error."""
 REMEMBERED = 1_000
-"""Lives of producers of which it is known what they cost; the longest ago go first."""
-LOOKED_AT = 64
-"""Notifications of which it is foreseen in one go what they cost."""
+"""Connections of which it is known what they cost; the longest ago go first."""
+LOOKED_AT = 16
+"""Notifications whose cost is estimated at one time, without others having their turn."""
+LOOKED_AT_BYTES = 64 * 1024
+"""Of their bodies; the last one may go beyond."""
 HALF_LIFE_S = 1.0
 """After so long, half of what one cost counts."""
 
 
 class Spent:
-    """What each life of a producer has cost lately."""
+    """What each connection has cost lately, in nanoseconds."""
 
     def __init__(self) -> None:
-        self._of: dict[Life, tuple[float, float]] = {}
+        self._of: dict[int, tuple[float, float]] = {}
 
-    def add(self, life: Life, cost: float, now_s: float) -> float:
-        """Add a cost; return what it has cost with that."""
-        before, at_s = self._of.pop(life, (0.0, now_s))
-        spent = before * math.exp2((at_s - now_s) / HALF_LIFE_S) + cost
-        self._of[life] = spent, now_s
+    def now(self, connection: int, now_s: float) -> float:
+        """Return what it has cost lately."""
+        spent, at_s = self._of.get(connection, (0.0, now_s))
+        return spent * math.exp2((at_s - now_s) / HALF_LIFE_S)
+
+    def add(self, connection: int, cost: float, now_s: float) -> None:
+        spent = self.now(connection, now_s) + cost
+        self._of.pop(connection, None)
+        self._of[connection] = spent, now_s
         if len(self._of) > REMEMBERED:
             del self._of[next(iter(self._of))]
-        return spent
+
+    def rank(self, connection: int, more: float, now_s: float) -> float:
+        """Return its rank with so much more; who ranks lower goes first, whenever the two are compared.
+
+        Both costs halve at the same rate, so their logarithms keep their distance: the rank of a moment holds.
+        """
+        return now_s / HALF_LIFE_S + math.log2(max(self.now(connection, now_s) + more, 1.0))
 
 
 class Ahead:
-    """Notifications that are on their way to the log, or lie in it beyond what was read.
+    """Notifications that are on their way to the log, or lie in it beyond what was folded.
 
     Args:
-        foreseen_ns: returns for each body what it may take to be matched, in nanoseconds.
+        foreseen_ns: estimates for each body how long it takes to be matched and delivered, in nanoseconds.
     """
 
     def __init__(self, foreseen_ns: Callable[[Sequence[bytes]], list[int]]) -> None:
         self._foreseen_ns = foreseen_ns
         self._bytes = self._ns = 0
+        """Of what was admitted."""
+        self._waiting_bytes = 0
         self._position = 0
         self._appended: deque[tuple[int, int, int]] = deque()
         """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
         self._spent = Spent()
         self._numbers = count()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
-        """Parts for which there is no room: what their life has cost, a number, their cost, and who waits."""
+        """Parts for which there is no room: their rank, a number, their nanoseconds, and who waits."""
 
     @property
     def is_large(self) -> bool:
-        """Tell whether so many bytes are ahead that nobody is to publish more."""
-        return self._bytes > AHEAD_BYTES
+        """Tell whether so many bytes are ahead, or wait, that nobody is to publish more."""
+        return self._bytes > AHEAD_BYTES or self._waiting_bytes > WAITING_BYTES
 
     @property
     def waiting(self) -> int:
-        """How many of the appends wait for room."""
+        """How many appends wait for room."""
         return len(self._waiting)
 
     def wanted(self, records: Records) -> None:
-        """These are going to be appended."""
-        self._bytes += sum(map(_size, records))
+        """Count what is going to be appended; :meth:`append` follows."""
+        self._waiting_bytes += sum(map(_size, records))
 
-    async def append(self, records: Records, append: AppendPart) -> Any:
+    async def append(self, effect: Append, append: AppendPart) -> Any:
         """Append what is :meth:`wanted`, in parts if it takes long; return the offsets, or the first part's error.
 
-        What stands before a part that failed is in the log then.
+        What stands before a part that failed is in the log then. Where nobody waits for the rest any more, it is not
+        appended: it will come again, and behind newer ones it would be in disorder.
         """
+        records = effect.records
         published = [record for record in records if isinstance(record, Published)]
-        if len(published) < len(records) or not published:
-            # What the proxy itself has to say waits for nobody.
-            try:
-                return await append(records)
-            finally:
-                self._bytes -= sum(map(_size, published))
-        life = published[0].producer, published[0].incarnation
         left = sum(map(_size, published))
         offsets: list[int] = []
+        costs: deque[int] = deque()
         try:
+            if len(published) < len(records) or not published:
+                # What the proxy itself has to say waits for nobody.
+                return await append(records)
             while len(offsets) < len(published):
-                part, part_ns = self._part(published, len(offsets))
-                await self._room_for(life, part_ns)
+                part, part_ns = await self._part(published, len(offsets), costs)
+                await self._room_for(effect.connection, part_ns)
                 size = sum(map(_size, part))
                 left -= size
+                self._waiting_bytes -= size
+                self._bytes += size
                 answer = None
                 try:
-                    answer = await append(part)
+                    answer = await append(part) if effect.is_wanted() else LogUnavailable("its producer has gone")
                 finally:
-                    self._answered(answer, size, part_ns)
+                    self._answered(effect.connection, answer, size, part_ns)
                 if not isinstance(answer, list):
                     return answer
                 offsets += answer
         finally:
-            self._bytes -= left
+            self._waiting_bytes -= left
         return offsets
 
     def read(self, position: int) -> None:
-        """The log was read up to there."""
+        """Take note that the log was folded up to there."""
         self._position = position
         while self._appended and self._appended[0][0] < position:
             self._gone(*self._appended.popleft()[1:])
         self._let_in()
 
-    def _part(self, records: Sequence[Published], begin: int) -> tuple[Sequence[Published], int]:
-        """Return the next ones that may go together, and what they may take: that may have changed since the last."""
+    async def _part(
+        self, records: Sequence[Published], begin: int, costs: deque[int]
+    ) -> tuple[Sequence[Published], int]:
+        """Return the next ones that may go together, and what they may take.
+
+        Args:
+            costs: of those from `begin` on that were estimated: few, for each subscription changes the estimates.
+        """
         end, part_ns = begin, 0
         most_ns = max(AHEAD_PART_S * 1e9, 0 if self._waiting else AHEAD_S * 1e9 - self._ns)
         while end < len(records):
-            for cost_ns in self._foreseen_ns([each.body for each in records[end : end + LOOKED_AT]]):
-                if end > begin and part_ns + cost_ns > most_ns:
-                    return records[begin:end], part_ns
-                end, part_ns = end + 1, part_ns + cost_ns
-        return records[begin:], part_ns
+            if not costs:
+                if end > begin:
+                    await asyncio.sleep(0)
+                costs.extend(self._foreseen_ns(_looked_at(records, end)))
+            if end > begin and part_ns + costs[0] > most_ns:
+                break
+            part_ns += costs.popleft()
+            end += 1
+        return records[begin:end], part_ns
 
-    async def _room_for(self, life: Life, part_ns: int) -> None:
-        loop = asyncio.get_running_loop()
-        spent = self._spent.add(life, part_ns, loop.time())
+    async def _room_for(self, connection: int, part_ns: int) -> None:
         if not self._waiting and not self._is_late():
             self._ns += part_ns
             return
+        loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        heappush(self._waiting, (spent, next(self._numbers), part_ns, turn))
-        await turn
+        rank = self._spent.rank(connection, part_ns, loop.time())
+        heappush(self._waiting, (rank, next(self._numbers), part_ns, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._ns -= part_ns
+                self._let_in()
+            raise
 
     def _let_in(self) -> None:
         while self._waiting and not self._is_late():
@@ -151,7 +181,9 @@ class Ahead:
     def _is_late(self) -> bool:
         return self._ns > AHEAD_S * 1e9
 
-    def _answered(self, answer: Any, size: int, ns: int) -> None:
+    def _answered(self, connection: int, answer: Any, size: int, ns: int) -> None:
+        if isinstance(answer, list):
+            self._spent.add(connection, ns, asyncio.get_running_loop().time())
         if isinstance(answer, list) and answer and answer[-1] >= self._position:
             self._appended.append((answer[-1], size, ns))
         else:
@@ -163,5 +195,16 @@ class Ahead:
         self._ns -= ns
 
 
+def _looked_at(records: Sequence[Published], begin: int) -> list[bytes]:
+    """Return the bodies of the next ones that are looked at together."""
+    bodies, size = [], 0
+    for record in records[begin : begin + LOOKED_AT]:
+        bodies.append(record.body)
+        size += len(record.body)
+        if size > LOOKED_AT_BYTES:
+            break
+    return bodies
+
+
 def _size(record: Record) -> int:
-    return len(record.body) if isinstance(record, Published) else 0
+    return len(record.body) + MESSAGE_BYTES if isinstance(record, Published) else 0

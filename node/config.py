@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 PREFIX = "WAYPOST_"
 OTHER_VARIABLES = ("WAYPOST_PARTS", "WAYPOST_KEY", "WAYPOST_CERT", "WAYPOST_CA", "WAYPOST_PROXY", "WAYPOST_TOKEN")
 """Those that are nearly settings, and mean something else."""
-HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*|([0-9A-Fa-f]+:){7}[0-9A-Fa-f]+")
 SHORTEST_ETCD_LEASE_MS = 2_000
 """etcd makes shorter ones longer; the proxy would count on one that never comes, and never be ready."""
 
@@ -83,9 +82,20 @@ def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
     return named
 
 
+def _is_host(name: str) -> bool:
+    from ipaddress import ip_address
+
+    if ":" not in name:
+        return re.fullmatch(r"[A-Za-z0-9._-]+", name) is not None
+    try:
+        return ip_address(name).version == 6
+    except ValueError:
+        return False
+
+
 def _host(name: str) -> str:
     """Raises ValueError: it is no host name or address; "" is every address."""
-    if name and not HOST.fullmatch(name):
+    if name and not _is_host(name):
         raise ValueError(f"{name!r} is no host name or address; the port goes with --port")
     return name
 
@@ -94,7 +104,7 @@ def _hosts(names: str) -> tuple[str, ...]:
     """Raises ValueError: one is no host name or address."""
     hosts = _listed(names)
     for host in hosts:
-        if not HOST.fullmatch(host):
+        if not _is_host(host):
             raise ValueError(f"{host!r} is no host name or address; leave out scheme and port")
     return hosts
 

@@ -176,12 +176,24 @@ class LogGuard:
         while self._beyond:
             origin, offset = next(iter(self._beyond.items()))
             if origin == self._state.origin:
-                await self._look_into_present(offset)
-            elif (new := with_seen(self._row, origin, offset)) != self._row and await self._claim(new):
-                await self._log.append([record_of(self._federation, new)])
-            del self._beyond[origin]
+                is_done = await self._look_into_present(offset)
+            else:
+                is_done = await self._look_into_ended(origin, offset)
+            if is_done and self._beyond.get(origin) == offset:
+                del self._beyond[origin]
 
-    async def _look_into_present(self, offset: int) -> None:
+    async def _look_into_ended(self, origin: Origin, offset: int) -> bool:
+        """Tell whether the registry has it now; False: somebody changed the row meanwhile."""
+        new = with_seen(self._row, origin, offset)
+        if new == self._row:
+            return True
+        if not await self._claim(new):
+            return False
+        await self._log.append([record_of(self._federation, new)])
+        return True
+
+    async def _look_into_present(self, offset: int) -> bool:
+        """Return True: the log has it; False: somebody changed the row meanwhile. Raises LogReplaced: it is lost."""
         while lost_above(self._state, offset, await self._log.end()) is not None or self._state.position <= offset:
             # Sure is what is so twice, and after all of it was read.
             await asyncio.sleep(LOG_END_SURE_S)
@@ -189,10 +201,10 @@ class LogGuard:
             if end is not None:
                 break
         else:
-            return
+            return True
         if not await self._claim(raised(self._state.site, self._row, offset, end)):
             self._check_epoch()
-            return
+            return False
         log.warning(
             "a neighbour has seen more of the site log than it has; another log epoch begins",
             seen=offset,

@@ -66,6 +66,7 @@ from waypost.errors import (
     HistoryTruncated,
     Internal,
     LogReplaced,
+    LogUnavailable,
     NameTaken,
     Refused,
     StoreDamaged,
@@ -787,8 +788,13 @@ class Node:
             self._few.say(log.error, "a task failed", exc_info=task.exception())
 
     async def _append(self, effect: effects.Append) -> None:
+        answer: Any
         try:
-            answer = await self._ahead.append(effect.records, partial(self._appended, effect))
+            answer = await self._ahead.append(effect, partial(self._appended, effect))
+        except Exception as error:
+            # Who waits is told: nothing else would ever be appended behind it.
+            self._few.say(log.error, "an append failed inside", exc_info=error)
+            answer = LogUnavailable(f"{type(error).__name__}: {error}")
         finally:
             self._appends -= 1
             self._room.set()

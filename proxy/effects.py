@@ -49,10 +49,16 @@ class SendPeer(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Append to the site log; answered with the offsets."""
+    """Append to the site log; answered with the offsets.
+
+    `connection`: by which the notifications came, all of them `Published`; 0: they are the proxy's own records.
+    `is_wanted`: tells whether somebody still waits for what is not appended yet.
+    """
 
     records: Sequence[Record]
     then: Callable[[list[int] | WaypostError], None]
+    connection: int = 0
+    is_wanted: Callable[[], bool] = lambda: True
 
 
 class CreateRow(msgspec.Struct, frozen=True):

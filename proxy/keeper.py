@@ -221,12 +221,22 @@ class Keeper:
                     self._checkpointed[session.id] = reached
                 else:
                     self._touched.add(session.id)
-            for then in waiting:
-                then(error)
-            if after := self._next.pop(session):
-                self._write(session, after)
+            try:
+                for then in waiting:
+                    then(error)
+            finally:
+                self._write_next(session)
 
         self._context.emit(PutCheckpoint(checkpoint, written))
+
+    def _write_next(self, session: Session) -> None:
+        """Write the checkpoint for those who asked meanwhile; not of a session that is ours no more, which they see."""
+        waiting = self._next.pop(session)
+        if waiting and self._context.sessions.get(session.id) is session:
+            self._write(session, waiting)
+        else:
+            for then in waiting:
+                then(None)
 
     def first_checkpoint(self, session: Session, then: Done) -> None:
         """Write the checkpoint of a session that is to be; `then` as above. All that follow have a higher serial."""

@@ -49,18 +49,18 @@ class Holder:
 class _Holders(dict[SessionId, Holder]):
     """Who holds one expression.
 
-    `number`: how many distinct ones had come before it. `weight_ns`: what it takes about, and with it all who hold it.
+    `number`: how many distinct ones had come before it. `weight_ns`: what it takes to store and deliver what matches.
     """
 
     __slots__ = ("number", "weight_ns")
 
-    def __init__(self, number: int, weight_ns: int) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
-        self.weight_ns = weight_ns
+        self.weight_ns = 0
 
     def put(self, holder: Holder) -> None:
-        self.remove(holder.session.id)
-        self.weight_ns += holder.weight_ns
+        before = self.get(holder.session.id)
+        self.weight_ns += holder.weight_ns - (before.weight_ns if before is not None else 0)
         self[holder.session.id] = holder
 
     def remove(self, session: SessionId) -> None:
@@ -92,8 +92,10 @@ class Matcher:
         self._expressions[session.id] = list(by_expression)
         for expression, subscriptions in by_expression.items():
             holders = self._holders_of(expression)
+            before_ns = holders.weight_ns
             holders.put(Holder(session, subscriptions))
-            self._index.weigh(expression, holders.weight_ns)
+            if holders.weight_ns != before_ns:
+                self._weigh(expression, holders)
         self._release(session.id, gone)
 
     def remove(self, session: SessionId) -> None:
@@ -101,15 +103,17 @@ class Matcher:
         self._release(session, self._expressions.pop(session, ()))
 
     def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
-        """Return for each notification what it is going to take about to be matched, and given to who wants it.
+        """Estimate for each notification how long it takes to be matched, stored and delivered.
 
         Where all would take no longer than a slice at most, each counts as the slowest there can be.
         """
         cost = self.spending.proxy.cost
-        most_ns = self._index.weight + cost.work_ns
+        most_ns = int(self._index.most_ns) + cost.work_ns
         if most_ns * len(bodies) < FOLD_SLICE_S * 1e9:
             return [most_ns] * len(bodies)
-        return [int(cost.of(len(body)) - cost.of(0)) + self._index.foreseen(read_body(body)) for body in bodies]
+        beyond_ns = [cost.of(len(body)) - cost.of(0) for body in bodies]
+        found_ns = [self._index.foreseen_ns(read_body(body)) for body in bodies]
+        return [int(each + more) for each, more in zip(found_ns, beyond_ns, strict=True)]
 
     def evaluate(self, body: bytes) -> Iterator[None]:
         """Evaluate an expression at a time what :meth:`match` will need for this notification."""
@@ -167,7 +171,7 @@ class Matcher:
         holders = self._index.get(expression)
         if holders is None:
             self._came += 1
-            holders = _Holders(self._came, expression.cost.nodes * NODE_NS)
+            holders = _Holders(self._came)
             self._index.add(expression, holders)
             self._by_text[expression.canonical] = holders
         return holders
@@ -181,7 +185,10 @@ class Matcher:
                 self._index.remove(expression)
                 del self._by_text[expression.canonical]
             else:
-                self._index.weigh(expression, holders.weight_ns)
+                self._weigh(expression, holders)
+
+    def _weigh(self, expression: Expression, holders: _Holders) -> None:
+        self._index.weigh(expression, expression.cost.nodes * NODE_NS, holders.weight_ns)
 
 
 _NUMBER = attrgetter("number")

@@ -18,7 +18,7 @@ from waypost.checksum import checksum
 from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, Refused, WaypostError
 from waypost.identity import Incarnation, life_of
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import LIVES_EACH, PUBLISH_WINDOW
+from waypost.limits import LIVES_EACH, MAX_PUBLISH_BATCH, PUBLISH_WINDOW
 from waypost.messages import LARGEST, Acknowledged, Publish
 from waypost.notification import check_size, decode_body
 from waypost.records import FactKind, Published
@@ -148,7 +148,12 @@ class Publishing:
         return records
 
     def _append(self, life: Life, producer: _Producer) -> None:
-        frames, producer.waiting, producer.queued = list(producer.waiting), deque(), 0
+        frames: list[_Frame] = []
+        count = 0
+        while producer.waiting and (not frames or count + len(producer.waiting[0].records) <= MAX_PUBLISH_BATCH):
+            frames.append(producer.waiting.popleft())
+            count += len(frames[-1].records)
+        producer.queued -= count
         producer.under_way = True
 
         def then(answer: list[int] | WaypostError) -> None:
@@ -162,7 +167,8 @@ class Publishing:
             else:
                 self._forget_gone(life, producer)
 
-        self._context.emit(Append([record for frame in frames for record in frame.records], then))
+        records = [record for frame in frames for record in frame.records]
+        self._context.emit(Append(records, then, frames[0].connection, lambda: bool(producer.connections)))
 
     def _failed(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
         producer.waiting.clear()

@@ -220,14 +220,17 @@ GATE_BYTES = 8 * 1024 * 1024
 GATE_BUFFER = 10_000
 """Notifications waiting behind a gate; past it the buffer goes and the catch-up reaches further."""
 APPENDS_UNDER_WAY = 64
-"""Publish frames on their way to the log; past it a proxy reads no more from its producers."""
+"""Appends on their way to the log, without those that wait to be admitted; past it a proxy reads no more from its
+producers."""
 AHEAD_S = 0.25
-"""What the same may take by estimate to be matched, and to be given to who wants it; who publishes waits past it."""
+"""Estimated time to match and deliver the notifications that were admitted and are not folded yet; past it the others
+wait in node/ahead.py."""
 AHEAD_PART_S = 0.02
-"""What one append may take by estimate, of several notifications, where others wait."""
+"""Estimated time of several notifications that are admitted together where others wait."""
 AHEAD_BYTES = 4 * 1024 * 1024
-"""Bytes of publish frames on their way to the log, and of those that the log has and the proxy has not read; past it
-likewise: what others publish waits behind no more than that."""
+"""Bytes of notifications that were admitted and are not folded yet; past it a proxy reads no more of its producers."""
+WAITING_BYTES = 64 * 1024 * 1024
+"""And of those that wait to be admitted; past it likewise."""
 FACTS_WAITING = 50_000
 """Batches of facts on their way to the journal, one a step; past it a proxy reads no more from its clients."""
 FACTS_BYTES = 32 * 1024 * 1024

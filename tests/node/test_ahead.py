@@ -1,81 +1,96 @@
-"""Who publishes what takes long waits in parts; others go between them, and what it may take is looked at each time."""
+"""Who publishes what takes long waits in parts; who has cost little goes first; what fails gives its room back."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from node.ahead import HALF_LIFE_S, REMEMBERED, Ahead, Records, Spent
+from proxy.effects import Append, nobody_waits
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
-from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S
+from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, WAITING_BYTES
 from waypost.records import Dropped, Published
 
 MS = 1_000_000
 LIFE = Incarnation("i")
+AT_ONCE_MS = int((AHEAD_S + AHEAD_PART_S) * 1_000)
 
 
-def published(producer: str, *sizes: int) -> list[Published]:
-    return [Published(producer, LIFE, number, 0, bytes(size)) for number, size in enumerate(sizes)]
+def published(*sizes: int) -> list[Published]:
+    return [Published("p", LIFE, number, 0, bytes(size)) for number, size in enumerate(sizes)]
 
 
 class Log:
     """A log, what it has read of it, and what each notification takes, in milliseconds: as many as it has bytes."""
 
     def __init__(self) -> None:
-        self.records: list[str] = []
+        self.connections: list[int] = []
+        """Of each record."""
         self.appends: list[int] = []
-        self.factor = 1
+        self.factor = 1.0
         self.ahead = Ahead(self._foreseen)
+        self.fails_after: int | None = None
+        self.gone: set[int] = set()
 
     def _foreseen(self, bodies: Sequence[bytes]) -> list[int]:
-        return [len(body) * self.factor * MS for body in bodies]
+        return [int(len(body) * self.factor * MS) for body in bodies]
 
-    async def append(self, records: Records) -> list[int]:
-        self.appends.append(len(records))
-        first = len(self.records)
-        self.records += [record.producer if isinstance(record, Published) else "" for record in records]
-        return list(range(first, len(self.records)))
+    def publish(self, connection: int, *records: Published) -> asyncio.Task[Any]:
+        async def append(part: Records) -> list[int] | LogUnavailable:
+            if self.fails_after is not None and len(self.connections) >= self.fails_after:
+                return LogUnavailable("away")
+            self.appends.append(len(part))
+            first = len(self.connections)
+            self.connections += [connection] * len(part)
+            return list(range(first, len(self.connections)))
 
-    def publish(self, *records: Published) -> asyncio.Task[list[int]]:
-        self.ahead.wanted(records)
-        return asyncio.create_task(self.ahead.append(records, self.append))
+        effect = Append(records, nobody_waits, connection, lambda: connection not in self.gone)
+        self.ahead.wanted(effect.records)
+        return asyncio.create_task(self.ahead.append(effect, append))
 
-    async def read(self, count: int) -> None:
-        """Read on to there, and let the others have their turn."""
-        self.ahead.read(count)
+    async def read(self, count: int | None = None) -> None:
+        """Read on to there, or to the end, and let the others have their turn."""
+        self.ahead.read(len(self.connections) if count is None else count)
         await turns()
+
+    def is_empty(self) -> bool:
+        return (self.ahead._bytes, self.ahead._ns, self.ahead._waiting_bytes) == (0, 0, 0)
 
 
 async def turns() -> None:
-    for _ in range(10):
+    for _ in range(50):
         await asyncio.sleep(0)
 
 
 async def test_what_takes_no_time_is_one_append() -> None:
     log = Log()
-    assert await log.publish(*published("p", *[0] * 1_000)) == list(range(1_000))
+    assert await log.publish(1, *published(*[0] * 1_000)) == list(range(1_000))
     assert log.appends == [1_000]
 
 
 async def test_what_takes_long_is_appended_as_far_as_there_is_room_and_then_as_it_is_read() -> None:
     log = Log()
-    task = log.publish(*published("p", *[10] * 100))
+    task = log.publish(1, *published(*[10] * 100))
     await turns()
-    first = int((AHEAD_S + AHEAD_PART_S) * 100)
-    assert len(log.records) == first
+    first = len(log.connections)
+    assert first == AT_ONCE_MS // 10
     while not task.done():
-        before = len(log.records)
-        await log.read(before)
-        assert before < len(log.records) <= before + first or task.done()
+        before = len(log.connections)
+        await log.read()
+        assert before < len(log.connections) <= before + first or task.done()
     assert task.result() == list(range(100))
+    await log.read()
+    assert log.is_empty()
 
 
 async def test_one_that_takes_longer_than_all_may_is_appended_alone() -> None:
     log = Log()
-    task = log.publish(*published("p", 5_000, 5_000))
+    task = log.publish(1, *published(5_000, 5_000))
     await turns()
     assert log.appends == [1]
     await log.read(1)
@@ -84,69 +99,150 @@ async def test_one_that_takes_longer_than_all_may_is_appended_alone() -> None:
 
 async def test_who_has_cost_little_goes_before_who_has_cost_much_however_many_those_are() -> None:
     log = Log()
-    hostile = [log.publish(*published(f"hostile {number}", *[50] * 20)) for number in range(30)]
+    hostile = [log.publish(number, *published(*[50] * 20)) for number in range(1, 31)]
     await turns()
-    innocent = log.publish(*published("innocent", 1))
+    for _ in range(30):
+        await log.read()
+    innocent = log.publish(99, *published(50))
     await turns()
     assert not innocent.done()
-    await log.read(len(log.records))
+    await log.read()
     assert innocent.done()
     for task in hostile:
         task.cancel()
     await asyncio.gather(*hostile, return_exceptions=True)
+    await log.read()
+    assert log.is_empty()
+
+
+async def test_who_has_cost_much_is_not_held_up_for_ever_by_those_who_come_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, now_s = Log(), 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    much = log.publish(1, *published(*[500] * 4))
+    await turns()
+    others: list[asyncio.Task[Any]] = []
+    for number in range(2, 500):
+        now_s += 0.1
+        others.append(log.publish(number, *published(100)))
+        await turns()
+        await log.read(log.connections.index(number - 1) + 1 if number - 1 in log.connections else None)
+        if much.done():
+            break
+    assert much.done() and number < 150
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def test_what_it_may_take_is_looked_at_again_for_each_part() -> None:
     log = Log()
-    task = log.publish(*published("p", *[1] * 500))
+    task = log.publish(1, *published(*[1] * 500))
     await turns()
-    assert len(log.records) == (AHEAD_S + AHEAD_PART_S) * 1_000
+    assert len(log.connections) == AT_ONCE_MS
     log.factor = 100
-    await log.read(len(log.records))
-    assert len(log.records) < (AHEAD_S + AHEAD_PART_S) * 1_000 + 30
+    await log.read()
+    assert len(log.connections) < AT_ONCE_MS + 40
     task.cancel()
 
 
 async def test_what_the_proxy_itself_says_waits_for_nobody() -> None:
     log = Log()
-    task = log.publish(*published("p", *[1_000] * 10))
+    task = log.publish(1, *published(*[1_000] * 10))
     await turns()
-    assert await log.ahead.append([Dropped(ProxyId("a"), LIFE)], log.append) == [1]
+
+    async def append(records: Records) -> list[int]:
+        return [1]
+
+    own = Append([Dropped(ProxyId("a"), LIFE)], nobody_waits)
+    log.ahead.wanted(own.records)
+    assert await log.ahead.append(own, append) == [1]
     task.cancel()
 
 
-async def test_an_error_ends_the_frame_and_leaves_no_room_taken() -> None:
+@pytest.mark.parametrize("after", [0, 27, 30])
+async def test_a_part_that_fails_ends_the_frame_and_gives_its_room_to_who_waits(after: int) -> None:
     log = Log()
-    error = LogUnavailable("away")
+    log.fails_after = after
+    failing = log.publish(1, *published(*[10] * 100))
+    await turns()
+    waiting = log.publish(2, *published(*[10] * 3))
+    while not failing.done():
+        await log.read()
+    assert isinstance(failing.result(), LogUnavailable)
+    assert after <= len(log.connections) <= after + AT_ONCE_MS // 10
+    log.fails_after = None
+    await log.read()
+    assert waiting.done()
+    await log.read()
+    assert log.is_empty()
 
-    async def away(records: Records) -> LogUnavailable:
-        return error
 
-    for _ in range(10):
-        frame = published("p", *[AHEAD_BYTES // 4] * 3)
-        log.ahead.wanted(frame)
-        assert not log.ahead.is_large
-        assert await log.ahead.append(frame, away) is error
-    assert await log.publish(*published("p", 1, 1)) == [0, 1]
+async def test_what_its_producer_waits_for_no_more_is_not_appended() -> None:
+    log = Log()
+    task = log.publish(1, *published(*[10] * 100))
+    await turns()
+    log.gone.add(1)
+    await log.read()
+    assert isinstance(task.result(), LogUnavailable)
+    assert len(log.connections) == AT_ONCE_MS // 10
+    assert log.is_empty()
 
 
-async def test_bytes_are_ahead_until_they_are_read() -> None:
+async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_shut_the_door() -> None:
     log = Log()
     log.factor = 0
-    await log.publish(*published("p", AHEAD_BYTES, 1))
+    await log.publish(1, *published(AHEAD_BYTES, 1))
     assert log.ahead.is_large
     await log.read(1)
     assert log.ahead.is_large
     await log.read(2)
     assert not log.ahead.is_large
+    log.factor = 1
+    costly = log.publish(1, *published(*[100_000] * 100))
+    await turns()
+    assert log.ahead.waiting and not log.ahead.is_large
+    log.ahead.wanted(published(WAITING_BYTES))
+    assert log.ahead.is_large
+    costly.cancel()
+
+
+async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
+    log, chance = Log(), random.Random(7)
+    tasks = [log.publish(number, *published(*[20] * 10)) for number in range(1, 20)]
+    await turns()
+    for _ in range(100):
+        log.ahead.read(len(log.connections))
+        # Perhaps it was let in just now, and has not had its turn.
+        chance.choice(tasks).cancel()
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+    while not all(task.done() for task in tasks):
+        await log.read()
+    await log.read()
+    assert log.is_empty()
 
 
 def test_what_was_spent_is_forgotten_with_time() -> None:
     spent = Spent()
-    life = "p", LIFE
-    assert spent.add(life, 8.0, 0.0) == 8.0
-    assert spent.add(life, 0.0, HALF_LIFE_S) == pytest.approx(4.0)
-    assert spent.add(life, 1.0, 3 * HALF_LIFE_S) == pytest.approx(2.0)
+    spent.add(1, 8.0, 0.0)
+    assert spent.now(1, HALF_LIFE_S) == pytest.approx(4.0)
+    spent.add(1, 1.0, 3 * HALF_LIFE_S)
+    assert spent.now(1, 3 * HALF_LIFE_S) == pytest.approx(2.0)
     for number in range(REMEMBERED):
-        spent.add((f"q{number}", LIFE), 1.0, 3 * HALF_LIFE_S)
-    assert spent.add(life, 0.0, 3 * HALF_LIFE_S) == 0.0
+        spent.add(2 + number, 1.0, 3 * HALF_LIFE_S)
+    assert spent.now(1, 3 * HALF_LIFE_S) == 0.0
+
+
+def test_ranks_of_several_moments_are_as_those_of_one() -> None:
+    chance = random.Random(3)
+    for _ in range(1_000):
+        spent = Spent()
+        early_s, late_s = sorted(chance.uniform(0, 5) for _ in range(2))
+        early, late = chance.uniform(10, 1e9), chance.uniform(10, 1e9)
+        spent.add(1, early, early_s)
+        spent.add(2, late, late_s)
+        before, after = spent.rank(1, 0.0, early_s), spent.rank(2, 0.0, late_s)
+        at_one_moment = spent.now(1, 9.0) < spent.now(2, 9.0)
+        assert (before < after) == at_one_moment

@@ -261,3 +261,35 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
     )
     begin = await where_to_begin(A, parts, None, Troubles(random.Random(1), ManualClock()))
     assert (begin.row.log_epoch, begin.row.ended) == (2, {"A/0": (5, 8)})
+
+
+async def test_what_a_neighbour_has_seen_is_looked_into_also_where_others_change_the_row_meanwhile(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.log_guard.LOG_END_SURE_S", 0.1)
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    assert row is not None
+    storage.records.extend(published(each) for each in range(3))
+    proxy = Proxy(storage, registry, row, 3)
+    proxy.guard.seen_beyond(origin_of(A), 30)
+    looking = asyncio.create_task(proxy.guard.look_into())
+    await asyncio.sleep(0.05)
+    assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 2}))
+    await asyncio.wait([looking], timeout=5)
+    assert isinstance(looking.exception(), LogReplaced)
+    found = await registry.site_log(A)
+    assert found is not None and (found.log_epoch, found.ended) == (2, {"A/0": (2, 30)})
+
+
+async def test_what_a_neighbour_has_seen_of_an_ended_origin_is_kept_until_the_registry_has_it() -> None:
+    registry, storage = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), MemoryLogStorage()
+    row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
+    await registry.claim_site_log(A, None, row)
+    begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
+    storage.records.append(begun)
+    proxy = Proxy(storage, registry, row, 1)
+    assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 9}))
+    proxy.guard.seen_beyond(origin_of(A), 99)
+    await proxy.guard.look_into()
+    found = await registry.site_log(A)
+    assert found is not None and (found.seen, found.ended) == (9, {"A/0": (3, 99)})

@@ -25,6 +25,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "a negative port": (("--port=-1",), "port", "greater than or equal to 0"),
     "every address, and none to advertise": (("--host=0.0.0.0",), "advertise", "no address that others can reach"),
     "an address with its port": (("--host=127.0.0.1:7000",), "host", "the port goes with --port"),
+    "an address of IPv6 with its port": (("--host=fe80::1:7000:1::2",), "host", "the port goes with --port"),
     "an address with its scheme": (("--host=http://h",), "host", "is no host name or address"),
     "every address of IPv6": (("--host=::",), "advertise", "no address that others can reach"),
     "every address to advertise": (("--advertise=ws://0.0.0.0:1",), "advertise", "no address that others can reach"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from federation.site_state import SiteState
 from proxy import effects
 from tests.helpers.alone import SESSION, Alone
@@ -221,6 +223,53 @@ def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_a
     alone.settle()
     answered = [each.subscription for each in alone.heard(1) if isinstance(each, Subscribed)]
     assert {f"s{number}" for number in range(50)} <= set(answered)
+
+
+def test_who_raises_when_it_is_told_does_not_keep_the_next_checkpoint_from_being_written() -> None:
+    alone = serving()
+    session = alone.engine.context.sessions[SESSION]
+    told: list[str] = []
+
+    def raises(error: object) -> None:
+        raise ValueError("a fault")
+
+    alone.engine.keeper.checkpoint(session, raises)
+    alone.engine.keeper.checkpoint(session, lambda error: told.append("second"))
+    alone.settle()
+    with pytest.raises(ValueError, match="a fault"):
+        alone.next(effects.PutCheckpoint).then(None)
+    alone.settle()
+    alone.next(effects.PutCheckpoint).then(None)
+    assert told == ["second"]
+
+
+def test_who_asks_again_when_it_is_told_waits_for_another_checkpoint() -> None:
+    alone = serving()
+    session = alone.engine.context.sessions[SESSION]
+    told: list[str] = []
+    keeper = alone.engine.keeper
+    keeper.checkpoint(session, lambda _: keeper.checkpoint(session, lambda _: told.append("again")))
+    alone.settle()
+    alone.next(effects.PutCheckpoint).then(None)
+    alone.settle()
+    assert not told
+    alone.next(effects.PutCheckpoint).then(None)
+    assert told == ["again"]
+
+
+def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() -> None:
+    alone = serving()
+    session = alone.engine.context.sessions[SESSION]
+    told: list[str] = []
+    alone.engine.keeper.checkpoint(session, lambda _: told.append("first"))
+    alone.engine.keeper.checkpoint(session, lambda _: told.append("second"))
+    alone.settle()
+    written = alone.next(effects.PutCheckpoint)
+    del alone.engine.context.sessions[SESSION]
+    written.then(None)
+    alone.settle()
+    assert told == ["first", "second"]
+    assert not [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
 
 
 def test_a_checkpoint_that_failed_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> None:

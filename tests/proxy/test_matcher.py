@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from proxy.matching import Matcher
+from proxy.matching import HOLDER_NS, ID_BYTE_NS, ID_NS, Matcher
 from proxy.session import Role, Session
 from proxy.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification
 from waypost.subscription import parse
+from waypost.subscription.cost import NODE_NS
 
 A = Origin("A/0")
 
@@ -100,3 +101,24 @@ def test_where_all_together_take_no_time_each_counts_as_the_slowest() -> None:
     matcher.put(session("s", x="n > 0"))
     (alone,) = matcher.foreseen_ns([Notification({"n": 5}).body])
     assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [alone] * 3
+
+
+def test_what_is_estimated_of_alternatives_is_what_each_of_them_takes_and_the_sessions_once() -> None:
+    matcher, sessions, alternatives = Matcher(), 10, 200
+    text = " || ".join(f"a + {place} == b + {place + 1}" for place in range(alternatives))
+    for number in range(sessions):
+        matcher.put(session(f"s{number}", x=text))
+    for number in range(10_000):
+        matcher.put(session(f"t{number}", x=f"n == {number}"))
+    (estimated,) = matcher.foreseen_ns([Notification({"a": 1, "b": 1}).body])
+    most = parse(text).cost.nodes * NODE_NS + sessions * (HOLDER_NS + ID_NS + ID_BYTE_NS)
+    assert most / 2 < estimated < 1.1 * most
+
+
+def test_sessions_stay_in_the_order_in_which_they_came() -> None:
+    matcher = Matcher()
+    for name in "stu":
+        matcher.put(session(name, x="n > 0"))
+    matcher.put(session("s", x="n > 0", y="n > 0"))
+    found = matcher.match(A, 1, Notification({"n": 1}))
+    assert [session.id for session, _ in found] == ["s", "t", "u"]
