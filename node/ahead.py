@@ -29,7 +29,7 @@ LOOKED_AT = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
 LOOKED_AT_BYTES = 64 * 1024
 """Of their bodies; the last one may go beyond."""
-HALF_LIFE_S = 1.0
+HALF_LIFE_S = 10.0
 """After so long, half of what one cost counts."""
 
 

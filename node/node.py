@@ -113,7 +113,10 @@ LEASE_STALLS = 3
 
 
 class Connection:
-    """A client's connection, as the engine's effects reach it. `send` never waits; `unsent` tells how many bytes do."""
+    """A client's connection, as the engine's effects reach it.
+
+    `send` never waits; `unsent` tells how many bytes do, `is_lost` that the client has gone, whatever it said before.
+    """
 
     def __init__(
         self,
@@ -121,8 +124,10 @@ class Connection:
         send: Callable[[msgspec.Struct | msgspec.Raw], None],
         hang_up: Callable[[str], None],
         unsent: Callable[[], int],
+        is_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         self.address = address
+        self.is_lost = is_lost
         self.send = send
         self.hang_up = hang_up
         self.unsent = unsent
@@ -627,11 +632,18 @@ class Node:
         self._room.set()
         self.drain()
 
-    async def room(self, number: int) -> None:
-        """Wait while too much is on its way to log or journal, or much of what came by this connection."""
-        while self._is_full() or self._engine.door.publishing.unanswered(number) > PUBLISHED_AHEAD:
+    async def room(self, number: int) -> bool:
+        """Wait while too much is on its way to log or journal, or much of what came by this connection.
+
+        Return False: its client has gone before there was room.
+        """
+        connection, publishing = self._connections[number], self._engine.door.publishing
+        while self._is_full() or publishing.unanswered(number) > PUBLISHED_AHEAD:
+            if connection.is_lost():
+                return False
             self._room.clear()
             await self._room.wait()
+        return True
 
     def _is_full(self) -> bool:
         appends = self._appends - self._ahead.waiting

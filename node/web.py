@@ -214,7 +214,8 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         return
     line, said, principal = Socket(socket, node.unsent), _Said(socket), shown_by(socket.scope["extensions"])
     context = node.engine.context
-    number = node.connect(Connection(address, line.send, line.hang_up, line.unsent))
+    is_lost = socket.scope["extensions"]["abort"]["is_lost"]
+    number = node.connect(Connection(address, line.send, line.hang_up, line.unsent, is_lost))
     writer = asyncio.create_task(line.write())
     paces = Paces(node.config.publish_rate, node.config.change_rate, time.monotonic())
     turns = Turns(node.line, time.monotonic())
@@ -229,6 +230,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                 return True
         return False
 
+    has_room = True
     try:
         # Also when nothing can be written any more: what the client said before it left still counts.
         while True:
@@ -247,6 +249,9 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
                     foreseen_s = len(message.expression) * PARSE_S
                     await asyncio.sleep(node.line.place_s(foreseen_s, time.monotonic()))
                     began = time.thread_time()
+                if isinstance(message, Publish) and not has_room:
+                    # It would be dropped with what waits when we come to the end of what was said.
+                    continue
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
@@ -267,7 +272,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             if not cheap:
                 await asyncio.sleep(turns.spent(spent_s, time.monotonic()))
                 await line.room()
-            await node.room(number)
+            has_room = await node.room(number)
     finally:
         node.disconnect(number)
         line.closed()
