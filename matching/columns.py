@@ -139,3 +139,45 @@ class Columns:
                 slots.append(2 * number + 1)
                 values.append(value)  # type: ignore[arg-type]
         return slots, values
+
+
+class Weights:
+    """What it takes to look at rows, and to do what is to be done once for all rows of one entry that are found."""
+
+    def __init__(self) -> None:
+        self._first: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
+        """The first row of each row's entry."""
+        self._each: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
+        """Of each row."""
+        self._once: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
+        """Of each entry, at its first row."""
+        self.total = 0.0
+
+    def set(self, rows: Sequence[int], each: float, once: float) -> None:
+        """Set the weights of one entry, which has these rows. Rows have none that were never set.
+
+        Args:
+            each: of all its rows together.
+        """
+        if not rows:
+            return
+        while max(rows) >= len(self._first):
+            self._first = numpy.concatenate([self._first, numpy.zeros_like(self._first)])
+            self._each = numpy.concatenate([self._each, numpy.zeros_like(self._each)])
+            self._once = numpy.concatenate([self._once, numpy.zeros_like(self._once)])
+        places, first = list(rows), rows[0]
+        self.total += each + once - float(self._each[places].sum() + self._once[first])
+        self._first[places], self._each[places], self._once[first] = first, each / len(places), once
+
+    def of(self, postings: Sequence[Posting], *, repeating: bool) -> float:
+        """Return the weight of the rows of these postings.
+
+        Args:
+            repeating: several rows of one entry may be among them.
+        """
+        if not postings or not self.total:
+            return 0.0
+        rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
+        rows = rows[rows < len(self._first)]
+        first = self._first[rows]
+        return float(self._each[rows].sum() + self._once[numpy.unique(first) if repeating else first].sum())

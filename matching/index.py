@@ -18,10 +18,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-import numpy
-from numpy.typing import NDArray
-
-from matching.columns import WIDTH, Columns, Condition
+from matching.columns import WIDTH, Columns, Condition, Weights
 from matching.needs import Keys, Leg, Text, Within, parts, weakest
 from matching.postings import Attribute, Posting, is_sharp
 from waypost.errors import Internal
@@ -33,7 +30,6 @@ FEW = 6
 """So many expressions are asked one by one."""
 MANY = 16
 """From so many candidates on their bounds are compared in one go."""
-_FIRST_ROWS = 64
 
 T = TypeVar("T")
 Known = dict[Test, bool | None]
@@ -80,14 +76,7 @@ class Index(Generic[T]):
         self._columns = Columns()
         self._repeating = 0
         """Entries that stand in several places."""
-        self._first: NDArray[numpy.int64] = numpy.zeros(_FIRST_ROWS, dtype=numpy.int64)
-        """The first row of each row's entry."""
-        self._test_ns: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
-        """What it takes to look at a row."""
-        self._item_ns: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
-        """What it takes to do with an entry's item what is to be done, by its first row."""
-        self.most_ns = 0.0
-        """What it takes to look at all rows, and to do with all items what is to be done."""
+        self._weights = Weights()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -112,13 +101,12 @@ class Index(Generic[T]):
         entry.several = sum(1 if row.keys is None else len(row.keys) for row in rows) > 1
         self._repeating += entry.several
         entry.rows += [self._put(row) for row in rows]
-        self._first[entry.rows] = entry.rows[0] if entry.rows else 0
 
     def remove(self, expression: Expression) -> None:
         """Raises KeyError: it is not there."""
         entry = self._entries.pop(expression)
         self._repeating -= entry.several
-        self._weigh(entry, 0, 0)
+        self._weights.set(entry.rows, 0.0, 0.0)
         for number in entry.rows:
             self._drop(number)
 
@@ -129,15 +117,12 @@ class Index(Generic[T]):
             test_ns: what it takes to evaluate all its alternatives.
             item_ns: what it takes if it is true, to do with its item what is to be done.
         """
-        self._weigh(self._entries[expression], test_ns, item_ns)
+        self._weights.set(self._entries[expression].rows, test_ns, item_ns)
 
-    def _weigh(self, entry: _Entry[T], test_ns: float, item_ns: float) -> None:
-        if not entry.rows:
-            return
-        each_ns, first = test_ns / len(entry.rows), entry.rows[0]
-        self.most_ns += test_ns - self._test_ns[first] * len(entry.rows) + item_ns - self._item_ns[first]
-        self._test_ns[entry.rows] = each_ns
-        self._item_ns[first] = item_ns
+    @property
+    def most_ns(self) -> float:
+        """What :meth:`foreseen_ns` can be at most."""
+        return self._weights.total
 
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
         access = self._cheapest(legs)
@@ -156,10 +141,6 @@ class Index(Generic[T]):
             self._rows.append(None)
             self._tests.append(None)
             self._items.append(None)
-            if number == len(self._first):
-                self._first = numpy.concatenate([self._first, numpy.zeros_like(self._first)])
-                self._test_ns = numpy.concatenate([self._test_ns, numpy.zeros_like(self._test_ns)])
-                self._item_ns = numpy.concatenate([self._item_ns, numpy.zeros_like(self._item_ns)])
         self._rows[number], self._tests[number], self._items[number] = row, row.test, row.entry.item
         self._columns.put(number, row.conditions, marked=row.rest is not None or row.entry.several)
         for key in row.keys or ():
@@ -197,14 +178,7 @@ class Index(Generic[T]):
         """Estimate what :meth:`match` takes, and what is to be done with what it may find, without looking at them."""
         if len(self._entries) <= self._few:
             return self.most_ns
-        found = self._found(attributes)
-        if not found:
-            return 0.0
-        rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(found), dtype=numpy.int64)
-        first = self._first[rows]
-        if self._repeating:
-            first = numpy.unique(first)
-        return float(self._test_ns[rows].sum() + self._item_ns[first].sum())
+        return self._weights.of(self._found(attributes), repeating=self._repeating > 0)
 
     def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
         """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.

@@ -35,7 +35,7 @@ from waypost.access import Grant
 from waypost.checkpoint import UNSETTLED, Descriptor, Farewell, GapRow
 from waypost.errors import Internal
 from waypost.frontier import join
-from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId
+from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId, site_of
 from waypost.keys import OPEN, Protection
 from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED
 from waypost.messages import DeliverEncoded
@@ -486,6 +486,9 @@ class Session:
             upto: the frontier from which on it goes on.
         """
         start = self._promised_from()
+        # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
+        sites = {site_of(origin) for origin in start}
+        start |= {each: NOTHING for each in upto if each not in start and site_of(each) in sites}
         for receiver in self.receivers.values():
             if receiver.lapses:
                 for origin, (first, last) in receiver.lapse(upto, start).items():
