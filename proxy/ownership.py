@@ -465,20 +465,34 @@ class Claims:
         elif session.role is Role.ORPHAN:
             self._settle_orphan(session, current)
 
-    def _settle_orphan(self, session: Session, current: Ownership | None) -> None:
+    def _settle_orphan(self, session: Session, current: Ownership | None, *, read: bool = False) -> None:
         """A staged copy without its transfer: ours if the row has its very epoch; else it is nothing.
 
         As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours
-        may still be applied: the copy commits after all, once it is certainly stored.
+        may still be applied: the copy commits after all, once it is certainly stored. Where the watch is further behind
+        than that, the row may be ours meanwhile: the registry is asked.
+
+        Args:
+            read: `current` was read from the registry for this, and not told by the watch.
         """
         if current == Ownership(self._context.proxy, session.epoch):
             session.become(Role.DORMANT)
             self.wake(session)
         elif current is not None and current.epoch + 1 == session.epoch:
             self._commit_orphan(session, current)
+        elif current is not None and current.epoch < session.epoch and not read:
+            self._read_for_orphan(session)
         elif current is not None:
             self.drop(session)
             self._unavailable(session.id, "the session was not handed over")
+
+    def _read_for_orphan(self, session: Session) -> None:
+        def then(answer: Ownership | WaypostError | None) -> None:
+            here = self._context.sessions.get(session.id) is session and session.role is Role.ORPHAN
+            if here and isinstance(answer, Ownership):
+                self._settle_orphan(session, answer, read=True)
+
+        self._context.emit(ReadRow(session.id, then))
 
     def _commit_orphan(self, session: Session, source: Ownership) -> None:
         if not self._context.may_serve() or session.waking:

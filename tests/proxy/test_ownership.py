@@ -222,10 +222,37 @@ def test_a_staged_copy_of_the_very_epoch_is_ours() -> None:
 
 
 def test_a_staged_copy_of_another_epoch_is_nothing() -> None:
-    for current in (owner("you", 2), owner("you", 4), owner("you", 7)):
+    for current in (owner("you", 4), owner("you", 7)):
         alone = Alone(disk(Role.STAGED, 4))
         alone.reload({SESSION: current}, "you")
         assert role(alone) is None
+
+
+def behind() -> Alone:
+    """A staged copy at epoch 4, where the watch has told of epoch 2."""
+    alone = Alone(disk(Role.STAGED, 4))
+    alone.reload({SESSION: owner("you", 2)}, "you")
+    assert role(alone) is Role.ORPHAN
+    return alone
+
+
+def test_a_staged_copy_is_not_judged_by_a_watch_that_is_behind() -> None:
+    alone = behind()
+    alone.answer(effects.ReadRow, owner("me", 4))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    assert role(alone) is Role.SERVING
+    alone = behind()
+    alone.answer(effects.ReadRow, RegistryUnavailable("gone"))
+    assert role(alone) is Role.ORPHAN
+
+
+def test_a_staged_copy_of_which_the_registry_itself_has_an_older_row_is_nothing() -> None:
+    alone = behind()
+    # One was asked for before the watch told of any row.
+    alone.answer(effects.ReadRow, owner("you", 2))
+    assert role(alone) is Role.ORPHAN
+    alone.answer_all(effects.ReadRow, owner("you", 2))
+    assert role(alone) is None
 
 
 def orphaned() -> Alone:
