@@ -265,7 +265,8 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         name = str(first["loc"][0]) if first["loc"] else ""
         variable = f"{PREFIX}{name.upper()}"
         source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
-        raise BadConfiguration(f"{first['msg']} (from {source})", field=place) from None
+        message = first["msg"].removeprefix("Value error, ")
+        raise BadConfiguration(f"{message} (from {source})", field=place) from None
     if not config.advertise and is_unspecified(config.host):
         raise BadConfiguration(
             f"{config.host or 'every address'} is no address that others can reach; "
@@ -451,9 +452,30 @@ def _checked(check: Callable[[Any], Any] | None, value: Any) -> Any:
     return check(value) if check is not None and isinstance(value, str | list) else value
 
 
+def _named(said: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return what a file says by the names of settings, which may have dashes there as flags do.
+
+    Raises BadConfiguration: there is no such setting, or it is said twice.
+    """
+    names = [each.name for each in fields(NodeConfig)]
+    found: dict[str, Any] = {}
+    for key, value in said.items():
+        name = key.replace("-", "_")
+        if name in found:
+            raise BadConfiguration(f"it is said twice (from file {file})", field=key)
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"do you mean {near[0]}?" if near else "waypost config check shows those there are"
+            if isinstance(value, dict):
+                hint = "settings stand in no table of the file"
+            raise BadConfiguration(f"there is no such setting; {hint} (from file {file})", field=key)
+        found[name] = value
+    return found
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        return _named(tomllib.loads(file.read_text()), file)
     except OSError as error:
         raise BadConfiguration(f"{file}: {error.strerror}", field="config") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

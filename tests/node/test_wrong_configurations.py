@@ -115,6 +115,15 @@ def test_a_misspelt_key_of_the_file_is_named(
     Path("w.toml").write_text('neighbors = ["B"]\n')
     line = _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
     assert line.startswith("error: BAD_CONFIGURATION: neighbors: ") and "w.toml" in line
+    assert "do you mean neighbours?" in line
+    for text, said in (
+        ("[serve]\nname = 1\n", "in no table"),
+        ("lease-ttl-ms = 3000\nlease_ttl_ms = 3000\n", "said twice"),
+        ("zzzz = 1\n", "waypost config check shows"),
+        ('name = "a b"\n', "name: no slash and no blank"),
+    ):
+        Path("w.toml").write_text(text)
+        assert said in _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
 
 
 @pytest.mark.parametrize("real", [REAL[:1], REAL[1:]])
@@ -131,7 +140,7 @@ def test_mixed_parts_are_let_through_if_they_are_meant(real: tuple[str, ...]) ->
 def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("w.toml").write_text('neighbours = ["B", "C"]\nname = "in the file, but"\n')
+    Path("w.toml").write_text('neighbours = ["B", "C"]\nname = "in the file, but"\nlease-ttl-ms = 3210\n')
     monkeypatch.setenv("WAYPOST_SITE", "north")
     monkeypatch.setattr(sys, "argv", ["waypost", "config", "check", "--config=w.toml", "--name=a1", "--json"])
     with pytest.raises(SystemExit) as end:
@@ -142,6 +151,7 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     assert settings["name"] == {"value": "a1", "source": "flag"}
     assert settings["site"] == {"value": "north", "source": "WAYPOST_SITE"}
     assert settings["neighbours"] == {"value": ["B", "C"], "source": "file w.toml"}
+    assert settings["lease_ttl_ms"] == {"value": 3210, "source": "file w.toml"}
     assert settings["port"] == {"value": 0, "source": "default"}
 
 
