@@ -349,6 +349,10 @@ class Node:
                     async with asyncio.timeout(2):
                         await self.lease.end()
             await self.links.close()
+        # From here on nothing can be done for them; elsewhere it can.
+        self.troubles.close()
+        for connection in list(self._connections.values()):
+            connection.hang_up("this proxy is ending")
         self._telling.close(self.engine)
         await self.peers.close()
         for task in list(self._tasks):

@@ -62,6 +62,7 @@ class Troubles:
         self._chance = chance
         self._clock = clock
         self._few = Few(clock)
+        self._is_closed = False
         self._came_back_ms: dict[str, int] = {}
         """When a part was said to be there again."""
         self._unsteady: dict[str, bool] = {}
@@ -72,7 +73,13 @@ class Troubles:
         self.outages: Counter[str] = Counter()
         """How often a part that had been there was not there any more, or not yet."""
 
+    def close(self) -> None:
+        """Say nothing more: the parts are about to be closed."""
+        self._is_closed = True
+
     def missing(self, part: str, error: BaseException) -> None:
+        if self._is_closed:
+            return
         text, now_ms = str(error) or "no answer", self._clock.now_ms()
         if part in self._unsteady:
             self._unsteady[part] = False

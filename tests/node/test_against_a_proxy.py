@@ -42,7 +42,9 @@ class Sub:
 
     def __init__(self, proxy: ProxyProcess, *arguments: str) -> None:
         command = [WAYPOST, "sub", *arguments, "--proxy", proxy.url]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_ctrl_c
+        )
         assert self.process.stderr is not None
         self.said = self.process.stderr.readline()
         assert self.said.startswith(("attached to a@A, session ", '{"v": 1, "attached": ')), self.said
@@ -54,9 +56,13 @@ class Sub:
         try:
             out, err = self.process.communicate(timeout=WAIT_S)
         finally:
-            # One that does not end, because its parent had it ignore the signal, must not outlive the test.
             self.process.kill()
         return self.process.returncode, out, err
+
+
+def _heed_ctrl_c() -> None:
+    """A shell has what runs in the background ignore SIGINT, and children inherit that: the tests may run so."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def publish(proxy: ProxyProcess, *arguments: str, stdin: str = "") -> list[str]:
@@ -188,6 +194,28 @@ def test_a_proxy_that_is_asked_to_end_ends_in_order_with_status_0(tmp_path: Path
         assert (process.returncode, out) == (0, "")
         said = [json.loads(line)["event"] for line in err.splitlines()]
         assert [each for each in said if each != "ready"] == ["starting", "shutting down", "shut down"]
+
+
+def test_a_proxy_that_ends_under_load_complains_of_nothing_that_it_closes_itself(tmp_path: Path, session: str) -> None:
+    proxy = ProxyProcess(Place("a", "A", {"no-discovery": ""}), (), tmp_path)
+    proxy.start()
+    sub = Sub(proxy, "n > 0", "--session", session)
+    publishing = [WAYPOST, "pub", "--lines", "--proxy", proxy.url]
+    with (
+        subprocess.Popen(["yes", '{"n": 1}'], stdout=subprocess.PIPE) as source,
+        subprocess.Popen(publishing, stdin=source.stdout, stdout=subprocess.PIPE) as pub,
+    ):
+        try:
+            assert pub.stdout is not None
+            assert pub.stdout.readline()
+            proxy.stop()
+        finally:
+            source.kill()
+            pub.kill()
+            sub.end(signal.SIGKILL)
+    said = (tmp_path / "a.log").read_text(encoding="utf-8")
+    assert "shut down" in said
+    assert not re.search(r"\[(warning|error)", said), said
 
 
 # ---------------------------------------------------------------- the blocking facade

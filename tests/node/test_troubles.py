@@ -107,3 +107,10 @@ async def test_what_is_configured_wrong_is_not_tried_again(troubles: Troubles) -
 )
 def test_an_error_names_the_part_that_did_not_answer(error: Unreachable, part: str) -> None:
     assert part_of(error) == part
+
+
+def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(troubles: Troubles) -> None:
+    troubles.close()
+    with capture_logs() as lines:
+        troubles.missing("log", Unreachable("closed"))
+    assert (lines, troubles.now, troubles.outages) == ([], {}, {})
