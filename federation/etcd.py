@@ -215,11 +215,14 @@ class EtcdRegistry:
         put = aetcd.transactions.Put(key, proxy.encode(), lease=lease.number)
         get = aetcd.transactions.Get(key)
         try:
-            _, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put, get], [get])
+            won, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put, get], [get])
+            leader = answers[-1][0][1]
+            if not won and leader.lease == lease.number:
+                unchanged = aetcd.transactions.Mod(key) == leader.mod_revision
+                won, answers = await self._transact([unchanged], [put, get], [])
         except LookupError:
             return None  # the lease has ended
-        leader = answers[-1][0][1]
-        return int(leader.create_revision) if leader.lease == lease.number else None
+        return int(answers[-1][0][1].mod_revision) if won else None
 
     async def secret(self) -> bytes:
         key, proposed = self._key(SECRET, ""), secrets.token_bytes(SECRET_BYTES)
@@ -462,7 +465,7 @@ class _View:
             return DrainChanged(ProxyId(name), DrainRow.model_validate_json(row.value))
         if kind == LIFE:
             return ProxyUp(ProxyRow.model_validate_json(row.value))
-        epoch = self._epochs[name] = int(row.create_revision)
+        epoch = self._epochs[name] = int(row.mod_revision)
         return LeaderChanged(name, ProxyId(row.value.decode()), epoch)
 
     def _delete(self, row: Any) -> RegistryEvent:

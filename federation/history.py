@@ -6,10 +6,10 @@ from federation.messages import CatchUp, CaughtUp
 from federation.ports import Batch
 from federation.site_state import SiteState
 from waypost.errors import Unreachable
-from waypost.identity import log_epoch_of, site_of
+from waypost.identity import NOTHING, log_epoch_of, site_of
 from waypost.limits import CATCH_UP_BATCH, CATCH_UP_BYTES
 from waypost.notification import read_body
-from waypost.records import Damaged, Forwarded, LogBegun, Published
+from waypost.records import Damaged, Forwarded, LogBegun, Published, checksum_of
 from waypost.subscription import parse
 
 
@@ -20,7 +20,7 @@ class HistoryAnswer:
         state: what our log means, up to `upto` at least.
 
     As long as :attr:`wanted_from` names an offset, read the log from there and :meth:`take` what it has; then
-    :meth:`answer`.
+    :meth:`compare` what it has at :attr:`mark`; then :meth:`answer`.
 
     Raises:
         Unreachable: that origin is not ours.
@@ -48,12 +48,18 @@ class HistoryAnswer:
         self._first_kept = 0
         self._damaged: list[tuple[int, int]] = []
         self._over = False
+        self._mark = state.acceptance.mark
 
     @property
     def wanted_from(self) -> int | None:
         """Where to read on; None: that is all."""
         last = self._wanted.upto if self._end is None else min(self._end, self._wanted.upto)
         return None if self._over or self._full() or self._through >= last else self._through + 1
+
+    @property
+    def mark(self) -> int | None:
+        """Where the last record stands that we have read of the log; None: nothing can be compared."""
+        return self._mark.offset if self._mark.offset >= 0 and self._mark.checksum else None
 
     def take(self, batch: Batch) -> None:
         """Take what the log has from :attr:`wanted_from` on; nothing: it has no more.
@@ -79,6 +85,18 @@ class HistoryAnswer:
                 self._consider(offset, record)
             elif isinstance(record, Damaged):
                 self._pass_over(offset)
+
+    def compare(self, batch: Batch) -> None:
+        """Look at what the log has at :attr:`mark`, after all else was read.
+
+        Raises Unreachable: another record. Then all others may be other ones too: the log has entered a log epoch that
+        we have not heard of, and the offsets are not of the origin that is asked for (handover rule 27).
+        """
+        offset, record = batch[0] if batch else (NOTHING, None)
+        # Damage at rest is no other log.
+        is_known = isinstance(record, Damaged) or (record is not None and checksum_of(record) == self._mark.checksum)
+        if offset != self._mark.offset or not is_known:
+            raise Unreachable(f"the log of site {self._site} is another one than was read, or shorter")
 
     def _pass_over(self, offset: int) -> None:
         """What cannot be read may have been wanted."""

@@ -361,8 +361,8 @@ class MemoryRegistry:
             raise Internal("a lease of another registry")
         rows = await self._begin()
         leader = rows.leaders.get(link)
-        if leader is not None:
-            return leader.epoch if leader.lease == lease.number else None
+        if leader is not None and leader.lease != lease.number:
+            return None
         if lease.number not in rows.terms:
             return None
         epoch = rows.epochs[link] = rows.epochs.get(link, 0) + 1

@@ -291,7 +291,11 @@ class Registry(Protocol):
         ...
 
     async def elect(self, link: str, proxy: ProxyId, lease: Lease) -> int | None:
-        """Try to lead `link` under the lease. Return the leader's epoch, greater than all before, or None."""
+        """Try to lead `link` under the lease. Return the leader's epoch, greater than all before, or None.
+
+        Also than its own before: who leads already begins another term, in which nothing counts that is still under
+        way from the last one.
+        """
         ...
 
     async def secret(self) -> bytes:

@@ -40,6 +40,11 @@ class History:
             else:
                 # One at a time: the expressions may take long, and others have their turn in between.
                 await in_turns(map(answering.take, [[each] for each in batch] or [[]]))
+        if answering.mark is not None:
+            try:
+                answering.compare(await self._log.read(answering.mark, 1))
+            except HistoryTruncated as error:
+                raise Unreachable(f"we have read the log of site {self._state.site} up to there: {error}") from error
         return answering.answer()
 
 

@@ -24,7 +24,7 @@ from waypost.access import ADMINISTER
 from waypost.clock import NEVER
 from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
 from waypost.frontier import Selective
-from waypost.identity import Epoch, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.identity import NO_PROXY, Epoch, Ownership, ProxyId, ReceiverId, SessionId
 from waypost.limits import BEST_EFFORT_PLACE_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
 from waypost.records import JOINED, FactKind
@@ -132,6 +132,11 @@ class Attaching:
         if session.has_left_since(ReceiverId(message.receiver), message.incarnation, message.times):
             connection.attach = None
             self._context.emit(Hangup(connection.number, "the receiver has left for good since"))
+            return
+        if _was_in_an_earlier_one(session, message):
+            # It may be long on its way, of who has left that one for good and must have no place in this.
+            text = f"the session {session.id} that it was in was deleted; this one was made since"
+            self._turn_away(connection, message, NotFound(text, field="session"))
             return
         try:
             reliability = self._settle(session, admitted.principal, message)
@@ -377,6 +382,11 @@ def _wanted(session: Session, message: Attach) -> Terms:
         terms.reliability if message.session_reliability is None else message.session_reliability,
         terms.queue if message.queue is None else message.queue,
     )
+
+
+def _was_in_an_earlier_one(session: Session, message: Attach) -> bool:
+    """Tell whether it means a session that was deleted before this one of the same name was made (handover rule 22)."""
+    return message.epoch > 0 and not message.create and Ownership(NO_PROXY, session.epoch).outlives(message.epoch)
 
 
 def _place_s(reliability: Reliability, asked_s: int | None) -> int | None:

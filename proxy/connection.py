@@ -65,6 +65,11 @@ class Connection:
     """As whom it publishes, and until when, by a token."""
 
     @property
+    def attached(self) -> tuple[SessionId | None, ReceiverId | None, str, int]:
+        """Which attach let it in: another one after each."""
+        return self.session, self.receiver, self.incarnation, self.times
+
+    @property
     def payer(self) -> str:
         """Whose bounds count for what it subscribes to; "": nobody's."""
         # A session's own passwords and names prove nothing to others: whoever makes a session makes them up.
@@ -80,7 +85,7 @@ def problem(error: WaypostError, message: ClientMessage) -> Problem:
         case Attach():
             about = AboutSession(message.session)
         case Subscribe() | Unsubscribe():
-            about = AboutSubscription(SubscriptionId(message.subscription))
+            about = AboutSubscription(SubscriptionId(message.subscription), message.number)
         case Publish():
             about = AboutPublish(message.first)
         case Delete():

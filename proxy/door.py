@@ -9,7 +9,7 @@ from __future__ import annotations
 from proxy import attesting
 from proxy.access import AccessChanges
 from proxy.administering import Administration
-from proxy.answering import Answers
+from proxy.answering import Answers, not_served
 from proxy.attaching import Attaching
 from proxy.connection import Change, Connection, OfSession, problem
 from proxy.context import Context
@@ -118,7 +118,7 @@ class Door:
             self.delivering,
             self.connections,
         )
-        self._answers = Answers(context, keeper, self.message)
+        self._answers = Answers(context, keeper)
         self.access = AccessChanges(
             context, self._answers, self.guard, self.connections, self._session_of, self.attaching.leave
         )
@@ -231,6 +231,7 @@ class Door:
         """The session is served here from now on: let in who waits for it, and call those who were relayed."""
         self.relays.near.come_home(session.id)
         self.attaching.served(session)
+        self._answers.served(session)
         for connection, message in self._deferred.pop(session.id, []):
             if connection.session == session.id:
                 self.message(connection.number, message)
@@ -241,6 +242,7 @@ class Door:
         if session not in self._context.sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
+            self._answers.gone(session)
         self.attaching.unavailable(session, reason)
 
     def _detach(self, connection: Connection, message: Detach) -> None:
@@ -298,7 +300,7 @@ class Door:
             deferred.append((connection, message))
             return None
         if held is None or self._context.serving(held.id) is not held:
-            raise NotServed("no session is served on this connection at the moment; attach, then ask again")
+            raise not_served()
         self.guard.require(held, connection.principal, NEEDED[type(message)])
         return held
 
@@ -342,14 +344,16 @@ class Door:
     def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         def answer() -> None:
             self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
-            self._tell_subscription(connection, session, SubscriptionId(message.subscription))
+            self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
             self._coverage.promise(session)
 
         self._answers.once_kept(connection, session, message, answer)
 
-    def _tell_subscription(self, connection: Connection, session: Session, identity: SubscriptionId) -> None:
+    def _tell_subscription(
+        self, connection: Connection, session: Session, identity: SubscriptionId, number: int
+    ) -> None:
         subscription = session.subscriptions.get(identity)
-        self._say(connection, Unsubscribed(identity) if subscription is None else Subscribed(identity))
+        self._say(connection, Unsubscribed(identity, number) if subscription is None else Subscribed(identity, number))
         if subscription is not None:
             self.attaching.tell_effective(connection, subscription)
         self._tell_all(session, identity, connection)

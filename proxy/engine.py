@@ -56,7 +56,7 @@ from proxy.transfers import Transfers
 from waypost.clock import NEVER, Clock
 from waypost.errors import Refused, WaypostError
 from waypost.frontier import join
-from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId
+from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, site_of
 from waypost.limits import MATCH_BYTES, MATCHES_AT_ONCE
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
@@ -220,6 +220,8 @@ class Engine:
                         self.coverage.interrupted(event.expression, event.origin)
                     case Ended():
                         self.coverage.ended(event)
+                        if site_of(event.origin) == self.state.site:
+                            self._end_lost()
                     case Broken():
                         self.coverage.damaged(event)
                     case Renewed():
@@ -305,6 +307,17 @@ class Engine:
         if session.held_expressions() and not self.context.is_told(session):
             self.context.unsay(session.id)
             self.context.hold(session)
+
+    def _end_lost(self) -> None:
+        """Our log lost its end, perhaps with words of ours that we had not read yet: those are said again."""
+        for session in self.context.sessions.values():
+            if not self.context.is_told(session):
+                self.context.unsay(session.id)
+        self._hold_again()
+        for proxy, identity in list(self.state.holds):
+            if proxy == self.context.proxy and identity not in self.context.sessions:
+                self.context.unsay(identity)
+                self.context.let_go(identity)
 
     def _hold_again(self) -> None:
         self.context.hold_all(each for each in self.context.sessions.values() if each.held_expressions())

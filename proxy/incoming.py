@@ -354,7 +354,7 @@ class Targets(Side[Incoming]):
             context.hold(shadow)
         context.matcher.put(shadow)
         context.dirty.add(shadow.id)
-        self._claims().lift_floors(shadow, frozen.cut)
+        shadow.lift_floors(frozen.cut)
         self._coverage.watch(shadow)
         self._coverage.advance(shadow)
 

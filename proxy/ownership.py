@@ -7,7 +7,7 @@ answer that is lost is settled by reading; a sweep finds rows that name us for s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from federation.ports import Claimed
@@ -285,17 +285,9 @@ class Claims:
         session.rebuilding = True
         acknowledged = self._context.state.continued(checkpoint.acknowledged)
         session.close_gates(frontier, seen=acknowledged)
-        self.lift_floors(session, acknowledged)
+        session.lift_floors(acknowledged)
         self._keeper.renew(identity)
         self.serve(session, epoch, "failover")
-
-    def lift_floors(self, session: Session, cut: Mapping[Origin, int]) -> None:
-        """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
-        for subscription in session.active():
-            for origin, offset in cut.items():
-                if origin not in subscription.promised:
-                    low = subscription.floor.get(origin, offset)
-                    subscription.floor[origin] = max(low, offset)
 
     # ------------------------------------------------------------ serving
 

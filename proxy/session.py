@@ -489,10 +489,20 @@ class Session:
         # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
         sites = {site_of(origin) for origin in start}
         start |= {each: NOTHING for each in upto if each not in start and site_of(each) in sites}
-        for receiver in self.receivers.values():
-            if receiver.lapses:
-                for origin, (first, last) in receiver.lapse(upto, start).items():
-                    self.gaps.add(GapRow(origin, first, last, LAPSED, [receiver.id]))
+        lapsing = [receiver for receiver in self.receivers.values() if receiver.lapses]
+        for receiver in lapsing:
+            for origin, (first, last) in receiver.lapse(upto, start).items():
+                self.gaps.add(GapRow(origin, first, last, LAPSED, [receiver.id]))
+        if lapsing:
+            # They get past what was promised to nobody yet, and no gap says so.
+            self.lift_floors(upto)
+
+    def lift_floors(self, cut: Mapping[Origin, int]) -> None:
+        """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
+        for subscription in self.active():
+            for origin, offset in cut.items():
+                if origin not in subscription.promised:
+                    subscription.floor[origin] = max(subscription.floor.get(origin, offset), offset)
 
     def lapse_here(self, upto: Mapping[Origin, int]) -> None:
         """The same, where the numbers of this copy hold: some may have all that was stored."""

@@ -130,7 +130,8 @@ class Subscribe(_Message, tag="subscribe", frozen=True):
     by which keys: exactly between two notifications.
 
     `ttl_s`: what matches is kept for so many seconds; `max_count`: only so many, the newest. None: until all have it.
-    `keys`: what comes must meet one, or, with `insecure`, be sent for everybody too (waypost/keys.py).
+    `keys`: what comes must meet one, or, with `insecure`, be sent for everybody too (waypost/keys.py). `number`, which
+    the client chooses, is in the answer.
     """
 
     subscription: Name
@@ -139,10 +140,14 @@ class Subscribe(_Message, tag="subscribe", frozen=True):
     max_count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
     keys: KeyList = []
     insecure: bool = True
+    number: Serial = 0
 
 
 class Unsubscribe(_Message, tag="unsubscribe", frozen=True):
+    """`number`, which the client chooses, is in the answer."""
+
     subscription: Name
+    number: Serial = 0
 
 
 class SetKeys(_Message, tag="set-keys", frozen=True):
@@ -328,7 +333,10 @@ class Forgotten(_Message, tag="forgotten", frozen=True):
 
 
 class Subscribed(_Message, tag="subscribed", frozen=True):
+    """What was asked under this number is done, and would survive this proxy: there is such a subscription now."""
+
     subscription: SubscriptionId
+    number: int = 0
 
 
 class SubscriptionChanged(_Message, tag="subscription-changed", frozen=True):
@@ -346,7 +354,10 @@ class BecameEffective(_Message, tag="effective", frozen=True):
 
 
 class Unsubscribed(_Message, tag="unsubscribed", frozen=True):
+    """What was asked under this number is done, and would survive this proxy: there is no such subscription now."""
+
     subscription: SubscriptionId
+    number: int = 0
 
 
 class AccessChanged(_Message, tag="access-changed", frozen=True):
@@ -441,6 +452,7 @@ class AboutSession(_Message, tag="session", frozen=True):
 
 class AboutSubscription(_Message, tag="subscription", frozen=True):
     subscription: SubscriptionId
+    number: int = 0
 
 
 class AboutPublish(_Message, tag="publish", frozen=True):

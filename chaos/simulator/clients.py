@@ -429,7 +429,9 @@ class Client:
         assert grants is not None and self.session is not None
         if told.error is None:
             self.world.note(f"{self.name} has changed who may do what", tell=True)
-            self.world.rights.confirmed(self.session, grants)
+            if not self.unaware:
+                # Else it was in force in a session that has been deleted since.
+                self.world.rights.confirmed(self.session, grants)
         elif isinstance(told.error, SessionDeleted):
             self.world.rights.forget(self.session)
         elif isinstance(told.error, Refused):

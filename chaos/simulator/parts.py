@@ -151,10 +151,10 @@ class PlainRegistry:
         return True
 
     def elect(self, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
-        """Return the leader's epoch, if `life` leads now; a leader stays one for as long as its lease."""
+        """Return the epoch of a new term, if `life` leads now; a leader stays one for as long as its lease."""
         leader, epoch = self.leaders.get(link, (None, 0))
-        if leader in self.lives:
-            return epoch if leader == life else None
+        if leader in self.lives and leader != life:
+            return None
         if life not in self.lives:
             return None
         self.leaders[link] = (life, epoch + 1)

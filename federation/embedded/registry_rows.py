@@ -250,12 +250,12 @@ def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) 
 
 
 def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
-    """Take the link if nobody leads it. A repeat under the same lease gets the same answer."""
+    """Take the link if nobody else leads it, under the next epoch."""
     settle(connection, now)
     key = LEADER + link
-    current = connection.execute("SELECT value, lease FROM rows WHERE key = ?", (key,)).fetchone()
-    if current is not None:
-        return LeaderRow.model_validate_json(current[0]).epoch if current[1] == lease else None
+    current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
+    if current is not None and current[0] != lease:
+        return None
     if connection.execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone() is None:
         return None
     epoch = _next_epoch(connection, link)

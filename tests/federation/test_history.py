@@ -20,14 +20,25 @@ def published(number: int) -> Published:
     return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
 
 
-def answer(log: dict[int, Record], after: int, upto: int, *, most: int = 100, most_bytes: int = 10_000) -> CaughtUp:
+def answer(
+    log: dict[int, Record],
+    after: int,
+    upto: int,
+    *,
+    most: int = 100,
+    most_bytes: int = 10_000,
+    state: SiteState | None = None,
+) -> CaughtUp:
     """Answer from a log that gives two records at a time and has forgotten what is not there at its beginning."""
-    answering = HistoryAnswer(SiteState(A), CatchUp(1, OWN, after, upto, ("n > 0",)), most=most, most_bytes=most_bytes)
+    wanted = CatchUp(1, OWN, after, upto, ("n > 0",))
+    answering = HistoryAnswer(state or SiteState(A), wanted, most=most, most_bytes=most_bytes)
     while (offset := answering.wanted_from) is not None:
         if log and offset < min(log):
             answering.truncated(min(log))
         else:
             answering.take([each for each in sorted(log.items()) if each[0] >= offset][:2])
+    if answering.mark is not None:
+        answering.compare([each for each in log.items() if each[0] == answering.mark])
     return answering.answer()
 
 
@@ -69,6 +80,20 @@ def test_what_the_log_has_forgotten_is_spoken_of() -> None:
     found = answer({4: published(4), 5: published(5)}, 0, 5)
     assert (offsets(found), found.through, found.first_kept) == ([4, 5], 5, 4)
     assert answer({4: published(4)}, 0, 2).through == 2
+
+
+def test_a_log_that_is_another_one_than_was_read_answers_nothing() -> None:
+    """It lost its end and grew again: at these offsets it has what nobody has read there."""
+    read, again = log(1, 2, 3, 4, 5), log(1, 20, 30, 40, 50, 60)
+    other: list[dict[int, Record]] = [again, log(1, 2, 3), {5: published(6)}]
+    state = SiteState(A)
+    for offset, record in read.items():
+        state.fold(offset, record)
+        state.acceptance.read(offset, record)
+    assert offsets(answer(read, 2, 4, state=state)) == [3, 4]
+    for there in other:
+        with pytest.raises(Unreachable):
+            answer(there, 2, 4, state=state)
 
 
 def test_only_our_own_origin_is_served() -> None:

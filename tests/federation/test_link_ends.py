@@ -216,10 +216,11 @@ class Wires:
         self.append(B, [Held(B1, Incarnation("1"), SessionId("s"), expressions)])
 
     def elect(self, proxy: ProxyId) -> int | None:
-        if self.leader is None:
-            self.epoch += 1
-            self.leader = (proxy, self.epoch)
-        return self.leader[1] if self.leader[0] == proxy else None
+        if self.leader is not None and self.leader[0] != proxy:
+            return None
+        self.epoch += 1
+        self.leader = (proxy, self.epoch)
+        return self.epoch
 
     def carry(self, sender: ProxyId, to: ProxyId, message: LinkMessage) -> None:
         """In order from one to another, until the connection breaks: then in any."""

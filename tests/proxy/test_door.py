@@ -12,7 +12,7 @@ from tests.helpers.alone import SESSION, Alone
 from waypost.checksum import checksum
 from waypost.errors import LogUnavailable, StoreFailed
 from waypost.frames import decode_proxy_message, encode_message
-from waypost.identity import Epoch, Incarnation, Origin, SubscriptionId
+from waypost.identity import GENERATION, Epoch, Incarnation, Origin, SubscriptionId
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
     VERSION,
@@ -318,6 +318,65 @@ def test_a_receiver_that_was_forgotten_at_an_epoch_that_is_over_is_told_to_come_
     alone.heard(2)
     alone.keep()
     assert kinds(alone.heard(2)) == [Wait]
+
+
+def test_who_was_in_a_session_that_was_deleted_has_no_place_in_the_next_one() -> None:
+    """The attach may be late, of a receiver that has left that one for good."""
+    alone = serving("n > 0")
+    session = alone.engine.context.sessions[SESSION]
+    session.epoch = Epoch(GENERATION + 1)
+    alone.says(2, Attach(SESSION, "other", "i2", {}, create=False, epoch=1))
+    assert [each.code for each in alone.heard(2) if isinstance(each, Problem)] == ["NOT_FOUND"]
+    assert set(session.receivers) == {"r"}
+    for attach in (Attach(SESSION, "a", "i3", {}, epoch=1), Attach(SESSION, "b", "i4", {}, create=False)):
+        alone.says(3 + len(session.receivers), attach)
+        alone.keep()
+    assert set(session.receivers) == {"r", "a", "b"}
+
+
+def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time() -> None:
+    alone = serving("n > 0")
+    session = alone.engine.context.sessions[SESSION]
+    alone.says(1, Subscribe("y", "n > 1"))
+    session.epoch = Epoch(7)
+    alone.says(1, Attach(SESSION, "r", "i1", {}, create=False, epoch=1, times=2))
+    alone.says(1, Unsubscribe("y"))
+    alone.heard()
+    alone.keep()
+    assert set(session.subscriptions) == {SubscriptionId("x0")}
+    assert [each for each in alone.heard() if isinstance(each, Subscribed | Unsubscribed)] == [
+        Unsubscribed(SubscriptionId("y"))
+    ]
+
+
+def test_who_did_not_attach_again_is_told_that_its_change_has_no_answer() -> None:
+    alone = serving("n > 0")
+    alone.says(1, Subscribe("y", "n > 1"))
+    alone.engine.context.sessions[SESSION].epoch = Epoch(7)
+    alone.heard()
+    alone.keep()
+    assert [(each.code, each.about) for each in alone.heard() if isinstance(each, Problem)] == [
+        ("NOT_SERVED", AboutSubscription(SubscriptionId("y")))
+    ]
+
+
+def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it_is_over() -> None:
+    alone = serving("n > 0")
+    session = alone.engine.context.sessions[SESSION]
+    alone.says(1, Subscribe("y", "n > 1"))
+    session.freeze({})
+    alone.says(1, Unsubscribe("y"))
+    alone.heard()
+    alone.keep()
+    assert not any(isinstance(each, Subscribed | Unsubscribed) for each in alone.heard())
+    session.become(Role.SERVING)
+    alone.engine.door.served(session)
+    alone.settle()
+    alone.keep()
+    assert set(session.subscriptions) == {SubscriptionId("x0")}
+    assert {each for each in alone.heard() if isinstance(each, Subscribed | Unsubscribed)} == {
+        Unsubscribed(SubscriptionId("y"))
+    }
 
 
 def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> None:

@@ -35,7 +35,7 @@ from waypost.errors import (
 )
 from waypost.frames import check_client_message
 from waypost.identity import (
-    GENERATION,
+    Epoch,
     NotificationId,
     ProxyId,
     SessionId,
@@ -246,10 +246,8 @@ class ClientMachine:
                 self._receiving.confirmed(message.number)
             case Attached():
                 self._attached(message)
-            case Subscribed():
-                self._settled(message.subscription, Subscribe)
-            case Unsubscribed():
-                self._settled(message.subscription, Unsubscribe)
+            case Subscribed() | Unsubscribed():
+                self._settled(message.subscription, message.number)
             case AccessChanged():
                 self._access_changed(message.number)
             case KeysChanged():
@@ -286,11 +284,6 @@ class ClientMachine:
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
-        if self._has_been_in and message.epoch // GENERATION > self.state.epoch // GENERATION:
-            # Nothing of ours is in the one that somebody else made.
-            self._out.append(self._last_word())
-            self._deleted(Deleted(message.session, "it was deleted, and made anew, while we were between two proxies"))
-            return
         self.attached, self._has_been_in = True, True
         # Counted since each attach, also where two that were asked for on one connection are answered.
         self._gaps = 0
@@ -310,6 +303,8 @@ class ClientMachine:
 
     def _deleted(self, message: Deleted) -> None:
         self.attached = self._has_been_in = False
+        # Whoever asks from now on means the next one of that name.
+        self.state.epoch = Epoch(0)
         error = SessionDeleted(f"session {message.session}: {message.reason}")
         self._told.extend(Outcome(subscription, error) for subscription in self._asked)
         self._asked.clear()
@@ -349,8 +344,7 @@ class ClientMachine:
 
     def set_access(self, grants: dict[str, Granted]) -> None:
         """Have the session's access changed. One change at a time: the next one when this one was answered."""
-        self._change_number += 1
-        self._changing = SetAccess(self._change_number, grants)
+        self._changing = SetAccess(self._next_number(), grants)
         self._credentials.asked(grants)
         if self.attached:
             self._out.append(self._changing)
@@ -389,8 +383,8 @@ class ClientMachine:
             self._not_served(error)
             return
         match problem.about:
-            case AboutSubscription(subscription):
-                self._subscription_problem(subscription, error)
+            case AboutSubscription(subscription, number):
+                self._settled(subscription, number, error)
             case AboutPublish(first):
                 if isinstance(error, LogUnavailable | Altered):
                     self._not_taken(first)
@@ -424,17 +418,15 @@ class ClientMachine:
             self.attached = False
             self._told.append(Retry(error.message, ASK_AGAIN_MS))
 
-    def _settled(self, subscription: SubscriptionId, kind: type[Subscribe | Unsubscribe]) -> None:
-        """What was asked of the subscription is done; unless that answers what was asked before it."""
-        if isinstance(self._asked.get(subscription), kind):
+    def _settled(self, subscription: SubscriptionId, number: int, error: WaypostError | None = None) -> None:
+        """What was asked of the subscription is done, or refused; unless that answers what was asked before it."""
+        if self._is_asked(subscription, number):
             del self._asked[subscription]
-            self._told.append(Outcome(subscription, None))
+            self._told.append(Outcome(subscription, error))
 
-    def _subscription_problem(self, subscription: SubscriptionId, error: WaypostError) -> None:
-        if subscription not in self._asked:
-            return
-        del self._asked[subscription]
-        self._told.append(Outcome(subscription, error))
+    def _is_asked(self, subscription: SubscriptionId, number: int) -> bool:
+        asked = self._asked.get(subscription)
+        return asked is not None and asked.number == number
 
     # ------------------------------------------------------------ receiving
 
@@ -490,12 +482,12 @@ class ClientMachine:
         *,
         insecure: bool = True,
     ) -> None:
-        self._ask(Subscribe(subscription, expression, ttl_s, max_count, keys or [], insecure))
+        number = self._next_number()
+        self._ask(Subscribe(subscription, expression, ttl_s, max_count, keys or [], insecure, number))
 
     def set_keys(self, keys: list[Key]) -> None:
         """Have these keys go with all that this receiver subscribes. One change at a time."""
-        self._change_number += 1
-        asked = SetKeys(self._change_number, keys)
+        asked = SetKeys(self._next_number(), keys)
         check_client_message(asked)
         self._keys = asked
         if self.attached:
@@ -507,7 +499,12 @@ class ClientMachine:
             self._told.append(Answered(Asked.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
-        self._ask(Unsubscribe(subscription))
+        self._ask(Unsubscribe(subscription, self._next_number()))
+
+    def _next_number(self) -> int:
+        """Return the number of the next change that is asked for: its answer has it."""
+        self._change_number += 1
+        return self._change_number
 
     def _ask(self, message: Subscribe | Unsubscribe) -> None:
         """Raises BadMessage: no proxy would take it."""

@@ -23,7 +23,6 @@ from proxy.connection import Connection
 from proxy.coverage import Coverage
 from proxy.door import Door
 from proxy.engine import Engine
-from proxy.ownership import Claims
 from proxy.publishing import Publishing
 from proxy.retention import Matched
 from proxy.session import Role, Session
@@ -33,7 +32,7 @@ from tests.chaos.simulator.planting import Plant, Switch, replaced
 from waypost.checkpoint import Checkpoint
 from waypost.client.receiving import Receiving
 from waypost.frontier import RecentIds
-from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, SiteId
+from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, SiteId, SubscriptionId
 from waypost.messages import Deliver, Delivery, Subscribe, Unsubscribe
 from waypost.records import Effective, Forwarded, Progress, Record
 
@@ -50,7 +49,7 @@ def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin
 
 
 def _answer_at_once(self: Door, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
-    self._tell_subscription(connection, session, message.subscription)  # type: ignore[arg-type]
+    self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
     self._coverage.promise(session)
 
 
@@ -64,8 +63,8 @@ def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> i
     return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.held_expressions()))
 
 
-def _lift_starts(self: Claims, session: Session, cut: Mapping[Origin, int]) -> None:
-    for subscription in session.active():
+def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
+    for subscription in self.active():
         for origin, offset in cut.items():
             if origin not in subscription.promised:
                 low = max(subscription.floor.get(origin, offset), offset)
@@ -244,7 +243,7 @@ PLANTS = (
     Plant(
         "floors are not lifted",
         "a takeover promises what lies below its cut",
-        replaced(Claims, "lift_floors", lambda self, session, cut: None),
+        replaced(Session, "lift_floors", lambda self, cut: None),
         ("LOST",),
         stories=("nothing_below_the_cut_is_promised",),
         rule=7,
@@ -411,7 +410,7 @@ MASKED = (
     Plant(
         "starts are lifted",
         "a takeover lifts the start of what was not promised",
-        replaced(Claims, "lift_floors", _lift_starts),
+        replaced(Session, "lift_floors", _lift_starts),
         rule=7,
         masked_by="floors, lifted with the starts: nothing below a cut is promised",
     ),

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from chaos.simulator.parts import PlainRegistry
 from federation.history import HistoryAnswer
 from federation.messages import CaughtUp
 from federation.site_state import SiteState
 from proxy.coverage import Coverage
+from proxy.engine import Engine
 from tests.chaos.simulator.planting import Plant, replaced
+from waypost.identity import Incarnation, ProxyId
 
-_answer = HistoryAnswer.answer
+_answer, _elect = HistoryAnswer.answer, PlainRegistry.elect
 
 
 def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
     answer = _answer(self)
     return CaughtUp(answer.request, answer.origin, answer.records, answer.through, answer.first_kept)
+
+
+def _elect_as_before(self: PlainRegistry, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+    leader, epoch = self.leaders.get(link, (None, 0))
+    return epoch if leader == life and life in self.lives else _elect(self, link, life)
 
 
 PLANTS = (
@@ -40,6 +48,30 @@ PLANTS = (
         ("LOST",),
         kept=("61000807",),
         rule=27,
+    ),
+    Plant(
+        "answers from any log",
+        "a proxy that has not noticed that its log is another one answers a catch-up from it",
+        replaced(HistoryAnswer, "compare", lambda self, batch: None),
+        ("LOST",),
+        kept=("79080573",),
+        rule=27,
+    ),
+    Plant(
+        "believes to have said it",
+        "what was said to hold, and lost with the end of the log before it was read, is not said again",
+        replaced(Engine, "_end_lost", lambda self: None),
+        ("STUCK",),
+        kept=("78133512",),
+        rule=27,
+    ),
+    Plant(
+        "leads on at its epoch",
+        "a leader of a link that is elected again has the epoch that it had, and so has what it never had an answer to",
+        replaced(PlainRegistry, "elect", _elect_as_before),
+        ("STUCK",),
+        kept=("79042759",),
+        rule=12,
     ),
     Plant(
         "closes gates in memory",

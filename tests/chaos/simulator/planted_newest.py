@@ -7,6 +7,8 @@ from typing import Any
 
 from chaos.simulator.parts import PlainRegistry
 from federation.site_state import SiteState, Snapshot
+from proxy import attaching
+from proxy.answering import once_kept
 from proxy.connection import Connection
 from proxy.delivering import Delivering
 from proxy.door import Door
@@ -18,11 +20,12 @@ from proxy.subscription import Subscription
 from tests.chaos.simulator.planting import Plant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.client.machine import ClientMachine
-from waypost.identity import Ownership, SessionId
-from waypost.messages import Attach, Attached
+from waypost.errors import WaypostError
+from waypost.identity import Origin, Ownership, SessionId, SubscriptionId
+from waypost.messages import Attach, Attached, Subscribe, Unsubscribe
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
-_forget, _attached = PlainRegistry.forget, ClientMachine._attached
+_forget, _attached, _lapse = PlainRegistry.forget, ClientMachine._attached, Session.lapse
 
 
 def _of_undecided(row: SubscriptionRow) -> Subscription:
@@ -66,6 +69,25 @@ def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> N
     gaps = self._gaps
     _attached(self, message)
     self._gaps = gaps
+
+
+def _settle_or_again(self: Door, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+    def answer() -> None:
+        self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
+        self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+        self._coverage.promise(session)
+
+    def again(failure: WaypostError | None) -> None:
+        self.message(connection.number, message)
+
+    once_kept(self._context, self._answers._keeper, session, answer, again)
+
+
+def _lapse_without_floors(self: Session, upto: Mapping[Origin, int]) -> None:
+    floors = [(each, dict(each.floor)) for each in self.active()]
+    _lapse(self, upto)
+    for subscription, floor in floors:
+        subscription.floor = floor
 
 
 PLANTS = (
@@ -146,6 +168,38 @@ PLANTS = (
         replaced(Door, "unavailable", _unavailable_for_all),
         ("STUCK",),
         kept=("76299360",),
+    ),
+    Plant(
+        "makes a change a second time",
+        "a change whose answer is due at an epoch that is over is taken again, as if it had come just now",
+        replaced(Door, "_settle", _settle_or_again),
+        ("STUCK",),
+        kept=("79029513",),
+        rule=6,
+    ),
+    Plant(
+        "promises what was let pass",
+        "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
+        replaced(Session, "lapse", _lapse_without_floors),
+        ("LOST",),
+        kept=("78128974",),
+        rule=7,
+    ),
+    Plant(
+        "lets in who means an earlier session",
+        "an attach that was late has a place in the next session of the name",
+        replaced(attaching, "_was_in_an_earlier_one", lambda session, message: False),
+        ("STUCK",),
+        kept=("79140792",),
+        rule=22,
+    ),
+    Plant(
+        "takes any answer",
+        "a client takes the answer to what it asked of a subscription before for that to what it asks of it now",
+        replaced(ClientMachine, "_is_asked", lambda self, subscription, number: subscription in self._asked),
+        ("LOST",),
+        kept=("78237648",),
+        rule=6,
     ),
     Plant(
         "counts gaps on",

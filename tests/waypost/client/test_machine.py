@@ -15,7 +15,6 @@ from waypost.client.told import NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.errors import Altered, SessionDeleted
 from waypost.frontier import RecentIds
 from waypost.identity import (
-    GENERATION,
     Coordinate,
     Epoch,
     Incarnation,
@@ -39,7 +38,6 @@ from waypost.messages import (
     Deleted,
     Deliver,
     Delivery,
-    Detach,
     Gap,
     Hello,
     Moved,
@@ -390,7 +388,7 @@ def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() ->
     machine.disconnected()
     connect(machine, epoch=2)
     assert Subscribe in [type(each) for each in machine.take_messages()]
-    machine.message(Subscribed(SUB))
+    machine.message(Subscribed(SUB, 1))
     assert Outcome(SUB, None) in machine.take_told()
     machine.disconnected()
     connect(machine, epoch=3)
@@ -565,22 +563,30 @@ def test_gaps_are_counted_anew_where_two_attaches_of_one_connection_are_answered
     assert machine.take_messages() == [Acknowledge(0, gaps=1)]
 
 
+MADE_ANEW = Problem("NOT_FOUND", "the session s that it was in was deleted", "session", AboutSession("s"))
+
+
 def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> None:
     machine = attached_machine(epoch=3)
     machine.delete()
     machine.disconnected()
-    connect(machine, epoch=GENERATION + 1)
-    assert [type(each) for each in machine.take_messages() if isinstance(each, Detach | Delete)] == [Detach]
+    machine.connected()
+    machine.take_messages()
+    machine.message(MADE_ANEW)
+    assert not any(isinstance(each, Delete) for each in machine.take_messages())
     told = machine.take_told()[-1]
     assert isinstance(told, Deleted)
     assert not machine.attached
+    machine.attach()
+    assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [0]
 
 
 def test_what_was_asked_of_a_session_that_is_another_one_now_is_answered() -> None:
     machine = attached_machine(epoch=3)
     machine.disconnected()
     machine.subscribe(SUB, "n > 0")
-    connect(machine, epoch=GENERATION + 1)
+    machine.connected()
+    machine.message(MADE_ANEW)
     outcome, refusal = machine.take_told()[-2:]
     assert isinstance(outcome, Outcome)
     assert isinstance(outcome.error, SessionDeleted)
@@ -592,11 +598,21 @@ def test_an_answer_to_what_was_asked_before_does_not_count_for_what_is_asked_now
     machine = attached_machine()
     machine.subscribe(SUB, "n > 0")
     machine.unsubscribe(SUB)
-    machine.message(Subscribed(SUB))
-    assert machine.take_told() == []
+    machine.subscribe(SUB, "n > 1")
+    for answer in (Subscribed(SUB, 1), Unsubscribed(SUB, 2), Problem("REFUSED", "", None, AboutSubscription(SUB, 1))):
+        machine.message(answer)
+        assert machine.take_told() == []
     machine.disconnected()
     connect(machine)
-    assert [each for each in machine.take_messages() if isinstance(each, Subscribe | Unsubscribe)] == [Unsubscribe(SUB)]
+    asked = [each for each in machine.take_messages() if isinstance(each, Subscribe | Unsubscribe)]
+    assert asked == [Subscribe(SUB, "n > 1", number=3)]
     machine.take_told()
-    machine.message(Unsubscribed(SUB))
+    machine.message(Subscribed(SUB, 3))
+    assert machine.take_told() == [Outcome(SUB, None)]
+
+
+def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too() -> None:
+    machine = attached_machine()
+    machine.subscribe(SUB, "n > 0")
+    machine.message(Unsubscribed(SUB, 1))
     assert machine.take_told() == [Outcome(SUB, None)]
