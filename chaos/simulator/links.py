@@ -158,13 +158,16 @@ class Ends:
         world = self._world
         if effect.records and world.chances(world.faults.writes):
             if world.chances(0.5):
-                world.later(world.delay(1_500), lambda: self._land(effect))
+                losses = world.logs[self._node.site].losses
+                world.later(world.delay(1_500), lambda: self._land(effect, losses))
             self._then(world.delay(), effect.then, LogUnavailable("no answer"))
             return
         self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.then, answer))))
 
-    def _land(self, effect: link_effects.Append) -> None:
-        self._world.appended(self._node.site, list(effect.records))
+    def _land(self, effect: link_effects.Append, losses: int) -> None:
+        # Where the log has lost its end since, the connection had broken, and nothing that was on it is sent again.
+        if self._world.logs[self._node.site].losses == losses:
+            self._world.appended(self._node.site, list(effect.records))
 
     def _elect(self, effect: link_effects.Elect) -> None:
         world, life = self._world, self._life
