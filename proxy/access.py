@@ -48,12 +48,14 @@ class AccessChanges:
 
     def set(self, connection: Connection, message: SetAccess) -> None:
         """Take the message. Raises Refused."""
+        connection.changing = message
         session = self._session_of(connection, message)
         if session is None:
             return
 
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
-            if connection.number not in self._connections:
+            if connection.number not in self._connections or connection.changing is not message:
+                # It has asked for another since, which may be in force already: hashing takes its time.
                 return
             if isinstance(hashes, WaypostError):
                 self._say(connection, problem(hashes, message))

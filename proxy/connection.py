@@ -59,6 +59,8 @@ class Connection:
     hash: str = ""
     until_ms: int = NEVER
     """When the token ends by which it was let in, on our clock; NEVER: it was by a password, or by none."""
+    changing: SetAccess | None = None
+    """What it asked for last of who may do what."""
     keys: tuple[Key, ...] = ()
     """Those that go with all that is published on it, public."""
     named: Named | None = None

@@ -19,6 +19,8 @@ from waypost.subscription.errors import quoted
 
 SAFE_S = 30.0
 """How long to wait until a notification is safe."""
+SAID_S = 3.0
+"""Who waits longer than this is told so."""
 
 
 def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
@@ -102,6 +104,10 @@ def _guess(value: str) -> Value:
     return value
 
 
+def _say_that_it_waits() -> None:
+    print(f"waiting: the log of the proxy's site does not take it yet; up to {SAFE_S:g} s", file=sys.stderr, flush=True)
+
+
 async def send(
     notifications: Iterator[Notification],
     *,
@@ -118,11 +124,14 @@ async def send(
         return
     async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=10) as producer:
         for notification in chain(first, notifications):
+            waiting = asyncio.get_running_loop().call_later(SAID_S, _say_that_it_waits)
             try:
                 async with asyncio.timeout(SAFE_S):
                     coordinate = await producer.publish(notification, keys=keys, insecure=insecure)
             except TimeoutError:
                 raise Unreachable(f"not known to be safe within {SAFE_S:g} s; it may have been published") from None
+            finally:
+                waiting.cancel()
             if as_json:
                 print(json.dumps({"v": 1, "origin": coordinate.origin, "offset": coordinate.offset}), flush=True)
             else:

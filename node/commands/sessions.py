@@ -53,7 +53,10 @@ def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
 
 
 def printed(row: dict[str, Any]) -> str:
-    return "\n".join(f"{key}: {printable(str(value))}" for key, value in row.items() if value is not None)
+    told = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in row.items()
+    }
+    return "\n".join(f"{key}: {printable(told[key])}" for key, value in row.items() if value is not None)
 
 
 def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:

@@ -107,6 +107,18 @@ def test_whoever_says_the_password_is_let_in_and_nobody_else_is() -> None:
     assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r", "x2"}
 
 
+def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashed_first() -> None:
+    alone = guarded()
+    owner = Granted(["read", "subscribe", "administer"], "slow")
+    alone.says(1, SetAccess(8, {"": owner}))
+    alone.says(1, SetAccess(9, {}))
+    alone.keep()
+    look(alone)
+    alone.keep()
+    assert alone.engine.context.sessions[SESSION].access == {}
+    assert [each for each in alone.heard() if isinstance(each, AccessChanged | Problem)] == [AccessChanged(9)]
+
+
 def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:
     alone = guarded()
     attach(alone, 2, "another")

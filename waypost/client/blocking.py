@@ -91,7 +91,7 @@ class Session:
             yield received
 
     def next(self, timeout_s: float | None = None) -> Received | None:
-        """Return the next notification; None when the session was closed. Raises TimeoutError."""
+        """Return the next notification; None when the session was closed. Raises TimeoutError: none came so soon."""
 
         async def step() -> Received | None:
             try:
@@ -99,6 +99,8 @@ class Session:
                     return await self._session.__anext__()
             except StopAsyncIteration:
                 return None
+            except TimeoutError:
+                raise TimeoutError(f"nothing came within {timeout_s:g} s") from None
 
         with contextlib.suppress(SessionClosed):
             return self._call(step())

@@ -31,6 +31,9 @@ log = logging.getLogger("waypost")
 FAREWELL_S = 2.0
 """How long leaving in order may take."""
 
+LONGEST_WAIT_MS = 2_000
+"""Between two questions for a session that cannot be had at the moment."""
+
 Finder = Callable[[], Awaitable[Sequence[str]]]
 """Returns the addresses of proxies, best first."""
 
@@ -63,6 +66,8 @@ class Line:
         self._chance = random.Random()
         self._next_url: str | None = None
         self._attempt = 0
+        self._waits = 0
+        """So often a proxy had us wait since it last let us in."""
         self._turn = 0
         self._socket: ClientConnection | None = None
         self._wake = asyncio.Event()
@@ -200,12 +205,16 @@ class Line:
                 self._next_url = told.url
                 await socket.close()
             case Retry():
-                asyncio.get_running_loop().call_later(told.after_ms / 1000, self._attach_again, socket)
+                # A proxy says how long it takes at least; where it takes longer, thousands need not ask every time.
+                longer_ms = full_jitter_ms(self._waits, self._chance, cap_ms=LONGEST_WAIT_MS)
+                self._waits += 1
+                wait_ms = max(told.after_ms, longer_ms)
+                asyncio.get_running_loop().call_later(wait_ms / 1000, self._attach_again, socket)
             case NotTaken():
                 wait_ms = full_jitter_ms(told.times, self._chance)
                 asyncio.get_running_loop().call_later(wait_ms / 1000, self._publish_again, socket)
             case Attached():
-                self._attempt = 0
+                self._attempt = self._waits = 0
             case Welcome() if self._machine.session is None:
                 self._attempt = 0
 
