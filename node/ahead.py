@@ -1,14 +1,13 @@
-"""Bounds the work that is appended and not yet folded, and admits producers by what they have cost lately.
+"""Bounds the work that is appended and not yet folded, and gives each producer its share of it.
 
 What others publish stands in the log behind what was appended before it. So what takes long to be matched is appended
-in parts, and a part waits while too much is ahead. Of those that wait, the connection goes first that has cost the
-least lately: a frame of a thousand costly notifications does not hold up who publishes little.
+in parts, and a part waits while too much is ahead. Those that wait have their turns (:class:`Turns`): a frame of a
+thousand costly notifications does not hold up who publishes little.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from heapq import heappop, heappush
@@ -24,39 +23,43 @@ Records = Sequence[Record]
 AppendPart = Callable[[Records], Awaitable[Any]]
 """Appends records; returns the list of their offsets, or an error."""
 REMEMBERED = 1_000
-"""Connections of which it is known what they cost; the longest ago go first."""
+"""Connections of which it is known what they were given; who asked the longest ago is forgotten first."""
 LOOKED_AT = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
 LOOKED_AT_BYTES = 64 * 1024
 """Of their bodies; the last one may go beyond."""
-HALF_LIFE_S = 10.0
-"""After so long, half of what one cost counts."""
 
 
-class Spent:
-    """What each connection has cost lately, in nanoseconds."""
+class Turns:
+    """In which order frames have their turn: the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003).
+
+    Each frame is tagged with the moment, on a clock, when it would be done if all connections that wait were served at
+    once, each at the same rate; the lowest tag goes first. The clock is slower the more of them wait. So nobody is done
+    later than with equal shares; who publishes little is done at once, however many publish much; what a connection was
+    given while nobody waited is not held against it; and who waits is overtaken less and less by those who come.
+    """
 
     def __init__(self) -> None:
-        self._of: dict[int, tuple[float, float]] = {}
+        self._now = 0.0
+        """The clock, in nanoseconds."""
+        self._ends: dict[int, float] = {}
+        """The last tag of each connection."""
 
-    def now(self, connection: int, now_s: float) -> float:
-        """Return what it has cost lately."""
-        spent, at_s = self._of.get(connection, (0.0, now_s))
-        return spent * math.exp2((at_s - now_s) / HALF_LIFE_S)
+    def begin(self, connection: int) -> float:
+        """Return when a connection's next frame begins."""
+        return max(self._now, self._ends.get(connection, 0.0))
 
-    def add(self, connection: int, cost: float, now_s: float) -> None:
-        spent = self.now(connection, now_s) + cost
-        self._of.pop(connection, None)
-        self._of[connection] = spent, now_s
-        if len(self._of) > REMEMBERED:
-            del self._of[next(iter(self._of))]
+    def tag(self, connection: int, begun: float, cost_ns: float) -> float:
+        """Return the tag of a frame that takes so long, as far as is known by now."""
+        self._ends.pop(connection, None)
+        self._ends[connection] = begun + cost_ns
+        if len(self._ends) > REMEMBERED:
+            del self._ends[next(iter(self._ends))]
+        return begun + cost_ns
 
-    def rank(self, connection: int, more: float, now_s: float) -> float:
-        """Return its rank with so much more; who ranks lower goes first, whenever the two are compared.
-
-        Both costs halve at the same rate, so their logarithms keep their distance: the rank of a moment holds.
-        """
-        return now_s / HALF_LIFE_S + math.log2(max(self.now(connection, now_s) + more, 1.0))
+    def taken(self, cost_ns: float, waiting: int) -> None:
+        """A part of a frame was let in that takes so long, while so many others wait."""
+        self._now += cost_ns / (1 + waiting)
 
 
 class Ahead:
@@ -74,10 +77,10 @@ class Ahead:
         self._position = 0
         self._appended: deque[tuple[int, int, int]] = deque()
         """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
-        self._spent = Spent()
+        self._turns = Turns()
         self._numbers = count()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
-        """Parts for which there is no room: their rank, a number, their nanoseconds, and who waits."""
+        """Parts for which there is no room: their tag, a number, their nanoseconds, and who waits."""
 
     @property
     def is_large(self) -> bool:
@@ -104,13 +107,18 @@ class Ahead:
         left = sum(map(_size, published))
         offsets: list[int] = []
         costs: deque[int] = deque()
+        begun, spent_ns = self._turns.begin(effect.connection), 0
         try:
             if len(published) < len(records) or not published:
                 # What the proxy itself has to say waits for nobody.
                 return await append(records)
             while len(offsets) < len(published):
                 part, part_ns = await self._part(published, len(offsets), costs)
-                await self._room_for(effect.connection, part_ns)
+                each_ns = (part_ns + sum(costs)) / (len(part) + len(costs))
+                left_ns = each_ns * (len(published) - len(offsets) - len(part))
+                tag = self._turns.tag(effect.connection, begun, spent_ns + part_ns + left_ns)
+                spent_ns += part_ns
+                await self._room_for(tag, part_ns)
                 size = sum(map(_size, part))
                 left -= size
                 self._waiting_bytes -= size
@@ -119,7 +127,7 @@ class Ahead:
                 try:
                     answer = await append(part) if effect.is_wanted() else LogUnavailable("its producer has gone")
                 finally:
-                    self._answered(effect.connection, answer, size, part_ns)
+                    self._answered(answer, size, part_ns)
                 if not isinstance(answer, list):
                     return answer
                 offsets += answer
@@ -142,27 +150,31 @@ class Ahead:
         Args:
             costs: of those from `begin` on that were estimated: few, for each subscription changes the estimates.
         """
-        end, part_ns = begin, 0
-        most_ns = max(AHEAD_PART_S * 1e9, 0 if self._waiting else AHEAD_S * 1e9 - self._ns)
-        while end < len(records):
-            if not costs:
-                if end > begin:
-                    await asyncio.sleep(0)
-                costs.extend(self._foreseen_ns(_looked_at(records, end)))
-            if end > begin and part_ns + costs[0] > most_ns:
-                break
+        known_ns = sum(costs)
+        while known_ns <= self._most_ns() and begin + len(costs) < len(records):
+            if costs:
+                await asyncio.sleep(0)
+            estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
+            costs.extend(estimated)
+            known_ns += sum(estimated)
+        # Looked at again: all others may have come meanwhile.
+        most_ns, part_ns, end = self._most_ns(), 0, begin
+        while costs and (end == begin or part_ns + costs[0] <= most_ns):
             part_ns += costs.popleft()
             end += 1
         return records[begin:end], part_ns
 
-    async def _room_for(self, connection: int, part_ns: int) -> None:
+    def _most_ns(self) -> float:
+        """Return what several that go together may take: little, where they wait or others do."""
+        return max(AHEAD_PART_S * 1e9, 0 if self._waiting else AHEAD_S * 1e9 - self._ns)
+
+    async def _room_for(self, tag: float, part_ns: int) -> None:
         if not self._waiting and not self._is_late():
+            self._turns.taken(part_ns, 0)
             self._ns += part_ns
             return
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        rank = self._spent.rank(connection, part_ns, loop.time())
-        heappush(self._waiting, (rank, next(self._numbers), part_ns, turn))
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (tag, next(self._numbers), part_ns, turn))
         try:
             await turn
         except asyncio.CancelledError:
@@ -175,15 +187,14 @@ class Ahead:
         while self._waiting and not self._is_late():
             _, _, part_ns, turn = heappop(self._waiting)
             if not turn.done():
+                self._turns.taken(part_ns, len(self._waiting))
                 self._ns += part_ns
                 turn.set_result(None)
 
     def _is_late(self) -> bool:
         return self._ns > AHEAD_S * 1e9
 
-    def _answered(self, connection: int, answer: Any, size: int, ns: int) -> None:
-        if isinstance(answer, list):
-            self._spent.add(connection, ns, asyncio.get_running_loop().time())
+    def _answered(self, answer: Any, size: int, ns: int) -> None:
         if isinstance(answer, list) and answer and answer[-1] >= self._position:
             self._appended.append((answer[-1], size, ns))
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.ahead import HALF_LIFE_S, REMEMBERED, Ahead, Records, Spent
+from node.ahead import REMEMBERED, Ahead, Records, Turns
 from proxy.effects import Append, nobody_waits
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
@@ -97,16 +97,17 @@ async def test_one_that_takes_longer_than_all_may_is_appended_alone() -> None:
     assert await task == [0, 1]
 
 
-async def test_who_has_cost_little_goes_before_who_has_cost_much_however_many_those_are() -> None:
+async def test_who_publishes_little_goes_before_most_of_those_who_publish_much() -> None:
     log = Log()
     hostile = [log.publish(number, *published(*[50] * 20)) for number in range(1, 31)]
     await turns()
     for _ in range(30):
         await log.read()
-    innocent = log.publish(99, *published(50))
+    innocent = log.publish(99, *published(5))
     await turns()
     assert not innocent.done()
-    await log.read()
+    for _ in range(2):
+        await log.read()
     assert innocent.done()
     for task in hostile:
         task.cancel()
@@ -224,25 +225,48 @@ async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
     assert log.is_empty()
 
 
-def test_what_was_spent_is_forgotten_with_time() -> None:
-    spent = Spent()
-    spent.add(1, 8.0, 0.0)
-    assert spent.now(1, HALF_LIFE_S) == pytest.approx(4.0)
-    spent.add(1, 1.0, 3 * HALF_LIFE_S)
-    assert spent.now(1, 3 * HALF_LIFE_S) == pytest.approx(2.0)
-    for number in range(REMEMBERED):
-        spent.add(2 + number, 1.0, 3 * HALF_LIFE_S)
-    assert spent.now(1, 3 * HALF_LIFE_S) == 0.0
-
-
-def test_ranks_of_several_moments_are_as_those_of_one() -> None:
+def test_nobody_is_done_later_than_with_equal_shares() -> None:
     chance = random.Random(3)
+    for _ in range(200):
+        costs = {connection: chance.choice([1.0, 10.0, 200.0, 3_000.0]) for connection in range(chance.randint(1, 60))}
+        turns, now = Turns(), 0.0
+        due = sorted((turns.tag(connection, turns.begin(connection), cost), cost) for connection, cost in costs.items())
+        for place, (_, cost) in enumerate(due):
+            now += cost
+            turns.taken(cost, len(due) - 1 - place)
+            shared = sum(min(cost, each) for each in costs.values())
+            assert now <= shared + 1e-6
+
+
+def test_who_publishes_little_is_done_at_once_however_many_publish_much() -> None:
+    turns = Turns()
+    much = [turns.tag(connection, turns.begin(connection), 19_000.0) for connection in range(1, 61)]
     for _ in range(1_000):
-        spent = Spent()
-        early_s, late_s = sorted(chance.uniform(0, 5) for _ in range(2))
-        early, late = chance.uniform(10, 1e9), chance.uniform(10, 1e9)
-        spent.add(1, early, early_s)
-        spent.add(2, late, late_s)
-        before, after = spent.rank(1, 0.0, early_s), spent.rank(2, 0.0, late_s)
-        at_one_moment = spent.now(1, 9.0) < spent.now(2, 9.0)
-        assert (before < after) == at_one_moment
+        assert turns.tag(0, turns.begin(0), 9.0) < min(much)
+        turns.taken(9.0, 60)
+        turns.taken(19.0, 60)
+
+
+def test_a_frame_that_turns_out_to_be_costly_waits_as_such() -> None:
+    turns = Turns()
+    begun = turns.begin(1)
+    assert turns.tag(1, begun, 10.0) < turns.tag(2, turns.begin(2), 100.0)
+    assert turns.tag(1, begun, 1_000.0) > turns.tag(3, turns.begin(3), 100.0)
+    assert turns.begin(1) == 1_000.0
+
+
+def test_what_was_given_while_nobody_waited_is_not_held_against_anybody() -> None:
+    turns = Turns()
+    for _ in range(1_000):
+        turns.tag(1, turns.begin(1), 100.0)
+        turns.taken(100.0, 0)
+    assert turns.tag(1, turns.begin(1), 1.0) < turns.tag(2, turns.begin(2), 2.0)
+
+
+def test_who_waits_is_overtaken_less_and_less_by_those_who_come() -> None:
+    turns, overtaken = Turns(), 0
+    mine = turns.tag(1, turns.begin(1), 1_000.0)
+    for connection in range(2, 5_000):
+        overtaken += turns.tag(connection, turns.begin(connection), 10.0) < mine
+        turns.taken(10.0, 1)
+    assert overtaken == 198 and len(turns._ends) == REMEMBERED
