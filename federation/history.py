@@ -17,13 +17,17 @@ class HistoryAnswer:
     """The next matches in (after, upto] of our site log, in order, as many as an answer may hold.
 
     Args:
-        state: what our log means, up to `upto` at least.
+        state: what our log means, as far as we have read it.
 
     As long as :attr:`wanted_from` names an offset, read the log from there and :meth:`take` what it has; then
     :meth:`compare` what it has at :attr:`mark`; then :meth:`answer`.
 
+    What stands in the log behind the last record that `state` has may be of another log epoch (handover rule 27), so an
+    answer goes no further. And that record is compared with what the log has there, after all else was read: where it
+    is another one, so may all others be, and their offsets are not of the origin that is asked for.
+
     Raises:
-        Unreachable: that origin is not ours.
+        Unreachable: that origin is not ours, or we have read nothing of what is wanted.
     """
 
     def __init__(
@@ -49,17 +53,21 @@ class HistoryAnswer:
         self._damaged: list[tuple[int, int]] = []
         self._over = False
         self._mark = state.acceptance.mark
+        self._is_same = self._mark.offset < 0 or not self._mark.checksum
+        """The last record that we have read is there still, as far as it can be compared."""
+        self._last = min(wanted.upto, self._mark.offset if self._end is None else self._end)
+        if self._end is None and wanted.after >= self._mark.offset and wanted.upto > wanted.after:
+            raise Unreachable(f"the log of site {self._site} was read up to {self._mark.offset} only; ask again")
 
     @property
     def wanted_from(self) -> int | None:
         """Where to read on; None: that is all."""
-        last = self._wanted.upto if self._end is None else min(self._end, self._wanted.upto)
-        return None if self._over or self._full() or self._through >= last else self._through + 1
+        return None if self._over or self._full() or self._through >= self._last else self._through + 1
 
     @property
     def mark(self) -> int | None:
-        """Where the last record stands that we have read of the log; None: nothing can be compared."""
-        return self._mark.offset if self._mark.offset >= 0 and self._mark.checksum else None
+        """Where the last record stands that we have read of the log; None: it was compared, or cannot be."""
+        return None if self._is_same else self._mark.offset
 
     def take(self, batch: Batch) -> None:
         """Take what the log has from :attr:`wanted_from` on; nothing: it has no more.
@@ -68,13 +76,12 @@ class HistoryAnswer:
         """
         self._over = not batch
         for offset, record in batch:
+            if offset == self.mark:
+                self.compare([(offset, record)])
             if self._full():
                 return
-            if offset > self._wanted.upto:
-                self._through = self._wanted.upto
-                return
-            if self._end is not None and offset > self._end:
-                self._through = self._end
+            if offset > self._last:
+                self._through = max(self._through, self._last)
                 return
             self._through = offset
             if isinstance(record, LogBegun) and record.log_epoch > self._log_epoch:
@@ -87,16 +94,19 @@ class HistoryAnswer:
                 self._pass_over(offset)
 
     def compare(self, batch: Batch) -> None:
-        """Look at what the log has at :attr:`mark`, after all else was read.
-
-        Raises Unreachable: another record. Then all others may be other ones too: the log has entered a log epoch that
-        we have not heard of, and the offsets are not of the origin that is asked for (handover rule 27).
-        """
+        """Look at what the log has at :attr:`mark`, after all else was read. Raises Unreachable: another record."""
         offset, record = batch[0] if batch else (NOTHING, None)
         # Damage at rest is no other log.
         is_known = isinstance(record, Damaged) or (record is not None and checksum_of(record) == self._mark.checksum)
         if offset != self._mark.offset or not is_known:
             raise Unreachable(f"the log of site {self._site} is another one than was read, or shorter")
+        self._is_same = True
+
+    def removed(self, first: int) -> None:
+        """The log begins above what was to be compared. Raises Unreachable: we have read too little."""
+        if first > self._mark.offset + 1:
+            raise Unreachable(f"the log of site {self._site} begins at {first}, and was read up to {self._mark.offset}")
+        self._is_same = True
 
     def _pass_over(self, offset: int) -> None:
         """What cannot be read may have been wanted."""

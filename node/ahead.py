@@ -1,7 +1,7 @@
 """Bounds the work that is appended and not yet folded, and gives each producer its share of it.
 
 What others publish stands in the log behind what was appended before it. So what takes long to be matched is appended
-in parts, and a part waits while too much is ahead. Those that wait have their turns (:class:`Turns`): a frame of a
+in parts, and a part waits while too much is ahead. Those that wait have their turns (:class:`FairOrder`): a frame of a
 thousand costly notifications does not hold up who publishes little.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -22,44 +22,65 @@ from waypost.records import Published, Record
 Records = Sequence[Record]
 AppendPart = Callable[[Records], Awaitable[Any]]
 """Appends records; returns the list of their offsets, or an error."""
-REMEMBERED = 1_000
-"""Connections of which it is known what they were given; who asked the longest ago is forgotten first."""
+REBUILT = 1_000
+"""So many entries of a heap may be out of date before it is made anew."""
 LOOKED_AT = 16
 """Notifications whose cost is estimated at one time, without others having their turn."""
 LOOKED_AT_BYTES = 64 * 1024
 """Of their bodies; the last one may go beyond."""
 
 
-class Turns:
+class FairOrder:
     """In which order frames have their turn: the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003).
 
-    Each frame is tagged with the moment, on a clock, when it would be done if all connections that wait were served at
-    once, each at the same rate; the lowest tag goes first. The clock is slower the more of them wait. So nobody is done
-    later than with equal shares; who publishes little is done at once, however many publish much; what a connection was
-    given while nobody waited is not held against it; and who waits is overtaken less and less by those who come.
+    Each frame is tagged with the moment, on a virtual clock, when it would be done if all connections with something
+    to be done were served at once, each at the same rate; the lowest tag goes first. The clock is slower the more of
+    them there are. So nobody is done later than with equal shares; who publishes little is done at once, however many
+    publish much; what a connection was given while nobody waited is not held against it; and who waits is overtaken
+    less and less by those who come.
     """
 
     def __init__(self) -> None:
         self._now = 0.0
-        """The clock, in nanoseconds."""
-        self._ends: dict[int, float] = {}
-        """The last tag of each connection."""
+        """The virtual clock, in nanoseconds."""
+        self._finish: dict[int, float] = {}
+        """When each connection would be done; of those that are, nothing is kept."""
+        self._next: list[tuple[float, int]] = []
+        """A heap of them; what is not in `_finish` any more is passed over."""
 
-    def begin(self, connection: int) -> float:
-        """Return when a connection's next frame begins."""
-        return max(self._now, self._ends.get(connection, 0.0))
+    def charge(self, connection: int, cost_ns: float) -> float:
+        """Add to what there is to be done for a connection; return when it would be done.
 
-    def tag(self, connection: int, begun: float, cost_ns: float) -> float:
-        """Return the tag of a frame that takes so long, as far as is known by now."""
-        self._ends.pop(connection, None)
-        self._ends[connection] = begun + cost_ns
-        if len(self._ends) > REMEMBERED:
-            del self._ends[next(iter(self._ends))]
-        return begun + cost_ns
+        Args:
+            cost_ns: how long it takes; less than nothing where it takes less than was charged.
+        """
+        finish = max(self._now, self._finish.get(connection, self._now)) + cost_ns
+        if finish > self._now:
+            self._finish[connection] = finish
+            heappush(self._next, (finish, connection))
+            if len(self._next) > 2 * len(self._finish) + REBUILT:
+                self._next = [(end, each) for each, end in self._finish.items()]
+                heapify(self._next)
+        else:
+            self._finish.pop(connection, None)
+        return finish
 
-    def taken(self, cost_ns: float, waiting: int) -> None:
-        """A part of a frame was let in that takes so long, while so many others wait."""
-        self._now += cost_ns / (1 + waiting)
+    def advance(self, cost_ns: float) -> None:
+        """Something was let in that takes so long: in that time each would have had its share."""
+        while self._finish:
+            finish, connection = self._next[0]
+            if self._finish.get(connection) != finish:
+                heappop(self._next)
+                continue
+            until_done_ns = (finish - self._now) * len(self._finish)
+            if until_done_ns > cost_ns:
+                self._now += cost_ns / len(self._finish)
+                return
+            cost_ns -= until_done_ns
+            self._now = finish
+            del self._finish[connection]
+            heappop(self._next)
+        self._next.clear()
 
 
 class Ahead:
@@ -77,7 +98,7 @@ class Ahead:
         self._position = 0
         self._appended: deque[tuple[int, int, int]] = deque()
         """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
-        self._turns = Turns()
+        self._order = FairOrder()
         self._numbers = count()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
         """Parts for which there is no room: their tag, a number, their nanoseconds, and who waits."""
@@ -107,7 +128,7 @@ class Ahead:
         left = sum(map(_size, published))
         offsets: list[int] = []
         costs: deque[int] = deque()
-        begun, spent_ns = self._turns.begin(effect.connection), 0
+        tag = charged_ns = appended_ns = 0.0
         try:
             if len(published) < len(records) or not published:
                 # What the proxy itself has to say waits for nobody.
@@ -115,9 +136,11 @@ class Ahead:
             while len(offsets) < len(published):
                 part, part_ns = await self._part(published, len(offsets), costs)
                 each_ns = (part_ns + sum(costs)) / (len(part) + len(costs))
-                left_ns = each_ns * (len(published) - len(offsets) - len(part))
-                tag = self._turns.tag(effect.connection, begun, spent_ns + part_ns + left_ns)
-                spent_ns += part_ns
+                more_ns = each_ns * (len(published) - len(offsets) - len(part))
+                change_ns = appended_ns + part_ns + more_ns - charged_ns
+                finish = self._order.charge(effect.connection, change_ns)
+                tag = tag + change_ns if charged_ns else finish
+                charged_ns += change_ns
                 await self._room_for(tag, part_ns)
                 size = sum(map(_size, part))
                 left -= size
@@ -131,8 +154,10 @@ class Ahead:
                 if not isinstance(answer, list):
                     return answer
                 offsets += answer
+                appended_ns += part_ns
         finally:
             self._waiting_bytes -= left
+            self._order.charge(effect.connection, appended_ns - charged_ns)
         return offsets
 
     def read(self, position: int) -> None:
@@ -170,7 +195,7 @@ class Ahead:
 
     async def _room_for(self, tag: float, part_ns: int) -> None:
         if not self._waiting and not self._is_late():
-            self._turns.taken(part_ns, 0)
+            self._order.advance(part_ns)
             self._ns += part_ns
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -187,7 +212,7 @@ class Ahead:
         while self._waiting and not self._is_late():
             _, _, part_ns, turn = heappop(self._waiting)
             if not turn.done():
-                self._turns.taken(part_ns, len(self._waiting))
+                self._order.advance(part_ns)
                 self._ns += part_ns
                 turn.set_result(None)
 

@@ -44,7 +44,7 @@ class History:
             try:
                 answering.compare(await self._log.read(answering.mark, 1))
             except HistoryTruncated as error:
-                raise Unreachable(f"we have read the log of site {self._state.site} up to there: {error}") from error
+                answering.removed(error.first)
         return answering.answer()
 
 

@@ -592,6 +592,8 @@ class Node:
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from there; "": one may."""
+        if self._closing:
+            return "this proxy is ending"
         if len(self._connections) >= self.config.max_connections:
             return "too many clients"
         each = self.config.max_connections_each

@@ -48,14 +48,28 @@ class AccessChanges:
 
     def set(self, connection: Connection, message: SetAccess) -> None:
         """Take the message. Raises Refused."""
-        connection.changing = message
+        before = connection.access_changes, connection.access_number
+        connection.access_changes += 1
+        connection.access_number = message.number
+        try:
+            self._begin(connection, message, connection.access_changes)
+        except Refused:
+            connection.access_changes, connection.access_number = before
+            raise
+
+    def _begin(self, connection: Connection, message: SetAccess, change: int) -> None:
         session = self._session_of(connection, message)
         if session is None:
             return
 
         def hashed(hashes: dict[str, str] | WaypostError) -> None:
-            if connection.number not in self._connections or connection.changing is not message:
-                # It has asked for another since, which may be in force already: hashing takes its time.
+            if connection.number not in self._connections or connection.session != session.id:
+                return
+            if connection.access_changes != change:
+                # Hashing takes its time: the later one may be in force already.
+                if connection.access_number != message.number:
+                    overtaken = Refused("another change of the access was asked for since", field="number")
+                    self._say(connection, problem(overtaken, message))
                 return
             if isinstance(hashes, WaypostError):
                 self._say(connection, problem(hashes, message))

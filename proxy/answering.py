@@ -77,6 +77,9 @@ class Answers:
                 self._context.emit(Send(connection.number, Wait(why, self._context.settings.retry_ms)))
             elif failure is not None:
                 self._context.emit(Send(connection.number, problem(failure, message)))
+            elif is_here and self._context.serving(session.id) is session and connection.attached == attached:
+                # It stood still meanwhile, and is served on under another epoch.
+                self.once_kept(connection, session, message, answer)
             elif is_here and session.role is Role.FROZEN:
                 # It goes with what is handed over; or the session is served on here, as it is now.
                 halted = self._halted.setdefault(session.id, [])

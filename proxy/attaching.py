@@ -133,7 +133,7 @@ class Attaching:
             connection.attach = None
             self._context.emit(Hangup(connection.number, "the receiver has left for good since"))
             return
-        if _was_in_an_earlier_one(session, message):
+        if _is_of_earlier_generation(session, message):
             # It may be long on its way, of who has left that one for good and must have no place in this.
             text = f"the session {session.id} that it was in was deleted; this one was made since"
             self._turn_away(connection, message, NotFound(text, field="session"))
@@ -384,7 +384,7 @@ def _wanted(session: Session, message: Attach) -> Terms:
     )
 
 
-def _was_in_an_earlier_one(session: Session, message: Attach) -> bool:
+def _is_of_earlier_generation(session: Session, message: Attach) -> bool:
     """Tell whether it means a session that was deleted before this one of the same name was made (handover rule 22)."""
     return message.epoch > 0 and not message.create and Ownership(NO_PROXY, session.epoch).outlives(message.epoch)
 

@@ -59,8 +59,10 @@ class Connection:
     hash: str = ""
     until_ms: int = NEVER
     """When the token ends by which it was let in, on our clock; NEVER: it was by a password, or by none."""
-    changing: SetAccess | None = None
-    """What it asked for last of who may do what."""
+    access_changes: int = 0
+    """How many changes of who may do what it has asked for; the last one counts."""
+    access_number: int = 0
+    """The number that the client gave that one."""
     keys: tuple[Key, ...] = ()
     """Those that go with all that is published on it, public."""
     named: Named | None = None
@@ -68,7 +70,7 @@ class Connection:
 
     @property
     def attached(self) -> tuple[SessionId | None, ReceiverId | None, str, int]:
-        """Which attach let it in: another one after each."""
+        """Which attach let it in; the same after another one only where the client does not count them (`times`)."""
         return self.session, self.receiver, self.incarnation, self.times
 
     @property

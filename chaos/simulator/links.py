@@ -22,7 +22,7 @@ from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from federation.site_state import SiteState
 from proxy import effects
 from waypost.clock import NEVER
-from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable, Unreachable
+from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
 from waypost.identity import Origin, ProxyId, SiteId, log_epoch_of
 from waypost.limits import LOG_BATCH
 
@@ -269,6 +269,6 @@ def history(world: World, state: SiteState, effect: effects.FetchHistory) -> eff
         try:
             answering.compare(world.logs[effect.site].read(answering.mark, answering.mark + 1))
         except HistoryTruncated as error:
-            raise Unreachable(str(error)) from error
+            answering.removed(error.first)
     answer = answering.answer()
     return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)

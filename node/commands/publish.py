@@ -19,7 +19,7 @@ from waypost.subscription.errors import quoted
 
 SAFE_S = 30.0
 """How long to wait until a notification is safe."""
-SAID_S = 3.0
+NOTICE_AFTER_S = 3.0
 """Who waits longer than this is told so."""
 
 
@@ -104,8 +104,8 @@ def _guess(value: str) -> Value:
     return value
 
 
-def _say_that_it_waits() -> None:
-    print(f"waiting: the log of the proxy's site does not take it yet; up to {SAFE_S:g} s", file=sys.stderr, flush=True)
+def _print_waiting() -> None:
+    print(f"waiting: not known to be safe yet; up to {SAFE_S:g} s", file=sys.stderr, flush=True)
 
 
 async def send(
@@ -124,7 +124,7 @@ async def send(
         return
     async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=10) as producer:
         for notification in chain(first, notifications):
-            waiting = asyncio.get_running_loop().call_later(SAID_S, _say_that_it_waits)
+            waiting = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, _print_waiting)
             try:
                 async with asyncio.timeout(SAFE_S):
                     coordinate = await producer.publish(notification, keys=keys, insecure=insecure)

@@ -10,7 +10,7 @@ from federation.site_state import SiteState
 from waypost.errors import Unreachable
 from waypost.identity import Incarnation, Origin, SiteId
 from waypost.notification import Notification
-from waypost.records import Progress, Published, Record
+from waypost.records import LogBegun, Progress, Published, Record
 
 A = SiteId("A")
 OWN = Origin("A/0")
@@ -31,15 +31,25 @@ def answer(
 ) -> CaughtUp:
     """Answer from a log that gives two records at a time and has forgotten what is not there at its beginning."""
     wanted = CatchUp(1, OWN, after, upto, ("n > 0",))
-    answering = HistoryAnswer(state or SiteState(A), wanted, most=most, most_bytes=most_bytes)
+    answering = HistoryAnswer(state or read_state(log), wanted, most=most, most_bytes=most_bytes)
     while (offset := answering.wanted_from) is not None:
         if log and offset < min(log):
             answering.truncated(min(log))
         else:
             answering.take([each for each in sorted(log.items()) if each[0] >= offset][:2])
-    if answering.mark is not None:
+    if answering.mark is not None and answering.mark < min(log):
+        answering.removed(min(log))
+    elif answering.mark is not None:
         answering.compare([each for each in log.items() if each[0] == answering.mark])
     return answering.answer()
+
+
+def read_state(log: dict[int, Record]) -> SiteState:
+    state = SiteState(A)
+    for offset, record in log.items():
+        state.fold(offset, record)
+        state.acceptance.read(offset, record)
+    return state
 
 
 def log(*numbers: int) -> dict[int, Record]:
@@ -85,15 +95,31 @@ def test_what_the_log_has_forgotten_is_spoken_of() -> None:
 def test_a_log_that_is_another_one_than_was_read_answers_nothing() -> None:
     """It lost its end and grew again: at these offsets it has what nobody has read there."""
     read, again = log(1, 2, 3, 4, 5), log(1, 20, 30, 40, 50, 60)
-    other: list[dict[int, Record]] = [again, log(1, 2, 3), {5: published(6)}]
-    state = SiteState(A)
-    for offset, record in read.items():
-        state.fold(offset, record)
-        state.acceptance.read(offset, record)
+    other: list[dict[int, Record]] = [again, log(1, 2, 3), {6: published(7)}]
+    state = read_state(read)
     assert offsets(answer(read, 2, 4, state=state)) == [3, 4]
     for there in other:
         with pytest.raises(Unreachable):
             answer(there, 2, 4, state=state)
+
+
+def test_what_was_not_read_yet_is_not_answered() -> None:
+    """It may be of a log epoch that begins where the question does not reach."""
+    there, begun = log(1, 2, 3), LogBegun(federation="f", identity="i", log_epoch=2, ended={OWN: (2, 2)})
+    state = read_state(there)
+    grown: dict[int, Record] = {**there, 3: begun, 4: published(5), 5: published(6)}
+    with pytest.raises(Unreachable, match="read up to 2 only"):
+        answer(grown, 3, 5, state=state)
+    found = answer(grown, 0, 5, state=state)
+    assert (offsets(found), found.through) == ([1, 2], 2)
+
+
+def test_where_all_that_was_read_is_removed_nothing_is_compared() -> None:
+    state = read_state(log(1, 2, 3))
+    found = answer({3: published(4)}, -1, 2, state=state)
+    assert (offsets(found), found.through, found.first_kept) == ([], 2, 3)
+    with pytest.raises(Unreachable, match="begins at 4"):
+        answer({4: published(5)}, -1, 2, state=state)
 
 
 def test_only_our_own_origin_is_served() -> None:

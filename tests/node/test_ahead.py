@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.ahead import REMEMBERED, Ahead, Records, Turns
+from node.ahead import Ahead, FairOrder, Records
 from proxy.effects import Append, nobody_waits
 from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, ProxyId
@@ -226,47 +226,75 @@ async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
 
 
 def test_nobody_is_done_later_than_with_equal_shares() -> None:
+    """Whenever they come: in a model that serves all at once, in small steps."""
     chance = random.Random(3)
-    for _ in range(200):
-        costs = {connection: chance.choice([1.0, 10.0, 200.0, 3_000.0]) for connection in range(chance.randint(1, 60))}
-        turns, now = Turns(), 0.0
-        due = sorted((turns.tag(connection, turns.begin(connection), cost), cost) for connection, cost in costs.items())
-        for place, (_, cost) in enumerate(due):
-            now += cost
-            turns.taken(cost, len(due) - 1 - place)
-            shared = sum(min(cost, each) for each in costs.values())
-            assert now <= shared + 1e-6
+    for _ in range(100):
+        jobs = sorted((chance.uniform(0, 500), chance.choice([1.0, 10.0, 200.0])) for _ in range(chance.randint(1, 30)))
+        assert all(mine <= shared + 1 for mine, shared in zip(in_order(jobs), in_shares(jobs), strict=True))
+
+
+def in_order(jobs: list[tuple[float, float]]) -> list[float]:
+    """Return when each job is done, given when it comes and how long it takes: one after another, in parts."""
+    order, waiting, now, next_job = FairOrder(), list[tuple[float, int]](), 0.0, 0
+    left, done = [cost for _, cost in jobs], [0.0] * len(jobs)
+    while next_job < len(jobs) or waiting:
+        if not waiting:
+            now = max(now, jobs[next_job][0])
+        while next_job < len(jobs) and jobs[next_job][0] <= now:
+            waiting.append((order.charge(next_job, jobs[next_job][1]), next_job))
+            next_job += 1
+        tag, job = min(waiting)
+        part = min(left[job], 0.5)
+        order.advance(part)
+        now, left[job] = now + part, left[job] - part
+        if not left[job]:
+            waiting.remove((tag, job))
+            done[job] = now
+    return done
+
+
+def in_shares(jobs: list[tuple[float, float]]) -> list[float]:
+    left, done, now = [cost for _, cost in jobs], [0.0] * len(jobs), 0.0
+    while not all(done):
+        here = [job for job, (came, _) in enumerate(jobs) if came <= now and not done[job]]
+        for job in here:
+            left[job] -= 0.5 / len(here)
+            if left[job] <= 1e-9:
+                done[job] = now + 0.5
+        now += 0.5
+    return done
 
 
 def test_who_publishes_little_is_done_at_once_however_many_publish_much() -> None:
-    turns = Turns()
-    much = [turns.tag(connection, turns.begin(connection), 19_000.0) for connection in range(1, 61)]
+    order = FairOrder()
+    much = [order.charge(connection, 19_000.0) for connection in range(1, 61)]
     for _ in range(1_000):
-        assert turns.tag(0, turns.begin(0), 9.0) < min(much)
-        turns.taken(9.0, 60)
-        turns.taken(19.0, 60)
+        assert order.charge(0, 9.0) < min(much)
+        order.advance(9.0)
+        order.advance(19.0)
 
 
-def test_a_frame_that_turns_out_to_be_costly_waits_as_such() -> None:
-    turns = Turns()
-    begun = turns.begin(1)
-    assert turns.tag(1, begun, 10.0) < turns.tag(2, turns.begin(2), 100.0)
-    assert turns.tag(1, begun, 1_000.0) > turns.tag(3, turns.begin(3), 100.0)
-    assert turns.begin(1) == 1_000.0
+def test_a_frame_that_turns_out_to_be_costly_waits_as_such_and_what_was_not_appended_is_given_back() -> None:
+    order = FairOrder()
+    assert order.charge(1, 10.0) < order.charge(2, 100.0)
+    assert order.charge(1, 990.0) > order.charge(3, 100.0)
+    order.charge(1, -1_000.0)
+    assert order.charge(1, 10.0) == 10.0
 
 
 def test_what_was_given_while_nobody_waited_is_not_held_against_anybody() -> None:
-    turns = Turns()
+    order = FairOrder()
     for _ in range(1_000):
-        turns.tag(1, turns.begin(1), 100.0)
-        turns.taken(100.0, 0)
-    assert turns.tag(1, turns.begin(1), 1.0) < turns.tag(2, turns.begin(2), 2.0)
+        order.charge(1, 100.0)
+        order.advance(100.0)
+    assert order.charge(1, 1.0) < order.charge(2, 2.0)
 
 
 def test_who_waits_is_overtaken_less_and_less_by_those_who_come() -> None:
-    turns, overtaken = Turns(), 0
-    mine = turns.tag(1, turns.begin(1), 1_000.0)
-    for connection in range(2, 5_000):
-        overtaken += turns.tag(connection, turns.begin(connection), 10.0) < mine
-        turns.taken(10.0, 1)
-    assert overtaken == 198 and len(turns._ends) == REMEMBERED
+    order, overtaken = FairOrder(), 0
+    mine = order.charge(1, 1_000.0)
+    for connection in range(2, 100_000):
+        overtaken += order.charge(connection, 10.0) < mine
+        order.advance(10.0)
+    assert overtaken < 10_000
+    assert len(order._finish) < 1_000 and len(order._next) < 10_000

@@ -116,7 +116,21 @@ def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashe
     look(alone)
     alone.keep()
     assert alone.engine.context.sessions[SESSION].access == {}
-    assert [each for each in alone.heard() if isinstance(each, AccessChanged | Problem)] == [AccessChanged(9)]
+    heard = alone.heard()
+    assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(9)]
+    assert refusals(heard) == [("REFUSED", AboutAccess(8))]
+
+
+def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
+    alone = guarded()
+    owner = Granted(["read", "subscribe", "administer"], "slow")
+    alone.says(1, SetAccess(8, {"": owner}))
+    alone.says(1, SetAccess(9, {"nobody": Granted(["read"], None)}))
+    look(alone)
+    alone.keep()
+    heard = alone.heard()
+    assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(8)]
+    assert refusals(heard) == [("REFUSED", AboutAccess(9))]
 
 
 def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:

@@ -349,10 +349,19 @@ def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time
     ]
 
 
-def test_who_did_not_attach_again_is_told_that_its_change_has_no_answer() -> None:
+def test_a_change_is_answered_where_the_session_is_served_on_under_another_epoch() -> None:
     alone = serving("n > 0")
     alone.says(1, Subscribe("y", "n > 1"))
     alone.engine.context.sessions[SESSION].epoch = Epoch(7)
+    alone.heard()
+    alone.keep()
+    assert Subscribed(SubscriptionId("y")) in alone.heard()
+
+
+def test_whose_session_is_not_served_any_more_is_told_so() -> None:
+    alone = serving("n > 0")
+    alone.says(1, Subscribe("y", "n > 1"))
+    alone.engine.context.sessions[SESSION].become(Role.DORMANT)
     alone.heard()
     alone.keep()
     assert [(each.code, each.about) for each in alone.heard() if isinstance(each, Problem)] == [

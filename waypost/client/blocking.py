@@ -100,6 +100,8 @@ class Session:
             except StopAsyncIteration:
                 return None
             except TimeoutError:
+                if timeout_s is None:
+                    raise
                 raise TimeoutError(f"nothing came within {timeout_s:g} s") from None
 
         with contextlib.suppress(SessionClosed):

@@ -380,7 +380,11 @@ class ClientMachine:
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
         if isinstance(error, NotServed) and isinstance(problem.about, OfASession):
-            self._not_served(error)
+            overtaken = isinstance(problem.about, AboutSubscription) and not self._is_asked(
+                problem.about.subscription, problem.about.number
+            )
+            if not overtaken:
+                self._not_served(error)
             return
         match problem.about:
             case AboutSubscription(subscription, number):
@@ -402,6 +406,9 @@ class ClientMachine:
                 self._deleted(Deleted(SessionId(session), "it was deleted while we were between two proxies"))
             case AboutSession(session) if session == self.session:
                 self.attached = False
+                if isinstance(error, NotFound):
+                    # Whoever asks from now on means the next one of that name.
+                    self.state.epoch = Epoch(0)
                 if not (isinstance(error, Forbidden) and self._attach_with_another()):
                     self._told.append(Refusal(error))
             case None if not self._greeted:

@@ -8,7 +8,6 @@ from typing import Any
 from chaos.simulator.parts import PlainRegistry
 from federation.site_state import SiteState, Snapshot
 from proxy import attaching
-from proxy.answering import once_kept
 from proxy.connection import Connection
 from proxy.delivering import Delivering
 from proxy.door import Door
@@ -20,9 +19,8 @@ from proxy.subscription import Subscription
 from tests.chaos.simulator.planting import Plant, replaced
 from waypost.checkpoint import SubscriptionRow
 from waypost.client.machine import ClientMachine
-from waypost.errors import WaypostError
-from waypost.identity import Origin, Ownership, SessionId, SubscriptionId
-from waypost.messages import Attach, Attached, Subscribe, Unsubscribe
+from waypost.identity import Origin, Ownership, SessionId
+from waypost.messages import Attach, Attached
 
 _of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
 _forget, _attached, _lapse = PlainRegistry.forget, ClientMachine._attached, Session.lapse
@@ -69,18 +67,6 @@ def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> N
     gaps = self._gaps
     _attached(self, message)
     self._gaps = gaps
-
-
-def _settle_or_again(self: Door, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
-    def answer() -> None:
-        self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
-        self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
-        self._coverage.promise(session)
-
-    def again(failure: WaypostError | None) -> None:
-        self.message(connection.number, message)
-
-    once_kept(self._context, self._answers._keeper, session, answer, again)
 
 
 def _lapse_without_floors(self: Session, upto: Mapping[Origin, int]) -> None:
@@ -170,14 +156,6 @@ PLANTS = (
         kept=("76299360",),
     ),
     Plant(
-        "makes a change a second time",
-        "a change whose answer is due at an epoch that is over is taken again, as if it had come just now",
-        replaced(Door, "_settle", _settle_or_again),
-        ("STUCK",),
-        kept=("79029513",),
-        rule=6,
-    ),
-    Plant(
         "promises what was let pass",
         "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
         replaced(Session, "lapse", _lapse_without_floors),
@@ -188,7 +166,7 @@ PLANTS = (
     Plant(
         "lets in who means an earlier session",
         "an attach that was late has a place in the next session of the name",
-        replaced(attaching, "_was_in_an_earlier_one", lambda session, message: False),
+        replaced(attaching, "_is_of_earlier_generation", lambda session, message: False),
         ("STUCK",),
         kept=("79140792",),
         rule=22,

@@ -611,6 +611,17 @@ def test_an_answer_to_what_was_asked_before_does_not_count_for_what_is_asked_now
     assert machine.take_told() == [Outcome(SUB, None)]
 
 
+def test_that_the_session_of_a_kept_state_was_deleted_is_said_once() -> None:
+    """Whoever asks again means the next one of that name."""
+    machine = ClientMachine("c", SessionId("s"), state=ReceiverState(epoch=Epoch(3)), create=False)
+    machine.connected()
+    assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [3]
+    machine.message(MADE_ANEW)
+    assert [type(each) for each in machine.take_told()] == [Refusal]
+    machine.attach()
+    assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [0]
+
+
 def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too() -> None:
     machine = attached_machine()
     machine.subscribe(SUB, "n > 0")
