@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOOK_S = 10.0
-GROWN_BYTES = 16 * 1024**2
-"""With no more than so much and a tenth above the least that there was, no look at the heap is worth its time.
+"""A look costs time for what is free, not for what is in use: 30 ms for 600 MB that are free in 100,000 pieces.
 
-What is in use at one look may be free at the next one without any growth in between, so the least is never raised: the
-heap is looked at as long as there is more. That is cheap; it costs time for what is free, not for what is in use.
+So there is no rule for when it is worth it. One that compares with the least that there was is wrong where the process
+began with more than it needs afterwards.
 """
 STATM = Path("/proc/self/statm")
 
@@ -21,13 +20,10 @@ STATM = Path("/proc/self/statm")
 async def give_back(look_s: float = LOOK_S) -> None:
     """Give back what is free, each time after so many seconds, for ever; where the system does not know how, wait."""
     trim = _trimmer()
-    lowest = resident_bytes()
     while True:
         await asyncio.sleep(look_s)
-        now = resident_bytes()
-        if trim is not None and now > lowest * 1.1 + GROWN_BYTES:
+        if trim is not None:
             await asyncio.to_thread(trim, 0)
-        lowest = min(lowest, resident_bytes())
 
 
 def resident_bytes() -> int:
