@@ -156,7 +156,7 @@ class Ends:
     def _append(self, effect: link_effects.Append) -> None:
         """Append in its turn; after an error nobody knows whether it was done, or is done a while later."""
         world = self._world
-        if effect.records and world.chances(world.faults.writes):
+        if effect.records and not self._node.appends_wait and world.chances(world.faults.writes):
             if world.chances(0.5):
                 losses = world.logs[self._node.site].losses
                 world.later(world.delay(1_500), lambda: self._land(effect, losses))

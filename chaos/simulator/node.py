@@ -219,10 +219,15 @@ class Node:
         here = self.engine is not None and not self.leaving and not self.still
         return here and now >= max(self.deaf_until, self.stalled_until) and self.world.registry_answers()
 
+    @property
+    def appends_wait(self) -> bool:
+        """The log was out of reach, and nothing is appended until it was compared with what was read of it."""
+        return self._looked != self.world.logs[self.site].losses
+
     def why_replaced(self) -> str:
         """Return why a log that was out of reach is not the one that was read, as node/log_guard.py does; "": it is."""
         log, engine = self.world.logs[self.site], self.engine
-        if engine is None or self._looked == log.losses:
+        if engine is None or not self.appends_wait:
             return ""
         row = self.world.registry.site_logs[self.site]
         if row.log_epoch > max(self._log_epoch, log_epoch_of(engine.state.origin)):
@@ -561,7 +566,7 @@ class Node:
         self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
         done = not failed or world.chances(0.5)
-        engine, losses = self.engine, world.logs[self.site].losses
+        engine, losses, waits = self.engine, world.logs[self.site].losses, self.appends_wait
 
         def replaced(why: str, end: int | None = None) -> LogReplaced:
             # Answered first: what is not known is published again.
@@ -571,7 +576,7 @@ class Node:
         def act() -> None:
             read_below = self._read_below if self.engine is engine else 0
             answer: Any = None
-            if losses != world.logs[self.site].losses:
+            if losses != world.logs[self.site].losses or (waits and self.engine is not engine):
                 answer = LogUnavailable("the connection broke off")
             elif self.engine is engine and (why := self.why_replaced()):
                 answer = replaced(why)
