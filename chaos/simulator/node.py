@@ -232,7 +232,7 @@ class Node:
         row = self.world.registry.site_logs[self.site]
         if row.log_epoch > max(self._log_epoch, log_epoch_of(engine.state.origin)):
             return "the log has entered another log epoch meanwhile"
-        if row.log_epoch == log_epoch_of(log.origin) and row.seen >= len(log):
+        if row.seen >= len(log):
             self.world.registry.site_logs[self.site] = raised(self.site, row, row.seen, len(log))
             return f"the log ends at {len(log)}, and was read up to {row.seen + 1}"
         self._looked = log.losses
