@@ -386,9 +386,9 @@ class Claims:
                 session.become(Role.DORMANT)
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
-        """The registry's watch says who owns a session."""
+        """The registry's watch says who owns a session. One in a transfer is the transfer's, until that is over."""
         session = self._context.sessions.get(identity)
-        if session is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN):
+        if session is None or session.role in (Role.SHADOW, Role.STAGED, Role.ORPHAN, Role.FROZEN):
             return
         if current is None:
             self._look_up(session)
@@ -401,7 +401,7 @@ class Claims:
         def then(answer: Ownership | WaypostError | None) -> None:
             if not isinstance(answer, Ownership) or self._context.sessions.get(session.id) is not session:
                 return
-            if session.role in (Role.SERVING, Role.FROZEN):
+            if session.role is Role.SERVING:
                 self.owner_changed(session.id, answer)
             else:
                 self._settle(session, answer)

@@ -139,6 +139,5 @@ def _explain(seed: int, tally: Tally) -> None:
 
     wrong = tally.wrong[seed]
     print(f"seed {seed}: {wrong[0]}")
-    if not wrong[0].startswith("FAULT"):
-        print(f"  shrunk to {shrink(draw(seed), wrong[0].split()[0])}")
+    print(f"  shrunk to {shrink(draw(seed), wrong[0].split()[0])}")
     print(f"  again: waypost sim --seeds {seed}..{seed + 1} --trace")

@@ -22,12 +22,21 @@ from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
 _arrive, _decide, _named = Session.arrive, Claims._decide, TargetTransfer.__init__
-_settle_orphan, _sweep = Claims._settle_orphan, Claims._sweep
+_settle, _settle_orphan, _sweep = Claims._settle, Claims._settle_orphan, Claims._sweep
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
     self.become(Role.FROZEN)
     return self.frontier(site)
+
+
+def _settle_also_what_is_frozen(
+    self: Claims, session: Session, current: Ownership | None, *, waited_for: bool = False
+) -> None:
+    if session.role is Role.FROZEN and current is not None and current.epoch > session.epoch:
+        self.release(session, current)
+    else:
+        _settle(self, session, current, waited_for=waited_for)
 
 
 def _arrive_frozen(self: Session, stored: Stored, matched: Matched) -> bool:
@@ -305,5 +314,12 @@ PLANTS = (
         replaced(Session, "freeze", _freeze_without_gates),
         ("LOST",),
         stories=("source_crashes_while_frozen",),
+    ),
+    Plant(
+        "frozen and let go of",
+        "a frozen session is let go of past its transfer, which ends it once more",
+        replaced(Claims, "_settle", _settle_also_what_is_frozen),
+        ("FAULT",),
+        kept=("84080264",),
     ),
 )
