@@ -115,6 +115,7 @@ class Engine:
             self.keeper,
             self.coverage,
             fetch_from=self.transfers.fetch,
+            owner_read=self._owner_changed,
             served=self._served,
             unavailable=self._unavailable,
         )
@@ -465,8 +466,7 @@ class Engine:
             case OwnerChanged():
                 context.watched(event.session, event.ownership)
                 self._forgetting.watched(event.session, event.ownership)
-                self.transfers.owner_changed(event.session, event.ownership)
-                self.claims.owner_changed(event.session, event.ownership)
+                self._owner_changed(event.session, event.ownership)
             case ProxyUp():
                 before = context.proxies.get(event.row.proxy)
                 if before is not None and before.incarnation != event.row.incarnation:
@@ -495,10 +495,14 @@ class Engine:
         for proxy in {**context.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
         for session, current in event.owners.items():
-            self.transfers.owner_changed(session, current)
-            self.claims.owner_changed(session, current)
+            self._owner_changed(session, current)
         self._drop_dead()
         self.claims.sweep()
+
+    def _owner_changed(self, session: SessionId, current: Ownership | None) -> None:
+        """The registry says who owns a session. A transfer of it that runs here hears it first, and ends by it."""
+        self.transfers.owner_changed(session, current)
+        self.claims.owner_changed(session, current)
 
     def _proxy_down(self, event: ProxyDown) -> None:
         context = self.context

@@ -61,6 +61,7 @@ class Claims:
 
     Args:
         fetch_from: starts a handover of the session from a live owner; if it comes to nothing, :meth:`in_vain` is told.
+        owner_read: told what a row says that was read for a session which is served or frozen here.
         served: called when the session is served here.
         unavailable: called when it cannot be had at this moment; those who wait try again later, or are refused.
     """
@@ -72,6 +73,7 @@ class Claims:
         coverage: Coverage,
         *,
         fetch_from: Callable[[SessionId, Ownership, Wish], None],
+        owner_read: Callable[[SessionId, Ownership], None],
         served: Callable[[Session], None],
         unavailable: Callable[[SessionId, str | Refused], None],
     ) -> None:
@@ -79,6 +81,7 @@ class Claims:
         self._keeper = keeper
         self._coverage = coverage
         self._fetch_from = fetch_from
+        self._owner_read = owner_read
         self._served = served
         self._unavailable = unavailable
         self._seeking: set[SessionId] = set()
@@ -401,8 +404,8 @@ class Claims:
         def then(answer: Ownership | WaypostError | None) -> None:
             if not isinstance(answer, Ownership) or self._context.sessions.get(session.id) is not session:
                 return
-            if session.role is Role.SERVING:
-                self.owner_changed(session.id, answer)
+            if session.role in (Role.SERVING, Role.FROZEN):
+                self._owner_read(session.id, answer)
             else:
                 self._settle(session, answer)
 

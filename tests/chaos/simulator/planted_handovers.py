@@ -11,6 +11,7 @@ from handover.source import SourceState
 from handover.target import TargetState, TargetTransfer
 from proxy import incoming, outgoing
 from proxy.context import Context
+from proxy.engine import Engine
 from proxy.incoming import Targets
 from proxy.outgoing import Outgoing, Sources
 from proxy.ownership import Claims, Wish
@@ -22,7 +23,8 @@ from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
 _arrive, _decide, _named = Session.arrive, Claims._decide, TargetTransfer.__init__
-_settle, _settle_orphan, _sweep = Claims._settle, Claims._settle_orphan, Claims._sweep
+_owner_changed = Engine._owner_changed
+_settle_orphan, _sweep = Claims._settle_orphan, Claims._sweep
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -30,13 +32,12 @@ def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Ori
     return self.frontier(site)
 
 
-def _settle_also_what_is_frozen(
-    self: Claims, session: Session, current: Ownership | None, *, waited_for: bool = False
-) -> None:
-    if session.role is Role.FROZEN and current is not None and current.epoch > session.epoch:
-        self.release(session, current)
+def _read_past_the_transfer(self: Engine, session: SessionId, current: Ownership | None) -> None:
+    here = self.context.sessions.get(session)
+    if here is not None and here.role is Role.FROZEN and current is not None and current.epoch > here.epoch:
+        self.claims.release(here, current)
     else:
-        _settle(self, session, current, waited_for=waited_for)
+        _owner_changed(self, session, current)
 
 
 def _arrive_frozen(self: Session, stored: Stored, matched: Matched) -> bool:
@@ -318,7 +319,7 @@ PLANTS = (
     Plant(
         "frozen and let go of",
         "a frozen session is let go of past its transfer, which ends it once more",
-        replaced(Claims, "_settle", _settle_also_what_is_frozen),
+        replaced(Engine, "_owner_changed", _read_past_the_transfer),
         ("FAULT",),
         kept=("84080264",),
     ),
