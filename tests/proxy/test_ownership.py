@@ -14,6 +14,7 @@ from proxy.ports import Restored, SavedSession, SitePlace
 from proxy.session import Role, Session
 from proxy.subscription import Subscription
 from tests.helpers.alone import ME, SESSION, Alone, owner, row
+from tests.properties.test_wrong_handover_messages import PHASES, SOURCE
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable, RegistryUnavailable, StoreFailed
 from waypost.identity import (
@@ -649,3 +650,14 @@ def test_a_name_that_helps_nothing_costs_a_look_at_the_registry_and_nothing_else
     alone.answer(effects.CreateRow, Claimed(True, owner("me", 1)))
     alone.keep()
     assert any(isinstance(each, Attached) for each in alone.heard())
+
+
+@pytest.mark.parametrize("phase", SOURCE)
+def test_a_row_that_is_read_ends_a_transfer_before_the_session_goes(phase: str) -> None:
+    """The watch shows no row, as where the session was deleted meanwhile; the answer names who has it."""
+    alone = PHASES[phase]().alone
+    alone.reload({}, "you", "they")
+    alone.answer(effects.ReadRow, owner("you", GENERATION + 1))
+    assert role(alone) is None
+    assert not alone.engine.transfers.moves(SESSION)
+    alone.answer_all(effects.ClaimRow, Claimed(False, owner("you", GENERATION + 1)))
