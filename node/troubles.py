@@ -84,11 +84,11 @@ class Troubles:
         if part in self._unsteady:
             self._unsteady[part] = False
         elif part not in self.now:
-            self._begin(part, text, now_ms)
+            self._begin(part, text, getattr(error, "hint", None), now_ms)
         self.now[part] = text
         self._noticed_ms[part] = now_ms
 
-    def _begin(self, part: str, text: str, now_ms: int) -> None:
+    def _begin(self, part: str, text: str, hint: str | None, now_ms: int) -> None:
         back_ms = self._came_back_ms.pop(part, None)
         if back_ms is not None and now_ms < back_ms + STEADY_MS:
             self._unsteady[part] = False
@@ -96,7 +96,7 @@ class Troubles:
         else:
             self.outages[part] += 1
             write, event = log.warning, "part is not there; trying again"
-        self._few.say(write, event, part, part=str(part), error=text)
+        self._few.say(write, event, part, part=str(part), error=text, **({"hint": hint} if hint else {}))
 
     def there(self, part: str) -> None:
         if part in self._unsteady:

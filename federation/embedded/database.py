@@ -219,15 +219,17 @@ def snapshot(connection: sqlite3.Connection, action: Callable[[], T]) -> T:
 
 
 @contextmanager
-def translated(kind: type[Unreachable], what: str, path: Path) -> Iterator[None]:
-    """Raise what the disk or SQLite says as an error of this kind."""
+def translated(
+    kind: type[Unreachable], what: str, path: Path, if_damaged: str = "bring back a copy of it"
+) -> Iterator[None]:
+    """Raise what the disk or SQLite says as an error of this kind, with what to do where the file is damaged."""
     try:
         with cancellation.translated(lambda _: OSError("it was broken off")):
             yield
     except (sqlite3.Error, OSError) as error:
         hint = "is the folder there, writable, not full, and on a local disk?"
         if is_damage(error):
-            hint = "the file is damaged beyond what can be passed over; bring back a copy of it"
+            hint = f"the file is damaged beyond what can be passed over; {if_damaged}"
         raise kind(f"{what} {path} does not answer: {error}", hint=hint) from error
 
 

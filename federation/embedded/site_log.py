@@ -114,7 +114,8 @@ class EmbeddedSiteLog:
         self._bell.ring()
 
     def _translated(self) -> AbstractContextManager[None]:
-        return translated(LogUnavailable, "the site log", self._path)
+        way_out = "bring back a copy of it, or move it away and begin another one: waypost sites begin-log SITE"
+        return translated(LogUnavailable, "the site log", self._path, way_out)
 
 
 def _append(connection: sqlite3.Connection, appends: list[list[bytes]]) -> list[range]:

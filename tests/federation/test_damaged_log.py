@@ -49,9 +49,8 @@ async def test_no_flipped_bit_alters_a_record_or_hides_one(tmp_path: Path, seed:
         found = await all_of(log)
     except LogUnavailable as error:
         # Its end cannot be found, and nothing can be appended: an operator must know.
-        assert (
-            flips == 400 and error.hint == "the file is damaged beyond what can be passed over; bring back a copy of it"
-        )
+        assert flips == 400 and error.hint is not None
+        assert error.hint.startswith("the file is damaged beyond what can be passed over; bring back a copy of it, or")
         await log.close()
         return
     damaged = {offset for offset, record in found if isinstance(record, Damaged)}

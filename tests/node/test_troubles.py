@@ -114,3 +114,10 @@ def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(troubles: T
     with capture_logs() as lines:
         troubles.missing("log", Unreachable("closed"))
     assert (lines, troubles.now, troubles.outages) == ([], {}, {})
+
+
+def test_what_to_do_about_a_part_stands_in_its_line(troubles: Troubles) -> None:
+    with capture_logs() as lines:
+        troubles.missing("log", Unreachable("it is damaged", hint="bring back a copy of it"))
+        troubles.missing("registry", TimeoutError())
+    assert [line.get("hint") for line in lines] == ["bring back a copy of it", None]
