@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -316,6 +318,16 @@ async def _metrics(node: Node, expose: Callable[[str], tuple[bytes, str]], reque
 
 async def _openapi(request: Request) -> Response:
     return JSONResponse(openapi())
+
+
+async def not_routed(request: Request, error: Exception) -> Response:
+    """Say that no route has this path, or this method there."""
+    assert isinstance(error, HTTPException)
+    what = "nothing is at" if error.status_code == HTTPStatus.NOT_FOUND else f"{request.method} is not answered at"
+    refusal = _refusal(NotFound(f"{what} {request.url.path}; what there is: GET /v1/openapi.json", field="path"))
+    refusal.status_code = error.status_code
+    refusal.headers.update(error.headers or {})
+    return refusal
 
 
 def routes(node: Node) -> list[Route]:

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from node.node import Connection, Node
-from node.operators import routes
+from node.operators import not_routed, routes
 from node.pace import Paces
 from node.peers import (
     PeerChallenge,
@@ -372,7 +373,9 @@ def make_app(node: Node) -> Starlette:
                 allow_headers=("authorization", "content-type"),
             )
         )
-    return Starlette(routes=[*sockets, *routes(node)], middleware=middleware)
+    return Starlette(
+        routes=[*sockets, *routes(node)], middleware=middleware, exception_handlers={HTTPException: not_routed}
+    )
 
 
 class Server(uvicorn.Server):

@@ -179,7 +179,11 @@ def _verdict(evidence: Evidence) -> Verdict:
     return Verdict(
         verdict=overall(counts),
         counts={code: counts[code] for code in CLASSES if code in counts},
-        published=evidence.records.where(F.col("kind") == "published").count(),
+        # A record is appended again where its producer got no answer: it is one notification.
+        published=evidence.records.where(F.col("kind") == "published")
+        .select("producer", "incarnation", "sequence")
+        .distinct()
+        .count(),
         owed=totals["owed"],
         delivered=totals["delivered"],
         lost=counts.get("L1", 0) + counts.get("L2", 0),

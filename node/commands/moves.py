@@ -26,7 +26,7 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
     if as_json:
         print(json.dumps({"v": 1, "proxy": name, "left": left}))
     else:
-        print(f"proxy {name} has {left} sessions")
+        print(f"proxy {name} has {_sessions(left)}")
 
 
 def _said(name: str, rate: float | None, paused: bool) -> str:
@@ -49,6 +49,10 @@ def _until_empty(url: str, name: str, *, as_json: bool) -> int:
         time.sleep(LOOK_S)
 
 
+def _sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"
+
+
 def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Show the moves that level the load of every site, and, unless it is a dry run, have them made."""
     answer = ask(address(proxy), "/v1/rebalance", post=not dry_run)
@@ -56,7 +60,9 @@ def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
         print(json.dumps(answer))
         return
     _table(("session", "from", "to"), answer["moves"])
-    print(f"{len(answer['moves'])} sessions {'are to move' if dry_run else 'have been asked to move'}")
+    count = len(answer["moves"])
+    asked = "has been asked to move" if count == 1 else "have been asked to move"
+    print(f"{_sessions(count)} {('is to move' if count == 1 else 'are to move') if dry_run else asked}")
 
 
 def handovers(proxy: str | None, *, as_json: bool) -> None:

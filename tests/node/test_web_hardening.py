@@ -172,6 +172,16 @@ def test_post_whose_body_is_not_said_to_be_json_is_refused(proxy: ProxyProcess, 
     assert (status, body["error"]["code"]) == (404, "NOT_FOUND")
 
 
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/nosuch", 404), ("POST", "/readyz", 405)])
+def test_what_no_route_has_is_refused_in_the_form_of_every_refusal(
+    proxy: ProxyProcess, method: str, path: str, status: int
+) -> None:
+    found, body, headers = ask(proxy, method, path, b"{}" if method == "POST" else b"", Content_Type="application/json")
+    assert (found, body["error"]["code"], body["error"]["field"]) == (status, "NOT_FOUND", "path")
+    assert path in body["error"]["message"] and "openapi" in body["error"]["message"]
+    assert ("allow" in {name.lower() for name in headers}) == (status == 405)
+
+
 def test_configured_page_may_post_and_read_the_answer(proxy: ProxyProcess) -> None:
     preflight = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "content-type"}
     connection = HTTPConnection("127.0.0.1", proxy.port, timeout=10)
