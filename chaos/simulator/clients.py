@@ -26,7 +26,7 @@ from waypost.identity import (
     SessionId,
     SubscriptionId,
 )
-from waypost.messages import VERSION, Attached, BecameEffective, Credential, Deleted, Gap, Hello
+from waypost.messages import VERSION, Attached, BecameEffective, Credential, Deleted, DeliverEncoded, Gap, Hello
 from waypost.notification import Notification, read_body
 from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
 from waypost.records import FactKind
@@ -42,6 +42,11 @@ SIP_MS, LONG_SIP_MS = 4, 200
 """So long one who takes one at a time takes for it; and where it is to be overtaken by what comes meanwhile."""
 
 
+def _named(message: msgspec.Struct | msgspec.Raw) -> str:
+    """Return the name of a message, also of one that is encoded ahead."""
+    return "Deliver" if isinstance(message, DeliverEncoded) else type(message).__name__
+
+
 class Wire:
     """One connection of a client: in order both ways, gone at once when an end goes."""
 
@@ -55,17 +60,20 @@ class Wire:
 
     def to_client(self, message: msgspec.Struct | msgspec.Raw) -> None:
         data = encode_message(message)
-        self._carry("down", lambda: self.client.hear(self, data))
+        self._carry("down", _named(message), lambda: self.client.hear(self, data))
 
     def to_proxy(self, message: msgspec.Struct) -> None:
         if isinstance(message, Hello):
             message = Hello(self.client.version, message.client)
         sent = decode_client_message(encode_message(message))
-        self._carry("up", lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
+        self._carry("up", _named(sent), lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
 
-    def _carry(self, way: str, arrive: Callable[[], None]) -> None:
+    def _carry(self, way: str, kind: str, arrive: Callable[[], None]) -> None:
         now = self.world.clock.now_ms()
         self._due[way] = max(self._due[way], now + self.world.delay())
+        client, proxy = self.client.name, self.node.proxy
+        sender, to = (client, proxy) if way == "up" else (proxy, client)
+        self.world.carries(sender, to, kind, self._due[way] - now)
         self.world.later(self._due[way] - now, lambda: arrive() if self.open else None)
 
     def close(self) -> None:
@@ -83,7 +91,7 @@ class Wire:
     def hang_up(self) -> None:
         """The proxy ends it; the client hears first what was said before."""
         self._proxy_hears()
-        self._carry("down", self.close)
+        self._carry("down", "hangs up", self.close)
 
     def _proxy_hears(self) -> None:
         if self.node.wires.pop(self.number, None) is not None:
@@ -193,7 +201,7 @@ class Client:
     def leave_for_good(self) -> None:
         """Give up its place, and go when that was answered."""
         if not self.forgotten:
-            self.world.note(f"{self.name} leaves for good", tell=True)
+            self._tell("leaves for good")
             self.forgotten = True
             self.machine.forget()
             self._speak()
@@ -227,6 +235,10 @@ class Client:
         self.machine.connected()
         self._speak()
 
+    def _tell(self, what: str) -> None:
+        """Say what this client does, in the trace and in the story."""
+        self.world.note(f"{self.name} {what}", tell=True, by=self.name)
+
     def _speak(self) -> None:
         for message in self.machine.take_messages():
             if self.wire is not None:
@@ -250,7 +262,7 @@ class Client:
                     self.refused = False
                     self.unaware = self.unaware and self._is_of_the_past(told)
                     if told.joined and self.joined is not None and self.loses_its_place:
-                        self.world.note(f"{self.name} has lost its place, and has another", tell=True)
+                        self._tell("has lost its place, and has another")
                         self.joined = self.world.lengths()
                     if self.joined is None and not self._is_of_the_past(told):
                         earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
@@ -260,7 +272,9 @@ class Client:
                     self.world.later(50 * told.times, lambda: self._publish_again(wire))
                 case Retry():
                     quarrel = "in use in two places" in told.reason
-                    self.world.note(f"{self.name} has to wait {told.after_ms} ms: {told.reason}", tell=quarrel)
+                    self.world.note(
+                        f"{self.name} has to wait {told.after_ms} ms: {told.reason}", tell=quarrel, by=self.name
+                    )
                     self.world.later(told.after_ms, lambda: self._attach(wire))
                 case Redirected():
                     self.home = told.url
@@ -276,9 +290,8 @@ class Client:
                         promised = self.promised.setdefault(told.subscription, {})
                         promised[origin] = min(above, promised.get(origin, above))
                 case Gap():
-                    self.world.note(
-                        f"{self.name} is told of a gap {[told.first, told.last]} of {told.origin}", tell=True
-                    )
+                    gap = f"gap {[told.first, told.last]} of {told.origin}"
+                    self._tell(f"is told of a {gap}")
                     self.gaps.add((told.origin, told.first, told.last))
                 case Outcome() if told.error is not None and told.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
                     self._ask_again(told.subscription)
@@ -307,11 +320,11 @@ class Client:
                 case Answered(what=Asked.ACCESS):
                     self._access_answered(told)
                 case Refusal(error=Forbidden()):
-                    self.world.note(f"{self.name} is refused", tell=True)
+                    self._tell("is refused")
                     self.refused = True
                     self.leave()
                 case Refusal(error=WrongVersion() | ReceiverTaken()):
-                    self.world.note(f"{self.name} stops: {told.error}", tell=True)
+                    self._tell(f"stops: {told.error}")
                     self.stopped = True
                     self.leave()
                 case Refusal() if self.stopped:
@@ -345,7 +358,7 @@ class Client:
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
                 self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
-                self.world.note(f"{self.name} is given {number}", tell=True)
+                self._tell(f"is given {number}")
             if self.sip_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
                 self.machine.acknowledge()
@@ -428,7 +441,7 @@ class Client:
         grants, self.changing = self.changing, None
         assert grants is not None and self.session is not None
         if told.error is None:
-            self.world.note(f"{self.name} has changed who may do what", tell=True)
+            self._tell("has changed who may do what")
             if not self.unaware:
                 # Else it was in force in a session that has been deleted since.
                 self.world.rights.confirmed(self.session, grants)

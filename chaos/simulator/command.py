@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,10 @@ def sim(
     ] = None,
     scenario: Annotated[str | None, typer.Option("--scenario", metavar="NAME", help="Play one story instead.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print all that happened. For one seed, or a story.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Draw one seed as a page: lanes, messages, roles, faults."),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="So many seeds that nobody has played before.")
     ] = None,
@@ -45,8 +50,8 @@ def sim(
 
     Example: waypost sim --seeds 0..2000
     """
-    if as_json and (scenario is not None or trace):
-        raise BadMessage("a story and a trace are told in words; leave --json out", field="json")
+    if as_json and (scenario is not None or trace or html is not None):
+        raise BadMessage("a story, a trace and a picture are for people; leave --json out", field="json")
     if scenario is not None and seeds:
         raise BadMessage("a story is no seed; leave --seeds or --scenario out", field="seeds")
     if scenario is not None:
@@ -54,6 +59,10 @@ def sim(
     wanted = _range(seeds) if seeds else fresh(count or FRESH)
     if trace and len(wanted) != 1:
         raise BadMessage("a trace is of one seed, such as 7..8", field="seeds")
+    if html is not None and (len(wanted) != 1 or scenario is not None or trace):
+        raise BadMessage("a picture is of one seed, such as 7..8, and needs no --trace", field="html")
+    if html is not None:
+        raise typer.Exit(_picture(wanted[0], html))
     if trace:
         raise typer.Exit(_trace(wanted[0]))
     raise typer.Exit(_many(wanted, workers, as_json=as_json, never=never))
@@ -93,6 +102,24 @@ def _trace(seed: int) -> int:
 
     world, wrong = draw(seed).play()
     print("\n".join([*world.trace, *(wrong or ["all is well"]), f"trace {world.hash()}"]))
+    return WRONG if wrong else 0
+
+
+def _picture(seed: int, path: Path) -> int:
+    """Draw a seed; one that goes wrong is shrunk first, and drawn up to where it is as short as it gets."""
+    from chaos.simulator.draw import draw
+    from chaos.simulator.picture import drawn
+    from chaos.simulator.schedule import shrink, wrong_of
+
+    run = draw(seed)
+    if wrong := wrong_of(run):
+        run = shrink(run, wrong[0].split()[0])
+    text, wrong = drawn(run, f"seed {seed}")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadMessage(f"{path} cannot be written: {error.strerror}", field="html") from None
+    print("\n".join([*(wrong or ["all is well"]), f"picture: {path}"]))
     return WRONG if wrong else 0
 
 

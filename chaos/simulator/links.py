@@ -116,7 +116,7 @@ class Ends:
             case link_effects.SeenBeyond():
                 self._seen_beyond(effect.origin, effect.offset)
             case link_effects.Ended():
-                world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}")
+                world.note(f"{self._node.proxy} sends to {effect.site} no more: {effect.reason}", by=self._node.proxy)
 
     def _seen_beyond(self, origin: Origin, offset: int) -> None:
         """Look into what a neighbour has seen further than we have, as node/log_guard.py does."""
@@ -177,7 +177,7 @@ class Ends:
             effect.then(answer, now)
             for site in self.machine.leading:
                 if site not in led:
-                    world.note(f"link {site}->{self._node.site} led by {self._node.proxy}")
+                    world.note(f"link {site}->{self._node.site} led by {self._node.proxy}", by=self._node.proxy)
 
         def act() -> None:
             answer: Any = RegistryUnavailable("no answer")
@@ -224,6 +224,7 @@ class Link:
         lost = mixed or self.cuts(message) or world.loses(kind) or world.chances(faults.loss)
         world.note(f"{sender} -> {to} {kind}{' lost' if lost else ''}")
         if lost:
+            world.carries(sender, to, kind, None)
             return
         connection = self._connections.setdefault((sender, to), Connection(self, world, sender, to))
         for _ in range(1 + world.chances(faults.double)):
@@ -246,6 +247,7 @@ class Connection:
         now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
         wait = world.delay() + (world.chance.randint(0, slow_ms) if slow_ms else 0)
         self._due = max(self._due, now + wait)
+        world.carries(self._sender, self._to.proxy, type(message).__name__, self._due - now)
         data = msgspec.msgpack.encode(message)
 
         def arrive() -> None:

@@ -169,7 +169,7 @@ class Node:
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
         self._live(len(world.logs[self.site]), life)
-        world.note(f"{self.proxy} starts", tell=True)
+        self._tell("starts")
 
     def _known(self, row: SiteLogRow) -> Snapshot | None:
         """Return what the changelog has of the site's state, if that is of this log."""
@@ -194,7 +194,7 @@ class Node:
         rows[self.site] = judgement.row
         self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
         if judgement.why:
-            self.world.note(f"{self.proxy} begins log epoch {judgement.row.log_epoch} of {self.site}", tell=True)
+            self._tell(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
         return judgement
 
     @property
@@ -244,7 +244,7 @@ class Node:
         if engine is None or self._replaced is engine:
             return
         self._replaced = engine
-        self.world.note(f"{self.proxy} begins anew: {why}", tell=True)
+        self._tell(f"begins anew: {why}")
         rows, state = self.world.registry.site_logs, engine.state
         end = min(len(self.world.logs[self.site]), end if end is not None else 1 << 60)
         row, highest = rows[self.site], max(state.position, self._read_below) - 1
@@ -263,11 +263,15 @@ class Node:
         self._in(leave)
         self.world.later(LEAVE_MS, again)
 
+    def _tell(self, what: str) -> None:
+        """Say what this proxy does, in the trace and in the story."""
+        self.world.note(f"{self.proxy} {what}", tell=True, by=self.proxy)
+
     def crash(self, *, disk_lost: bool = False) -> None:
         self.engine, self.ready = None, False
         if disk_lost:
             self.store = PlainStore()
-        self.world.note(f"{self.proxy} crashes{' and loses its disk' if disk_lost else ''}", tell=True)
+        self._tell(f"crashes{' and loses its disk' if disk_lost else ''}")
         for wire in list(self.wires.values()):
             wire.close()
 
@@ -284,7 +288,7 @@ class Node:
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
-        self.world.note(f"{self.proxy} stalls for {for_ms} ms", tell=True)
+        self._tell(f"stalls for {for_ms} ms")
         self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
 
@@ -366,7 +370,7 @@ class Node:
         try:
             batch = log.read(start, start + self.world.delay(6) + 2)
         except HistoryTruncated as error:
-            self.world.note(f"{self.proxy} cannot go on: {error}", tell=True)
+            self._tell(f"cannot go on: {error}")
             self.crash()
             return
         if batch:
@@ -463,7 +467,7 @@ class Node:
     def _hang_up(self, effect: effects.Hangup) -> None:
         if effect.connection in self.wires:
             wire = self.wires[effect.connection]
-            self.world.note(f"{self.proxy} hangs up on {wire.client.name}: {effect.reason}", tell=True)
+            self._tell(f"hangs up on {wire.client.name}: {effect.reason}")
             wire.hang_up()
 
     def _send_peer(self, effect: effects.SendPeer) -> None:
@@ -483,9 +487,11 @@ class Node:
         parted = world.clock.time_ms < world.parted.get((self.proxy, effect.proxy), 0)
         if parted or world.loses(kind) or world.chances(faults.loss):
             world.note(f"  lost {kind}", tell=True)
+            world.carries(self.proxy, effect.proxy, kind, None)
             return
         for _ in range(1 + world.chances(faults.double)):
             wait = world.delay() + (world.chance.randint(0, faults.slow_ms) if faults.slow_ms else 0)
+            world.carries(self.proxy, effect.proxy, kind, wait)
             world.later(wait, lambda: self._reach(effect.proxy, data))
 
     def _reach(self, proxy: ProxyId, data: bytes) -> None:
@@ -495,7 +501,7 @@ class Node:
         """Count what another proxy said wrong, as node/web.py does."""
         if self.engine is not None:
             self.engine.context.refused.note(name_of(error), peer, str(error))
-            self.world.note(f"{self.proxy} refuses {what}: {error}", tell=True)
+            self._tell(f"refuses {what}: {error}")
 
     def _attest(self, effect: effects.Attest) -> None:
         """Facts reach the journal in order, and later; those that are on their way are lost with the process."""
@@ -504,7 +510,7 @@ class Node:
             world.facts.append(fact)
             world.invariants.attests(self.proxy, fact)
             if fact.kind in TOLD_FACTS:
-                world.note(told(fact), tell=True)
+                world.note(told(fact), tell=True, by=self.proxy)
         self._attest_at = max(self._attest_at, now + world.delay() + self.journal_ms)
         engine = self.engine
 
@@ -536,7 +542,7 @@ class Node:
                 answer = self._act(effect)
                 world.registry_changed()
             if lost:
-                world.note(f"{self.proxy} has no answer from the registry", tell=True)
+                self._tell("has no answer from the registry")
                 answer = RegistryUnavailable("no answer")
             if self.engine is engine:
                 self._answer(world.delay(), effect.then, answer)
@@ -547,14 +553,14 @@ class Node:
         registry = self.world.registry
         if isinstance(effect, effects.ForgetRows):
             registry.forget(effect.rows)
-            self.world.note(f"{self.proxy} removes the row of {', '.join(sorted(effect.rows))}", tell=True)
+            self._tell(f"removes the row of {', '.join(sorted(effect.rows))}")
             return None
         if isinstance(effect, effects.ReadRow):
             return registry.owner(effect.session)
         new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
         answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
         word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
-        self.world.note(f"{self.proxy} {word} {effect.session} at epoch {new.epoch}", tell=True)
+        self._tell(f"{word} {effect.session} at epoch {new.epoch}")
         return answer
 
     def _append(self, effect: effects.Append) -> None:
@@ -604,13 +610,13 @@ class Node:
 
         def act(engine: Engine) -> None:
             if full or unreadable:
-                self.world.note(f"{self.proxy}: {why}")
+                self.world.note(f"{self.proxy}: {why}", by=self.proxy)
                 effect.then(StoreFailed(why))
                 return
             try:
                 effect.then(self._stored(effect))
             except StoreDamaged as error:
-                self.world.note(f"{self.proxy} begins anew: {error}", tell=True)
+                self._tell(f"begins anew: {error}")
                 effect.then(error)
                 self.world.later(1, partial(self._begin_without_disk, engine))
 
@@ -660,7 +666,7 @@ class Node:
 
         def act(engine: Engine) -> None:
             self.world.changelogs[self.site].forget(effect.deleted)
-            self.world.note(f"{self.proxy} removes the checkpoints of {', '.join(sorted(effect.deleted))}", tell=True)
+            self._tell(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
             effect.then(None)
 
         self._afterwards(PUT_SITE_MS, act)

@@ -70,6 +70,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.simulator.clients import SIP_MS
+from chaos.simulator.recording import log_lane
 from chaos.simulator.secrets import Said
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
@@ -333,7 +334,7 @@ class Scenario:
     def do_truncate(self, rest: str, words: list[str]) -> None:
         log = self.world.logs[SiteId(rest)]
         log.truncate(len(log))
-        self.world.note(f"the log of {rest} begins at {len(log)} from now on", tell=True)
+        self.world.note(f"the log of {rest} begins at {len(log)} from now on", tell=True, by=log_lane(rest))
 
     def do_fill(self, rest: str, words: list[str]) -> None:
         self.world.nodes[rest].full = True

@@ -16,6 +16,7 @@ import msgspec
 
 from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.phases import meetings
+from chaos.simulator.recording import STEPS
 from chaos.simulator.secrets import OPEN, SAID
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World
@@ -65,9 +66,13 @@ class Schedule:
         """What it has beside faults, by name."""
         return frozenset(name for name, has in FEATURES.items() if has(self))
 
-    def play(self, script: list[Step] | None = None) -> tuple[World, list[str]]:
-        """Return the world at its end, and what is wrong with it."""
-        world = World(self.sites, self.seed, small=self.small)
+    def world(self, *, recorded: bool = False) -> World:
+        """Return the world at its beginning; `recorded`: what happens in it is taken down."""
+        return World(self.sites, self.seed, small=self.small, recorded=recorded)
+
+    def play(self, script: list[Step] | None = None, world: World | None = None) -> tuple[World, list[str]]:
+        """Return the world at its end, and what is wrong with it; it is played in this one, if there is one."""
+        world = world or self.world()
         world.run(300)
         levels = [BEST_EFFORT_EVENTS if each else None for each in self.best_effort]
         client = world.client("c", "s", "a1", self.window, reliability=levels[0], queue=self.queue, order=self.order)
@@ -88,7 +93,7 @@ class Schedule:
             world.run(wait)
             if name == "publish":
                 number += 1
-            world.note(f"--- {name} {pick}")
+            world.note(f"--- {name} {pick}", by=STEPS)
             world.met.update(meetings(world, features, name))
             if name == "publish":
                 publish(world, pick, number, SAID[number % len(SAID)] if self.keyed else OPEN)

@@ -22,6 +22,7 @@ from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
+from chaos.simulator.recording import REGISTRY, WRONG, Conditions, Recording, log_lane
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Said
 from chaos.simulator.telling import brief
@@ -73,7 +74,13 @@ class World:
     """
 
     def __init__(
-        self, sites: dict[str, list[str]], seed: int | None = None, *, line: bool = False, small: bool = False
+        self,
+        sites: dict[str, list[str]],
+        seed: int | None = None,
+        *,
+        line: bool = False,
+        small: bool = False,
+        recorded: bool = False,
     ) -> None:
         self.clock = ManualClock(1_000)
         self.seed = seed
@@ -95,6 +102,7 @@ class World:
         self.trace: list[str] = []
         self.story: list[str] = []
         self.wrongs: list[str] = []
+        self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
         self.ends: dict[tuple[str, str], dict[Origin, int]] = {}
@@ -181,20 +189,45 @@ class World:
             for action in self._actions[at]:
                 # May add to what happens now.
                 action()
+            if self.recording is not None:
+                self.recording.look(at)
             del self._actions[heappop(times)]
         clock.time_ms = end
         return until is not None and until()
 
     # ------------------------------------------------------------ what is told
 
-    def note(self, line: str, *, tell: bool = False) -> None:
+    def note(self, line: str, *, tell: bool = False, by: str | None = None) -> None:
+        """Put a line into the trace, and into the story with `tell`; a picture shows it in the lane of `by`."""
         self.trace.append(f"{self.clock.time_ms:6} {line}")
         if tell:
             self.story.append(line)
+        if self.recording is not None:
+            self.recording.look(self.clock.time_ms)
+            if by is not None:
+                self.recording.note(self.clock.time_ms, by, line)
+
+    def conditions(self) -> Conditions:
+        """Return how every process is, and in which role each has which sessions."""
+        found = {}
+        for proxy, node in self.nodes.items():
+            if node.engine is None:
+                found[proxy, ""] = ("down", 0)
+                continue
+            if node.still:
+                found[proxy, ""] = ("stalled", 0)
+            for session in node.engine.context.sessions.values():
+                found[proxy, session.id] = (session.role.value, session.epoch)
+        return found
+
+    def carries(self, sender: str, to: str, kind: str, wait_ms: int | None) -> None:
+        """A message is on its way, for so long; None: it gets lost."""
+        if self.recording is not None:
+            self.recording.carries(self.clock.time_ms, sender, to, kind, wait_ms)
 
     def wrong(self, what: str) -> None:
         self.wrongs.append(what)
-        self.note(f"WRONG {what}", tell=True)
+        self.note(f"WRONG {what}", tell=True, by=WRONG)
 
     def hash(self) -> str:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
@@ -218,7 +251,7 @@ class World:
         return 0 if self.seed is None else self.chance.randint(-SKEW_MS, SKEW_MS)
 
     def step_clock(self, node: Node, step_ms: int) -> None:
-        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", tell=True)
+        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", tell=True, by=node.proxy)
         node.clock.skew_ms += step_ms
         self.stepped_ms += max(0, step_ms)
 
@@ -236,7 +269,7 @@ class World:
                 at = Coordinate(origin, offset)
                 self.published.setdefault(at, record)
                 self.published_at.setdefault(at, self.clock.time_ms)
-            self.note(f"log {site}@{offset} {type(record).__name__} {brief(record)}")
+            self.note(f"log {site}@{offset} {type(record).__name__} {brief(record)}", by=log_lane(site))
         for node in self.nodes.values():
             if node.site == site:
                 node.log_grew()
@@ -275,7 +308,7 @@ class World:
                     # Nobody was told of it, and another may stand there.
                     self.published.pop(at, None)
                     self.published_at.pop(at, None)
-        self.note(f"the log of {site} loses its end from {len(log)} on", tell=True)
+        self.note(f"the log of {site} loses its end from {len(log)} on", tell=True, by=log_lane(site))
         for node in here:
             node.log_grew()
 
@@ -299,17 +332,17 @@ class World:
     def lose_quorum(self, for_ms: int) -> None:
         """A registry that finds its quorum again gives every lease its whole time anew, as etcd does."""
         until = self.registry_away_until = self.clock.time_ms + for_ms
-        self.note("the registry has no quorum", tell=True)
+        self.note("the registry has no quorum", tell=True, by=REGISTRY)
         self.registry.prolong(until + LEASE_MS)
 
     def compact(self) -> None:
         """The registry forgets what watches have not seen yet: the next thing that they are told is all there is."""
-        self.note("the registry is compacted", tell=True)
+        self.note("the registry is compacted", tell=True, by=REGISTRY)
         for node in self.nodes.values():
             node.behind = True
 
     def part(self, one: str, other: str, for_ms: int) -> None:
-        self.note(f"{one} does not reach {other}", tell=True)
+        self.note(f"{one} does not reach {other}", tell=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
     def connect_proxies(self, one: str, other: str) -> list[Way]:
@@ -321,7 +354,7 @@ class World:
 
     def deleted(self, session: SessionId) -> None:
         """The registry says that the session is no more."""
-        self.note(f"{session} is deleted", tell=True)
+        self.note(f"{session} is deleted", tell=True, by=REGISTRY)
         self.deletions[session] = {origin: length - 1 for origin, length in self.lengths().items()}
         for client in self.clients.values():
             if client.session == session:

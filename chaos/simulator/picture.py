@@ -1,0 +1,209 @@
+"""A recorded run as one static page: lanes, messages as arrows, roles as colours, faults as bands, and what is wrong.
+
+Time runs down. It is drawn as events come and not to scale, so that a second in which nothing happens costs a line and
+a millisecond in which much happens can be read; the times stand at the left.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from chaos.simulator.recording import REGISTRY, STEPS, WRONG, Message, Note, Recording, Span
+from chaos.simulator.schedule import Schedule
+
+ROW, LEFT, HEAD, LANE, NARROW = 15, 70, 40, 250, 90
+"""Pixels: of a line, of the times at the left, of the names at the top, of a lane, and of one without notes."""
+COLOURS = {
+    "serving": "#7bc47f",
+    "frozen": "#7fb3e6",
+    "shadow": "#e3d26f",
+    "staged": "#f0a35e",
+    "orphan": "#d98cd0",
+    "dormant": "#b9b9b9",
+    "down": "#efb0b0",
+    "stalled": "#e6cfe6",
+}
+WIDE = ("down", "stalled")
+"""What is true of the whole process is drawn over its lane; a session's roles are a bar in it."""
+EVERY_DAY = frozenset({"LinkRecords", "LinkAppended", "Acknowledge", "Acknowledged", "Deliver", "Attested", "Interest"})
+"""Messages that can be hidden together: there are many, and they seldom say what went wrong."""
+
+STYLE = """
+body{font:13px/1.4 system-ui,sans-serif;margin:0;display:flex;background:#fff;color:#111}
+main{flex:1;overflow:auto;height:100vh}
+aside{width:330px;padding:12px;border-left:1px solid #ccc;overflow:auto;height:100vh;box-sizing:border-box}
+svg text{font:11px ui-monospace,monospace;fill:#111;paint-order:stroke;stroke:#fff;stroke-width:3px}
+svg .lane{stroke:#ddd}svg .name{font-weight:bold;font-size:13px}svg .time{fill:#888}
+svg .step text{font-weight:bold;fill:#7a4b00}svg .step rect{fill:#ffe9b8;opacity:.55}
+svg .wrong text{font-weight:bold;fill:#b00020}svg .wrong rect{fill:#ffc9c9}
+svg .arrow{stroke:#667;stroke-width:1;marker-end:url(#head)}svg .lost{stroke:#c33;stroke-dasharray:3 3}
+svg .say{fill:#556}svg .lost-name{fill:#c33}
+.bad{color:#b00020;font-weight:bold}.good{color:#17642a;font-weight:bold}
+li.before{color:#999}.key span{display:inline-block;padding:0 6px;margin:2px;border-radius:3px}
+.hide-every-day .every-day{display:none}
+header{position:sticky;top:0;background:#fffc;height:40px}
+@media (prefers-color-scheme:dark){
+body{background:#161616;color:#ddd}svg text{fill:#ddd;stroke:#161616}svg .lane{stroke:#333}header{background:#161616e0}
+svg .step text{fill:#ffd27a}svg .step rect{fill:#5a4310}svg .wrong rect{fill:#5c1420}svg .wrong text{fill:#ff9a9a}
+svg .say{fill:#aab}.bad{color:#ff9a9a}.good{color:#8fd6a0}aside{border-color:#333}}
+"""
+
+
+@dataclass
+class Scale:
+    """Where on the page a time is: below the notes of that time and above those of the next."""
+
+    times: list[int] = field(default_factory=list)
+    places: list[float] = field(default_factory=list)
+
+    def add(self, at_ms: int) -> float:
+        """Return the place of the next note or message, at this time."""
+        place = (self.places[-1] if self.places else HEAD) + ROW
+        self.times.append(at_ms)
+        self.places.append(place)
+        return place
+
+    def of(self, at_ms: int) -> float:
+        at = bisect_right(self.times, at_ms)
+        return self.places[at - 1] if at else HEAD
+
+    @property
+    def end(self) -> float:
+        return (self.places[-1] if self.places else HEAD) + 2 * ROW
+
+
+def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
+    """Play a schedule; return its page, and what is wrong with it."""
+    world = run.world(recorded=True)
+    try:
+        wrong = run.play(world=world)[1]
+    except Exception as fault:
+        wrong = [f"FAULT {type(fault).__name__}: {fault}"]
+        world.wrong(wrong[0])
+    assert world.recording is not None
+    script = [f"{wait} ms later: {name} {pick}" for wait, name, pick in run.script]
+    return page(title, world.recording, wrong, script, about(run)), wrong
+
+
+def about(run: Schedule) -> str:
+    """Return what makes the run rich beside its steps."""
+    said = {name: getattr(run, name) for name in type(run).__dataclass_fields__ if name not in ("script", "seed")}
+    plain = type(run)(seed=run.seed, sites=run.sites, script=[])
+    return "; ".join(f"{name} {value}" for name, value in said.items() if value != getattr(plain, name))
+
+
+def page(title: str, recording: Recording, wrong: Sequence[str], script: Iterable[str], about: str = "") -> str:
+    """Return the page as HTML.
+
+    Args:
+        title: which run it is.
+        wrong: what the verdict says; empty: all is well.
+        script: the steps, one a line.
+        about: what else is to be known of the run, as its faults.
+    """
+    drawing = _Drawing(recording)
+    verdict = "".join(f'<p class="bad">{escape(line)}</p>' for line in wrong) or '<p class="good">all is well</p>'
+    steps = "".join(f"<li>{escape(step)}</li>" for step in script)
+    key = "".join(f'<span style="background:{colour};color:#111">{name}</span>' for name, colour in COLOURS.items())
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style>
+<main id="run" class="hide-every-day">{drawing.header()}{drawing.svg()}</main>
+<aside><h1>{escape(title)}</h1>{verdict}
+<p><label><input type="checkbox" onchange="run.classList.toggle('hide-every-day')"> show every delivery,
+acknowledgement and batch between sites</label></p>
+<p class="key">{key}</p><p>{escape(about)}</p><h2>Script</h2><ol>{steps}</ol></aside></html>
+"""
+
+
+class _Drawing:
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._scale = Scale()
+        noted = {note.lane for note in recording.notes}
+        self._lanes: dict[str, int] = {}
+        self._width = LEFT
+        for lane in _lanes(recording):
+            self._lanes[lane] = self._width
+            self._width += LANE if lane in noted else NARROW
+        self._shapes: list[str] = []
+        happened: list[tuple[int, int, Note | Message]] = [
+            *((note.at_ms, 0, note) for note in recording.notes),
+            *((message.sent_ms, 1, message) for message in recording.messages),
+        ]
+        placed = [(self._scale.add(at_ms), each) for at_ms, _, each in sorted(happened, key=lambda one: one[:2])]
+        for span in recording.spans:
+            self._span(span)
+        for place, each in placed:
+            if isinstance(each, Note):
+                self._note(place, each)
+            else:
+                self._message(place, each)
+
+    def header(self) -> str:
+        names = "".join(
+            f'<text class="name" x="{x + 8}" y="26">{escape(lane)}</text>' for lane, x in self._lanes.items()
+        )
+        return f'<header><svg width="{self._width}" height="{HEAD}">{names}</svg></header>'
+
+    def svg(self) -> str:
+        height = self._scale.end
+        lines = "".join(f'<path class="lane" d="M{x} 0V{height}"/>' for x in self._lanes.values())
+        head = '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        arrow = f'<defs>{head}<path d="M0 0L8 4L0 8z" fill="#667"/></marker></defs>'
+        shapes = "".join(self._shapes)
+        return f'<svg width="{self._width}" height="{height}" role="img">{arrow}{lines}{shapes}</svg>'
+
+    def _time(self, place: float, at_ms: int) -> str:
+        return f'<text class="time" x="4" y="{place}">{at_ms}</text>'
+
+    def _span(self, span: Span) -> None:
+        x, top = self._lanes[span.lane], self._scale.of(span.from_ms)
+        bottom = self._scale.end if span.until_ms is None else self._scale.of(span.until_ms)
+        width = LANE - 4 if span.condition in WIDE else 10
+        what = " ".join(filter(None, (span.session, span.condition, f"epoch {span.epoch}" if span.session else "")))
+        self._shapes.append(
+            f'<rect x="{x + 2}" y="{top}" width="{width}" height="{max(bottom - top, 2)}" '
+            f'fill="{COLOURS[span.condition]}" opacity="{0.35 if span.condition in WIDE else 1}">'
+            f"<title>{escape(what)}, {span.from_ms} to {span.until_ms or 'the end'} ms</title></rect>"
+        )
+
+    def _note(self, place: float, note: Note) -> None:
+        kind = {STEPS: "step", WRONG: "wrong"}.get(note.lane)
+        band = f'<rect x="0" y="{place - 11}" width="{self._width}" height="{ROW}"/>' if kind else ""
+        x = LEFT + 4 if kind else self._lanes[note.lane] + 16
+        text = note.text.removeprefix("--- ").removeprefix(f"{note.lane} ").removeprefix(f"{note.lane}@")
+        self._shapes.append(
+            f'<g class="{kind or "note"}">{band}{self._time(place, note.at_ms)}'
+            f'<text x="{x}" y="{place}">{escape(text)}</text></g>'
+        )
+
+    def _message(self, place: float, message: Message) -> None:
+        here, there = self._lanes[message.sender], self._lanes[message.to]
+        is_lost = message.arrives_ms is None
+        way = 10 if there > here else -10
+        down = place + ROW / 2 if message.arrives_ms is None else max(self._scale.of(message.arrives_ms), place)
+        end = (here + (there - here) / 3, place + ROW / 2) if is_lost else (there, down)
+        classes = "arrow lost" if is_lost else "arrow"
+        name = f"{message.kind}{' lost' if is_lost else ''}"
+        anchor = "start" if way > 0 else "end"
+        self._shapes.append(
+            f'<g class="{"every-day" if message.kind in EVERY_DAY and not is_lost else "message"}">'
+            f"{self._time(place, message.sent_ms)}"
+            f'<path class="{classes}" d="M{here} {place - 4}L{end[0]} {end[1] - 4}"/>'
+            f'<text class="{"lost-name" if is_lost else "say"}" text-anchor="{anchor}" x="{here + way * 1.6}" '
+            f'y="{place}">{escape(name)}</text></g>'
+        )
+
+
+def _lanes(recording: Recording) -> list[str]:
+    """Return the lanes in their order: clients, proxies, logs, the registry."""
+    proxies = dict.fromkeys(span.lane for span in recording.spans)
+    ends = dict.fromkeys(end for each in recording.messages for end in (each.sender, each.to))
+    noted = dict.fromkeys(note.lane for note in recording.notes if note.lane not in (STEPS, WRONG))
+    clients = [end for end in (*ends, *noted) if end not in proxies and end != REGISTRY and not end.startswith("log ")]
+    logs = sorted(lane for lane in noted if lane.startswith("log "))
+    return [*dict.fromkeys(clients), *sorted(proxies), *logs, REGISTRY]

@@ -1,0 +1,82 @@
+"""What happened in a run, as a picture needs it: notes and messages in lanes, and what each proxy did when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+STEPS, WRONG, REGISTRY = "steps", "wrong", "registry"
+
+
+def log_lane(site: str) -> str:
+    """Return the lane of a site's log."""
+    return f"log {site}"
+
+
+class Note(NamedTuple):
+    at_ms: int
+    lane: str
+    text: str
+
+
+class Message(NamedTuple):
+    """`arrives_ms`: None, it was lost."""
+
+    sent_ms: int
+    sender: str
+    to: str
+    kind: str
+    arrives_ms: int | None
+
+
+@dataclass(slots=True)
+class Span:
+    """From when until when a lane was in one condition; `session` is empty where it is the process's own."""
+
+    lane: str
+    session: str
+    condition: str
+    epoch: int
+    from_ms: int
+    until_ms: int | None = None
+
+
+Conditions = Mapping[tuple[str, str], tuple[str, int]]
+"""(lane, session) -> condition and epoch."""
+
+
+class Recording:
+    """Takes down a run while it is played.
+
+    Args:
+        conditions: says how all proxies and their sessions are now.
+    """
+
+    def __init__(self, conditions: Callable[[], Conditions]) -> None:
+        self.notes: list[Note] = []
+        self.messages: list[Message] = []
+        self.spans: list[Span] = []
+        self._conditions = conditions
+        self._open: dict[tuple[str, str], Span] = {}
+
+    def note(self, now_ms: int, lane: str, text: str) -> None:
+        self.notes.append(Note(now_ms, lane, text))
+
+    def carries(self, now_ms: int, sender: str, to: str, kind: str, wait_ms: int | None) -> None:
+        arrives_ms = None if wait_ms is None else now_ms + wait_ms
+        self.messages.append(Message(now_ms, sender, to, kind, arrives_ms))
+
+    def look(self, now_ms: int) -> None:
+        """See what has changed in the proxies since the last look."""
+        now = self._conditions()
+        for key, span in list(self._open.items()):
+            if now.get(key) != (span.condition, span.epoch):
+                span.until_ms = now_ms
+                del self._open[key]
+                if span.from_ms == now_ms:
+                    self.spans.remove(span)
+        for key, (condition, epoch) in now.items():
+            if key not in self._open:
+                span = self._open[key] = Span(*key, condition, epoch, now_ms)
+                self.spans.append(span)

@@ -1,0 +1,96 @@
+"""The picture of a run: every message and note is in it, in the lane of its own, and what goes wrong is marked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from chaos.simulator.draw import draw
+from chaos.simulator.picture import drawn
+from chaos.simulator.recording import STEPS, WRONG, Recording
+from chaos.simulator.schedule import KEPT, Kept
+from tests.chaos.simulator.plants import PLANTS
+
+
+class Shapes(HTMLParser):
+    """What a page shows, by kind."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.arrows = self.lost = self.steps = self.wrong = self.spans = 0
+        self._in_text = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        kind = dict(attrs).get("class") or ""
+        self._in_text = tag in ("text", "p", "li")
+        self.arrows += tag == "path" and kind.startswith("arrow")
+        self.lost += kind == "arrow lost"
+        self.steps += kind == "step"
+        self.wrong += kind == "wrong"
+        self.spans += tag == "title"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_text:
+            self.texts.append(data)
+
+
+def recorded(seed: int) -> tuple[Recording, Shapes]:
+    run_of, text = draw(seed), drawn(draw(seed), f"seed {seed}")[0]
+    world = run_of.world(recorded=True)
+    run_of.play(world=world)
+    assert world.recording is not None
+    return world.recording, Shapes(text)
+
+
+@pytest.mark.parametrize("seed", [7, 11, 84080264])
+def test_a_run_is_drawn_with_all_that_happened_in_it(seed: int) -> None:
+    recording, shapes = recorded(seed)
+    assert shapes.arrows == len(recording.messages) > 50
+    assert shapes.lost == sum(message.arrives_ms is None for message in recording.messages)
+    assert shapes.steps == len(draw(seed).script) == sum(note.lane == STEPS for note in recording.notes)
+    assert (shapes.wrong, shapes.texts.count("all is well")) == (0, 1)
+    assert {span.condition for span in recording.spans} >= {"serving", "frozen", "shadow"}
+
+
+@pytest.mark.parametrize("seed", [7, 11])
+def test_a_run_that_is_recorded_is_the_same_run(seed: int) -> None:
+    plain, recorded_too = draw(seed).world(), draw(seed).world(recorded=True)
+    for world in (plain, recorded_too):
+        draw(seed).play(world=world)
+    assert plain.hash() == recorded_too.hash()
+
+
+def test_what_goes_wrong_is_marked_where_it_does() -> None:
+    plant = PLANTS["frozen and let go of"]
+    with plant.switch():
+        text, wrong = drawn(Kept.read(KEPT / f"{plant.kept[0]}.json").schedule, plant.name)
+    assert wrong == ["FAULT KeyError: 's'"]
+    shapes = Shapes(text)
+    assert shapes.wrong == 1 and "WRONG FAULT KeyError: 's'" in shapes.texts
+
+
+def test_recording_has_when_a_process_was_down() -> None:
+    recording, _ = recorded(84080264)
+    down = [span for span in recording.spans if span.condition == "down"]
+    assert [(span.lane, span.from_ms) for span in down] == [("a2", 4630), ("b1", 7338), ("a1", 9683)]
+    assert all(span.until_ms is not None and span.until_ms > span.from_ms for span in down)
+    assert not [note for note in recording.notes if note.lane == WRONG]
+
+
+def test_command_writes_the_page_and_refuses_more_than_one_seed(tmp_path: Path) -> None:
+    def sim(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).with_name("waypost")), "sim", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    page = tmp_path / "run.html"
+    done = sim("--seeds", "7..8", "--html", str(page))
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["all is well", f"picture: {page}"])
+    assert page.read_text().startswith("<!doctype html>")
+    refused = sim("--seeds", "7..9", "--html", str(page))
+    assert refused.returncode == 2 and "a picture is of one seed, such as 7..8" in refused.stderr
