@@ -151,7 +151,11 @@ class Weights:
         """Of each row."""
         self._once: NDArray[numpy.float64] = numpy.zeros(_FIRST_ROWS)
         """Of each entry, at its first row."""
-        self.total = 0.0
+        self._total_each = self._total_once = 0.0
+
+    def most(self, times: float) -> float:
+        """Return the weight of all rows, with what is done once for an entry counted so many times."""
+        return self._total_each + times * self._total_once
 
     def set(self, rows: Sequence[int], each: float, once: float) -> None:
         """Set the weights of one entry, which has these rows. Rows have none that were never set.
@@ -166,18 +170,21 @@ class Weights:
             self._each = numpy.concatenate([self._each, numpy.zeros_like(self._each)])
             self._once = numpy.concatenate([self._once, numpy.zeros_like(self._once)])
         places, first = list(rows), rows[0]
-        self.total += each + once - float(self._each[places].sum() + self._once[first])
+        self._total_each += each - float(self._each[places].sum())
+        self._total_once += once - float(self._once[first])
         self._first[places], self._each[places], self._once[first] = first, each / len(places), once
 
-    def of(self, postings: Sequence[Posting], *, repeating: bool) -> float:
+    def of(self, postings: Sequence[Posting], times: float, *, repeating: bool) -> float:
         """Return the weight of the rows of these postings.
 
         Args:
+            times: how often what is done once for an entry counts.
             repeating: several rows of one entry may be among them.
         """
-        if not postings or not self.total:
+        if not postings or not self.most(1):
             return 0.0
         rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
         rows = rows[rows < len(self._first)]
         first = self._first[rows]
-        return float(self._each[rows].sum() + self._once[numpy.unique(first) if repeating else first].sum())
+        once = self._once[numpy.unique(first) if repeating else first].sum()
+        return float(self._each[rows].sum() + times * once)

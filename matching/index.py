@@ -119,10 +119,9 @@ class Index(Generic[T]):
         """
         self._weights.set(self._entries[expression].rows, test_ns, item_ns)
 
-    @property
-    def most_ns(self) -> float:
-        """What :meth:`foreseen_ns` can be at most."""
-        return self._weights.total
+    def most_ns(self, times: float = 1.0) -> float:
+        """Return what :meth:`foreseen_ns` can be at most."""
+        return self._weights.most(times)
 
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
         access = self._cheapest(legs)
@@ -174,11 +173,15 @@ class Index(Generic[T]):
 
     # ------------------------------------------------------------ matching
 
-    def foreseen_ns(self, attributes: Mapping[str, Value]) -> float:
-        """Estimate what :meth:`match` takes, and what is to be done with what it may find, without looking at them."""
+    def foreseen_ns(self, attributes: Mapping[str, Value], times: float = 1.0) -> float:
+        """Estimate what :meth:`match` takes, and what is to be done with what it may find, without looking at them.
+
+        Args:
+            times: how often what is to be done with an item counts: of a large notification it is more.
+        """
         if len(self._entries) <= self._few:
-            return self.most_ns
-        return self._weights.of(self._found(attributes), repeating=self._repeating > 0)
+            return self.most_ns(times)
+        return self._weights.of(self._found(attributes), times, repeating=self._repeating > 0)
 
     def evaluate(self, attributes: Mapping[str, Value], known: Known) -> Iterator[None]:
         """Evaluate a test at a time what :meth:`match` would have to, for who has other things to do meanwhile.

@@ -46,6 +46,7 @@ from waypost.limits import (
     HANG_UP_WITHIN_S,
     HARD_FRAME_BYTES,
     HELLO_WITHIN_S,
+    LONG_DECODING_S,
     LONG_EXPRESSION,
     MESSAGE_BYTES,
     PACED_BYTES,
@@ -56,7 +57,8 @@ from waypost.limits import (
     REPLIES_WITHIN_S,
     UNFINISHED_PART,
 )
-from waypost.messages import Acknowledge, Problem, Publish, Subscribe
+from waypost.messages import Acknowledge, ClientMessage, Problem, Publish, Subscribe
+from waypost.notification import decoding_cost_ns
 
 GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
 
@@ -245,9 +247,8 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             began, cheap, wait_s, foreseen_s = time.thread_time(), False, None, 0.0
             try:
                 message = decode_client_message(frame)
-                if isinstance(message, Subscribe) and len(message.expression) > LONG_EXPRESSION:
+                if (foreseen_s := _foreseen_s(message)) > 0:
                     # Many at once, each by a connection of its own, would hold up everybody else.
-                    foreseen_s = len(message.expression) * PARSE_S
                     await asyncio.sleep(node.line.place_s(foreseen_s, time.monotonic()))
                     began = time.thread_time()
                 if isinstance(message, Publish) and not has_room:
@@ -279,6 +280,16 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         line.closed()
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
+
+
+def _foreseen_s(message: ClientMessage) -> float:
+    """Return how long a message takes the loop at one time, by estimate; 0: little."""
+    match message:
+        case Subscribe(expression=expression) if len(expression) > LONG_EXPRESSION:
+            return len(expression) * PARSE_S
+        case Publish(bodies=bodies) if (decoding_s := sum(map(decoding_cost_ns, bodies)) / 1e9) > LONG_DECODING_S:
+            return decoding_s
+    return 0.0
 
 
 async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:

@@ -15,7 +15,7 @@ from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, SessionId
 from waypost.keys import OPEN, Protection
 from waypost.limits import FOLD_SLICE_S
-from waypost.notification import Value, read_body
+from waypost.notification import Value, decoding_cost_ns, read_body
 from waypost.subscription import Expression
 from waypost.subscription.cost import NODE_NS
 
@@ -105,15 +105,21 @@ class Matcher:
     def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
         """Estimate for each notification how long it takes to be matched, stored and delivered.
 
-        Where all would take no longer than a slice at most, each counts as the slowest there can be.
+        Where all would take no longer than a slice at most, each counts as the slowest there can be of its size.
         """
         cost = self.spending.proxy.cost
-        most_ns = int(self._index.most_ns) + cost.work_ns
-        if most_ns * len(bodies) < FOLD_SLICE_S * 1e9:
-            return [most_ns] * len(bodies)
-        beyond_ns = [cost.of(len(body)) - cost.of(0) for body in bodies]
-        found_ns = [self._index.foreseen_ns(read_body(body)) for body in bodies]
-        return [int(each + more) for each, more in zip(found_ns, beyond_ns, strict=True)]
+        decoding_ns = [decoding_cost_ns(body) for body in bodies]
+        times = [1 + len(body) / TWICE_AS_LONG_BYTES for body in bodies]
+        most_ns = [
+            int(self._index.most_ns(each)) + cost.work_ns + decoding
+            for each, decoding in zip(times, decoding_ns, strict=True)
+        ]
+        if sum(most_ns) < FOLD_SLICE_S * 1e9:
+            return most_ns
+        return [
+            int(self._index.foreseen_ns(read_body(body), each) + cost.of(len(body)) - cost.of(0)) + decoding
+            for body, each, decoding in zip(bodies, times, decoding_ns, strict=True)
+        ]
 
     def evaluate(self, body: bytes) -> Iterator[None]:
         """Evaluate an expression at a time what :meth:`match` will need for this notification."""
@@ -195,6 +201,8 @@ _NUMBER = attrgetter("number")
 KNOWN_MATCHES = 10_000
 HOLDER_NS = 10_000
 """What it takes about to store a notification for one session, and to deliver it."""
+TWICE_AS_LONG_BYTES = 8 * 1024
+"""And as much again for each so many bytes of it."""
 ID_NS, ID_BYTE_NS = 1_000, 20
 """And for each subscription of it that matches: its id goes with each notification."""
 

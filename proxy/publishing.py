@@ -18,9 +18,9 @@ from waypost.checksum import checksum
 from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, Refused, WaypostError
 from waypost.identity import Incarnation, life_of
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import LIVES_EACH, MAX_PUBLISH_BATCH, PUBLISH_WINDOW
+from waypost.limits import FRAME_ATTRIBUTES, LIVES_EACH, MAX_PUBLISH_BATCH, PUBLISH_WINDOW
 from waypost.messages import LARGEST, Acknowledged, Publish
-from waypost.notification import check_size, decode_body
+from waypost.notification import attribute_count, check_size, decode_body
 from waypost.records import FactKind, Published
 
 Life = tuple[str, Incarnation]
@@ -79,8 +79,11 @@ class Publishing:
             BadMessage: there are not as many checksums as bodies.
             Altered: one of the bodies is not what was sent; it is to come again.
             LogUnavailable: something before it failed, and has not come again.
-            LimitExceeded: more is waiting already than a producer's window allows.
+            LimitExceeded: more is waiting already than a producer's window allows, or the frame is too large.
         """
+        if (attributes := sum(map(attribute_count, message.bodies))) > FRAME_ATTRIBUTES and len(message.bodies) > 1:
+            most = f"{FRAME_ATTRIBUTES} attributes; publish it in smaller frames"
+            raise LimitExceeded(f"a frame with {attributes} attributes; the most is {most}", field="bodies")
         if message.checks and len(message.checks) != len(message.bodies):
             raise BadMessage(f"{len(message.checks)} for {len(message.bodies)} bodies", field="checks")
         checks = [checksum(body) for body in message.bodies]

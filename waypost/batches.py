@@ -11,7 +11,11 @@ Item = TypeVar("Item")
 def batches(
     items: Sequence[Item], size: Callable[[Item], int], *, most: int, most_bytes: int
 ) -> Iterator[Sequence[Item]]:
-    """Yield the items in order, in batches within both bounds; one that is too large by itself goes alone."""
+    """Yield the items in order, in batches within both bounds; one that is too large by itself goes alone.
+
+    Args:
+        size: in what `most_bytes` counts: bytes, or something else that each item has some of.
+    """
     for batch, _ in sized_batches(items, size, most=most, most_bytes=most_bytes):
         yield batch
 

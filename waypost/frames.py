@@ -9,14 +9,18 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from waypost.errors import BadMessage, LimitExceeded
-from waypost.limits import MAX_FRAME_BYTES
-from waypost.messages import ClientMessage, ProxyMessage
+from waypost.limits import COORDINATES_FRAME_BYTES, MAX_FRAME_BYTES
+from waypost.messages import Acknowledge, Attach, ClientMessage, Detach, ProxyMessage
 
 _T = TypeVar("_T")
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
 _from_proxy: msgspec.msgpack.Decoder[ProxyMessage] = msgspec.msgpack.Decoder(ProxyMessage)
+
+_NAMES_COORDINATES = {kind.__struct_config__.tag for kind in (Attach, Detach, Acknowledge)}
+_ARRAY_16 = 0xDC
+"""How MessagePack begins an array of more than 15 items; a shorter one has a head of one byte."""
 
 
 def encode_message(message: msgspec.Struct | msgspec.Raw) -> bytes:
@@ -29,8 +33,22 @@ def decode_client_message(frame: bytes | str) -> ClientMessage:
 
     Raises:
         BadMessage: the frame is no known message, or a field is missing or wrong; the error names the field.
+        LimitExceeded: the frame is larger than a message of its kind may be.
     """
+    if len(frame) > COORDINATES_FRAME_BYTES and (tag := _tag(frame)) in _NAMES_COORDINATES:
+        raise LimitExceeded(
+            f"{tag}: a frame of {len(frame)} bytes; the limit is {COORDINATES_FRAME_BYTES}", field="frame"
+        )
     return decode_frame(_from_client, frame)
+
+
+def _tag(frame: bytes | str) -> str:
+    """Return the name of the message without decoding it; empty: it is none."""
+    if isinstance(frame, str) or len(frame) < 4:
+        return ""
+    begin = 3 if frame[0] == _ARRAY_16 else 1
+    length = frame[begin] & 0x1F
+    return frame[begin + 1 : begin + 1 + length].decode(errors="replace")
 
 
 def check_client_message(message: msgspec.Struct) -> None:

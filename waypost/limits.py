@@ -6,6 +6,8 @@ Sizes are in bytes, times in milliseconds, everything else is a count.
 # --- notifications and subscriptions: past these the message is refused by name, the connection goes on
 MAX_NAME_BYTES = 1024
 MAX_ATTRIBUTES = 1024
+ATTRIBUTE_NS, BYTES_A_NS = 500, 10
+"""What it takes about to decode an attribute; and so many bytes are decoded in a nanosecond."""
 MAX_NOTIFICATION_BYTES = 256 * 1024
 MAX_EXPRESSION_BYTES = 16 * 1024
 MAX_EXPRESSION_DEPTH = 100
@@ -161,6 +163,11 @@ LIVES_EACH = 100
 """Lives of producers that publish over one connection; past it the next one is refused. A client library has one."""
 MAX_PUBLISH_BATCH = 1000
 """Notifications in one publish frame; the client library splits larger ones."""
+FRAME_ATTRIBUTES = 50_000
+"""Attributes of all notifications in one publish frame together: they are decoded at one time, before anybody else has
+a turn. The client library splits larger ones."""
+LONG_DECODING_S = 0.005
+"""A publish frame that takes longer, by estimate, waits in line first, with all who cost the loop much."""
 PUBLISH_BYTES = 1024 * 1024
 """Bytes of one publish frame of the client library; a larger notification goes alone."""
 PUBLISH_WINDOW = 4000
@@ -172,7 +179,10 @@ DELIVERY_BATCH = 200
 DELIVERY_BATCH_BYTES = 1024 * 1024
 ATTESTATIONS = 1_000
 """Attestations in one frame that says nothing else; a client that has more says them in several."""
-ATTESTATIONS_BYTES = 1024 * 1024
+ATTESTATIONS_BYTES = 224 * 1024
+COORDINATES_FRAME_BYTES = 256 * 1024
+"""Of a frame that names coordinates one by one: an attach, a detach, an acknowledgement. More would be decoded for long
+before it could be said that they are too many."""
 RECEIVER_WINDOW = 4000
 """Delivered and not acknowledged, per receiver; the proxy stops sending there until acknowledged."""
 OVERTAKING = 400

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from waypost.errors import BadNotification
-from waypost.limits import MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_NOTIFICATION_BYTES
+from waypost.limits import ATTRIBUTE_NS, BYTES_A_NS, MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_NOTIFICATION_BYTES
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -136,6 +136,23 @@ def decode_body(body: bytes) -> dict[str, Value]:
             continue
         raw[name] = _checked(name, value)
     return raw
+
+
+def attribute_count(body: bytes) -> int:
+    """Return how many attributes a body says that it has, without decoding it; never more than it has room for."""
+    head = body[:1]
+    if b"\x80" <= head <= b"\x8f":
+        said = head[0] & 0x0F
+    elif head in (b"\xde", b"\xdf"):
+        said = int.from_bytes(body[1 : 3 if head == b"\xde" else 5], "big")
+    else:
+        return 0
+    return min(said, len(body) // 2)
+
+
+def decoding_cost_ns(body: bytes) -> int:
+    """Estimate how long it takes to decode a body, in nanoseconds."""
+    return attribute_count(body) * ATTRIBUTE_NS + len(body) // BYTES_A_NS
 
 
 def read_body(body: bytes) -> Mapping[str, Value]:

@@ -14,6 +14,7 @@ its place among the frames.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from waypost.batches import batches
@@ -21,8 +22,9 @@ from waypost.checksum import checksum
 from waypost.errors import WaypostError
 from waypost.identity import Coordinate, NotificationId, life_of, new_secret
 from waypost.keys import Key
-from waypost.limits import MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW
+from waypost.limits import FRAME_ATTRIBUTES, MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW
 from waypost.messages import Acknowledged, Publish, PublishWith
+from waypost.notification import attribute_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,8 @@ class Producing:
     def _cut_frames(self) -> None:
         """Put what was taken into frames of bounded size."""
         first = self._next_sequence - len(self._unsent)
-        for batch in batches(self._unsent, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
-            bodies = list(batch)
-            keys, insecure = self._keys
+        keys, insecure = self._keys
+        for bodies in framed(self._unsent):
             checks = [checksum(each) for each in bodies]
             self._cut.append(Publish(self._producer, self._secret, first, bodies, keys or [], insecure, checks))
             first += len(bodies)
@@ -138,3 +139,10 @@ class Producing:
                 self._settle_keys()
                 return frame
         return None
+
+
+def framed(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Yield the bodies in order, as many at a time as may go in one frame."""
+    for batch in batches(bodies, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
+        for part in batches(batch, attribute_count, most=MAX_PUBLISH_BATCH, most_bytes=FRAME_ATTRIBUTES):
+            yield list(part)
