@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -44,20 +47,32 @@ STATUS_OF = {2: 400, 5: 404}
 """HTTP status by the error's exit status; the others are 503: try again."""
 
 
-def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
+async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
     """Return all sessions, or the one that is named.
+
+    Many are looked at a part at a time, so that others have their turn, and who asks for many waits in line with all
+    who cost the loop much.
 
     `url`: where their owner is, which alone knows more of them; None: it has no lease.
     """
     if node.engine is None:
         return []
     all_of_them = node.engine.context.owners
-    owners = sorted(all_of_them.items()) if named is None else _one(all_of_them, SessionId(named))
-    return [_session(node.engine.context, identity, owner) for identity, owner in owners if not owner.deleted]
+    identities = list(all_of_them) if named is None else [SessionId(named)]
+    if len(identities) > TOGETHER:
+        await asyncio.sleep(node.line.place_s(len(identities) * SHOWN_S, time.monotonic()))
+    found = []
+    for number, identity in enumerate(identities, 1):
+        owner = all_of_them.get(identity)
+        if owner is not None and not owner.deleted:
+            found.append(_session(node.engine.context, identity, owner))
+        if number % TOGETHER == 0:
+            await asyncio.sleep(0)
+    return sorted(found, key=itemgetter("session"))
 
 
-def _one(owners: Mapping[SessionId, Ownership], identity: SessionId) -> list[tuple[SessionId, Ownership]]:
-    return [(identity, owners[identity])] if identity in owners else []
+TOGETHER, SHOWN_S = 500, 2e-5
+"""So many sessions are looked at in one go; and what each takes about, with its part of the answer."""
 
 
 def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[str, Any]:
@@ -210,7 +225,7 @@ async def _shown_status(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
-    return {"sessions": _sessions(node, request.query_params.get("session"))}
+    return {"sessions": await _sessions(node, request.query_params.get("session"))}
 
 
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
@@ -283,9 +298,19 @@ async def _respond(answer: Answer, node: Node, request: Request) -> Response:
     try:
         if answer is not _live:
             _let_in(node, request)
-        return JSONResponse({"v": 1} | await answer(node, request))
+        return await _encoded({"v": 1} | await answer(node, request))
+    except ClientDisconnect:
+        # Nobody reads it.
+        return Response(status_code=HTTPStatus.BAD_REQUEST)
     except (WaypostError, TimeoutError) as error:
         return _refusal(error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal"))
+
+
+async def _encoded(body: dict[str, Any]) -> Response:
+    """Return the answer; one with a long list is encoded while the loop does other things."""
+    if max((len(each) for each in body.values() if isinstance(each, list)), default=0) <= TOGETHER:
+        return JSONResponse(body)
+    return await asyncio.to_thread(JSONResponse, body)
 
 
 def _refusal(error: WaypostError) -> Response:

@@ -36,13 +36,13 @@ class Port:
 
     Args:
         connections: so many there may be; a few more for operators and other proxies.
-        unfinished_bytes: of all messages together of which the end has not come.
+        unfinished_bytes: of all messages and requests together of which the end has not come, or the answer not gone.
         line: of those who cost much.
     """
 
     def __init__(self, connections: int, unfinished_bytes: int, line: Line) -> None:
         self.line = line
-        self.unfinished: Held[SocketProtocol] = Held(unfinished_bytes)
+        self.unfinished: Held[SocketProtocol | RequestProtocol] = Held(unfinished_bytes)
         self.most = connections + CONNECTIONS_RESERVED
 
 
@@ -59,6 +59,8 @@ class RequestProtocol(H11Protocol):
     config: PortConfig
     _owed: object = None
     _looking: asyncio.TimerHandle | None = None
+    _came = 0
+    """Bytes that came since the last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -67,12 +69,27 @@ class RequestProtocol(H11Protocol):
             return
         self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
 
+    def data_received(self, data: bytes) -> None:
+        self._came += len(data)
+        largest = self.config.shared.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
+        if largest is not None:
+            largest.transport.abort()
+        if largest is not self:
+            super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._came = 0
+        self.config.shared.unfinished.forget(self)
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_looking()
+        self.config.shared.unfinished.forget(self)
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         self._stop_looking()
+        self.config.shared.unfinished.forget(self)
         super().handle_websocket_upgrade(event)
 
     def _stop_looking(self) -> None:

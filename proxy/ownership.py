@@ -399,17 +399,33 @@ class Claims:
             self.release(session, current)
 
     def _look_up(self, session: Session) -> None:
-        """The watch shows no row of a copy that is here: the registry says what that means (handover rule 28)."""
+        """The watch shows no row of a copy that is here, or one of an earlier epoch than that at which it is served.
+
+        The registry says what that means (handover rule 28). An earlier row it has where it was restored from an older
+        copy: whoever serves writes the row again, or nobody could ever ask for the session at its epoch.
+        """
 
         def then(answer: Ownership | WaypostError | None) -> None:
             if not isinstance(answer, Ownership) or self._context.sessions.get(session.id) is not session:
                 return
-            if session.role in (Role.SERVING, Role.FROZEN):
+            if session.role is Role.SERVING and answer.epoch < session.epoch:
+                self._write_again(session, answer)
+            elif session.role in (Role.SERVING, Role.FROZEN):
                 self._owner_read(session.id, answer)
             else:
                 self._settle(session, answer)
 
         self._context.emit(ReadRow(session.id, then))
+
+    def _write_again(self, session: Session, earlier: Ownership) -> None:
+        context, served = self._context, Ownership(self._context.proxy, session.epoch)
+
+        def then(answer: Claimed | WaypostError) -> None:
+            if isinstance(answer, Claimed) and answer.current is not None:
+                context.owned_by(session.id, answer.current)
+
+        if context.may_serve():
+            context.emit(ClaimRow(session.id, earlier, served, then))
 
     def tick(self) -> None:
         """Now and then: wake what sleeps, and seek what the registry says is ours and is not here."""
@@ -433,7 +449,8 @@ class Claims:
         here = [context.sessions[each] for each in mine if each in context.sessions]
         for session in here:
             current = context.owners.get(session.id)
-            if current is None and session.role not in (Role.SHADOW, Role.STAGED):
+            is_earlier = current is None or (session.role is Role.SERVING and current.epoch < session.epoch)
+            if is_earlier and session.role not in (Role.SHADOW, Role.STAGED):
                 self._look_up(session)
             elif session.role is not Role.SERVING:
                 self._settle(session, current)

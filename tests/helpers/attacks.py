@@ -18,7 +18,7 @@ import msgspec
 import websockets
 
 from waypost.frames import encode_message
-from waypost.identity import new_incarnation
+from waypost.identity import Origin, new_incarnation
 from waypost.messages import VERSION, Attach, Hello, Publish, Subscribe
 from waypost.notification import Notification
 
@@ -211,6 +211,51 @@ async def fragments(url: str, *, introduced: bool = False) -> None:
         await asyncio.sleep(30)
 
 
+async def wide(url: str) -> None:
+    """Notifications of 600 attributes on 30 connections, as many in a frame as may be, and once more than that."""
+    body = Notification({f"n{number}": number for number in range(600)}).body
+
+    async def publish(name: str) -> None:
+        async with connected(url) as hostile:
+            hostile.read()
+            await hostile.say(Hello(VERSION, "hostile"))
+            for first in range(1, 80 * 10_000, 80):
+                await hostile.say(Publish(name, f"the secret of {name}", first, [body] * (1_000 if first == 1 else 80)))
+
+    await asyncio.gather(*(publish(f"wide {number}") for number in range(30)))
+
+
+async def coordinates(url: str) -> None:
+    """Attaches that name two million coordinates one by one, on ten connections."""
+    named = {Origin(f"A/{number}"): [2] * 2_400 for number in range(900)}
+
+    async def attach(name: str) -> None:
+        async with connected(url) as hostile:
+            hostile.read()
+            await hostile.say(Hello(VERSION, "hostile"))
+            for _ in range(1_000):
+                await hostile.say(Attach(name, "hostile", new_incarnation(), {}, selective=named))
+
+    await asyncio.gather(*(attach(f"coordinates {number}") for number in range(10)))
+
+
+async def half_requested(url: str) -> None:
+    """9,000 requests of 250 KB each of which the end does not come."""
+    host, port = url.removeprefix("ws://").split(":")
+    head = (
+        f"POST /v1/sessions/delete HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {LARGE}\r\n\r\n"
+    )
+    writers = []
+    for _ in range(9_000):
+        with contextlib.suppress(ConnectionError):
+            _, writer = await asyncio.open_connection(host, int(port))
+            writers.append(writer)
+            writer.write(head.encode() + b" " * (LARGE - 10))
+            await asyncio.wait_for(writer.drain(), 5)
+    await asyncio.sleep(30)
+
+
 ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
     attack.__name__: attack
     for attack in (
@@ -223,6 +268,9 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
         absent,
         half_sent,
         fragments,
+        wide,
+        coordinates,
+        half_requested,
     )
 }
 

@@ -105,4 +105,6 @@ async def test_others_are_served_on_and_memory_comes_back(proxy: ProxyProcess, n
     assert innocent.longest_s < LONGEST_S
     assert peak < MEMORY_BYTES
     assert after <= SETTLED * before, f"{before / 1e6:.0f} MB -> {peak / 1e6:.0f} MB -> {after / 1e6:.0f} MB"
-    assert "lease lost" not in proxy.process.log.read_text()
+    log = proxy.process.log.read_text()
+    assert "lease lost" not in log
+    assert "Traceback" not in log

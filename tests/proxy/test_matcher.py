@@ -103,6 +103,18 @@ def test_where_all_together_take_no_time_each_counts_as_the_slowest() -> None:
     assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [alone] * 3
 
 
+def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:
+    matcher = Matcher()
+    for number in range(5_000):
+        matcher.put(session(f"s{number}", x="n > 0", y=f"m == {number}"))
+    text = "x" * 80_000
+    small, large, unwanted = matcher.foreseen_ns(
+        [each.body for each in (Notification({"n": 1}), Notification({"n": 1, "t": text}), Notification({"t": text}))]
+    )
+    assert 8 * small < large < 15 * small
+    assert unwanted < small / 20
+
+
 def test_what_is_estimated_of_alternatives_is_what_each_of_them_takes_and_the_sessions_once() -> None:
     matcher, sessions, alternatives = Matcher(), 10, 200
     text = " || ".join(f"a + {place} == b + {place + 1}" for place in range(alternatives))

@@ -661,3 +661,28 @@ def test_a_row_that_is_read_ends_a_transfer_before_the_session_goes(phase: str) 
     assert role(alone) is None
     assert not alone.engine.transfers.moves(SESSION)
     alone.answer_all(effects.ClaimRow, Claimed(False, owner("you", GENERATION + 1)))
+
+
+@pytest.mark.parametrize("named", ["me", "you"])
+def test_who_serves_writes_its_row_again_where_the_registry_went_back(named: str) -> None:
+    """It was restored from an older copy: nobody could ask for the session at the epoch that it has (failures, F70)."""
+    alone = Alone(disk(Role.SERVING, 4))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    alone.answer_all(effects.ReadRow, owner("me", 5))
+    alone.reload({SESSION: owner(named, 2)}, "you")
+    alone.answer(effects.ReadRow, owner(named, 2))
+    claim = alone.next(effects.ClaimRow)
+    assert (claim.expected, claim.new) == (owner(named, 2), owner("me", 5))
+    claim.then(Claimed(True, claim.new))
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 5)
+    alone.reload({SESSION: owner("me", 5)}, "you")
+    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow | effects.ReadRow)]
+
+
+def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> None:
+    alone = Alone(disk(Role.SERVING, 4))
+    alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
+    alone.reload({SESSION: owner("me", 4)})
+    alone.answer(effects.ReadRow, owner("me", 5))
+    assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
+    assert (role(alone), epoch(alone)) == (Role.SERVING, 5)

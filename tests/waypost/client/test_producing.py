@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from waypost.client.producing import Producing
+from waypost.client.producing import Producing, framed
 from waypost.identity import Origin
 from waypost.keys import Key, Keys
+from waypost.limits import FRAME_ATTRIBUTES
 from waypost.messages import Acknowledged, Publish, PublishWith
+from waypost.notification import Notification, attribute_count
 
 K, L = Keys.producer(b"k").listed(), Keys.producer(b"l").listed()
 A = Origin("A/0")
@@ -68,3 +70,12 @@ def test_without_keys_nothing_is_said_of_them() -> None:
     producing.publish(b"1")
     producing.flush()
     assert shape(producing.in_flight()) == [(0, [])]
+
+
+def test_a_frame_has_no_more_attributes_than_a_proxy_takes_and_each_body_is_in_one() -> None:
+    wide = [Notification({f"a{name}": number for name in range(700)}).body for number in range(200)]
+    narrow = [Notification({"n": number}).body for number in range(1_500)]
+    cut = list(framed([*wide, *narrow]))
+    assert [body for bodies in cut for body in bodies] == [*wide, *narrow]
+    assert all(sum(map(attribute_count, bodies)) <= FRAME_ATTRIBUTES for bodies in cut)
+    assert len(cut) <= 200 * 700 // FRAME_ATTRIBUTES + 4
