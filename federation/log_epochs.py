@@ -77,6 +77,12 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     """
     seen = _looked_at_again(site, row, seen)
     _check_federation(site, federation, seen)
+    if row is not None and seen.mark.identity not in ("", row.identity):
+        raise BadConfiguration(
+            f"this proxy's folder has read log {seen.mark.identity}, and that of site {site} is {row.identity}",
+            field="site",
+            hint="is --site right, and --data? What a folder has is of one proxy at one site: give this one another",
+        )
     if row is None:
         begun = seen.begun
         if begun is None:
@@ -211,5 +217,6 @@ def _check_identity(site: SiteId, row: SiteLogRow, seen: LogSeen) -> None:
     raise BadConfiguration(
         f"the log of site {site} is another one than was read: it {what}",
         field="log",
-        hint=f"bring that log back; or, if it is lost for good: waypost sites begin-log {site}",
+        hint="are --site and --kafka with --prefix, or --data, right? If so bring that log back; or, if it is lost for "
+        f"good: waypost sites begin-log {site}, with the same --etcd and --prefix, or --data",
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from waypost.errors import BadMessage
 
 if TYPE_CHECKING:
     from spark.verdict import Verdict
@@ -38,6 +41,8 @@ def audit(
     from spark.source import locate
 
     locate(input)  # before Spark is even imported: a wrong path is to be told at once
+    if report is not None:
+        _require_writable(report)
     from spark.audit import run
 
     verdict = run(input, report, lambda line: typer.echo(line, err=True))
@@ -48,6 +53,16 @@ def audit(
     else:
         _print(verdict, input, report)
     raise typer.Exit(0 if verdict.verdict == "ok" else ANOMALY)
+
+
+def _require_writable(report: Path) -> None:
+    """Raises BadMessage: the report could not be written; an audit takes too long to be told so at its end."""
+    try:
+        report.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=report):
+            pass
+    except OSError as error:
+        raise BadMessage(f"{report} cannot be written: {error.strerror}", field="report") from None
 
 
 def _print(verdict: Verdict, source: str, report: Path | None) -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from waypost.client import blocking
+    from waypost import blocking
     from waypost.client.attaching import attach, produce
     from waypost.client.joining import join
     from waypost.client.received import Received
@@ -80,7 +80,11 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "blocking":
-        return import_module("waypost.client.blocking")
+        return import_module("waypost.blocking")
     if name not in _HOMES:
         raise AttributeError(f"module 'waypost' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -52,3 +53,39 @@ def test_a_proxy_with_the_federations_registry_and_another_log_is_refused(
     second = ProxyProcess(Place("b2", "B", flags), (), tmp_path / "second")
     line = _refused(first, second)
     assert line == "error: BAD_CONFIGURATION: log: the log of site B is another one than was read: it is empty"
+
+
+def test_a_folder_that_has_read_another_sites_log_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+    """A mistyped --site: what the folder knows is not true of that site's log, and says nothing of it."""
+    folder = {"no-discovery": "", "data": str(tmp_path / "run")}
+    mine, other = (ProxyProcess(Place(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
+    mine.start()
+    mine.process.wait_until(
+        lambda: mine.ask("/v1/status")["position"] > 0, timeout_s=PATIENCE_S, what="reading its log"
+    )
+    time.sleep(REPORTED_S)
+    mine.stop()
+    other.start()
+    mistyped = ProxyProcess(Place("x", "B", folder), (), tmp_path / "mistyped")
+    line = _refused(other, mistyped)
+    assert line.startswith("error: BAD_CONFIGURATION: site: this proxy's folder has read log ")
+    assert "log epoch" not in mistyped.process.log.read_text()
+    mine.start()
+    try:
+        assert "begins anew" not in mine.process.log.read_text()
+    finally:
+        mine.stop()
+
+
+def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) -> None:
+    proxy = ProxyProcess(Place("x", "A", {"no-discovery": ""}), (), tmp_path)
+    proxy.start()
+    command = [proxy.command[0], "sites", "begin-log", "A", "--data", str(tmp_path)]
+    try:
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.startswith("error: REFUSED: site: proxy x of site A runs, and has a log")
+    finally:
+        proxy.stop()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -57,6 +57,14 @@ def test_wrong_input_is_told_without_waiting_for_spark(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 
 
+def test_report_that_cannot_be_written_is_told_without_waiting_for_spark(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    done = CliRunner().invoke(app, [str(small_run().write(tmp_path / "run")), "--report", str(taken)])
+    assert isinstance(done.exception, WaypostError)
+    assert (done.exception.exit_status, done.exception.field) == (2, "report")
+
+
 class Visible(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
