@@ -19,14 +19,27 @@ from handover.source import SourceState
 from handover.target import TargetState
 from node.look import Look
 from node.peers import LOSSES
-from node.troubles import CHANGELOG_OF, SITE, Part
+from node.self_check import ADVERTISED, NEIGHBOUR
+from node.troubles import CHANGELOG_OF, SITE, STALLED, Part
 from proxy.course import AHEAD, COMMITTED, REST
 from proxy.guard import REASONS
 from proxy.tally import Handover, Spread
 
 ANOTHER_SITE = "another site"
-PARTS = (Part.REGISTRY, Part.LOG, Part.APPENDS, Part.CHANGELOG, Part.JOURNAL, Part.STORE, ANOTHER_SITE)
-"""What may be missing; whatever else is, is `other`."""
+A_NEIGHBOUR, PROGRESS = "neighbour", "progress"
+PARTS = (
+    Part.REGISTRY,
+    Part.LOG,
+    Part.APPENDS,
+    Part.CHANGELOG,
+    Part.JOURNAL,
+    Part.STORE,
+    ANOTHER_SITE,
+    A_NEIGHBOUR,
+    ADVERTISED,
+    PROGRESS,
+)
+"""What may be missing, whatever site or neighbour it is of; whatever else is, is `other`."""
 SECONDS = 1e-3
 """The scale of what is counted in milliseconds."""
 
@@ -55,6 +68,10 @@ counter, gauge, histogram = (partial(Described, kind) for kind in ("counter", "g
 def _part(name: str) -> str:
     if name.startswith((SITE, CHANGELOG_OF)):
         return ANOTHER_SITE
+    if name.startswith(NEIGHBOUR):
+        return A_NEIGHBOUR
+    if name.startswith(STALLED):
+        return PROGRESS
     return name if name in PARTS else "other"
 
 

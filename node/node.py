@@ -432,7 +432,8 @@ class Node:
             before = set(self.watchdog.stalled)
             for progress in self.watchdog.look(self._progress(), now_ms):
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
-                why = f"stands still at {progress.place} for {standing_s} s, although there is more"
+                at = f" at {progress.place}" if isinstance(progress.place, int) else ""
+                why = f"has stood still{at} for {standing_s} s, with something left to do"
                 self.troubles.missing(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
                 self.troubles.there(STALLED + name)

@@ -284,6 +284,9 @@ def unstarted(clock: Clock | None = None, **troubles: str) -> Node:
     return node
 
 
+MISSING = "waypost_part_missing"
+
+
 def looked(node: Node) -> Found:
     return samples(exposition(make_registry(node), "")[0].decode())
 
@@ -295,6 +298,23 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
     assert found["waypost_part_missing", (("part", "log"),)] == 0
     assert found["waypost_part_missing", (("part", "other"),)] == 1
     assert not any(name == "waypost_sessions" for name, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "part"),
+    [
+        ("neighbour B", "neighbour"),
+        ("advertised address", "advertised address"),
+        ("progress of link from B", "progress"),
+        ("changelog of site B", "another site"),
+        ("something new", "other"),
+    ],
+)
+def test_what_is_wrong_is_a_part_by_a_name_of_few(trouble: str, part: str) -> None:
+    node = unstarted()
+    node.troubles.missing(trouble, Unreachable("away"))
+    missing = {dict(labels)["part"] for (name, labels), value in looked(node).items() if name == MISSING and value}
+    assert missing == {part}
 
 
 def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
