@@ -47,8 +47,8 @@ def attach(
         session: its id, unique in the federation, such as ``travellers/alice``.
         proxy: address(es) of proxies, ``ws://host:port``; without one, a proxy is found by mDNS.
         receiver: which of the session's receivers this is; each has its own cursor.
-        state: where this receiver is, from an earlier `Session.state`. Without it the proxy knows what was acknowledged,
-            and what it was not told of before the connection ended is given again.
+        state: where this receiver is, from an earlier `Session.state`. Without it what the proxy was not told of before
+            the connection ended is given again.
         name: of the client, for people and as the producer's name.
         create: False: refuse if there is no such session.
         lasts_s: from now on the session is deleted when nobody was attached for so many seconds.
