@@ -90,6 +90,8 @@ class Settings:
     """Active subscriptions that this proxy has before it takes no other one of a client."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""
+    creations_a_s: int = 0
+    """Sessions that this proxy makes in a second; 0: no bound."""
     queue: Queue = UNBOUNDED
     """How much each session here stores at most, whatever it says itself."""
     reliability: Reliability = PERSISTENT

@@ -23,7 +23,7 @@ from waypost.checkpoint import Checkpoint
 from waypost.clock import NEVER
 from waypost.errors import ReceiverTaken, Refused, SessionLost, WaypostError
 from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId
-from waypost.limits import LOOKED_AFTER
+from waypost.limits import CREATIONS_AT_ONCE, LOOKED_AFTER
 from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
 from waypost.records import FactKind
 
@@ -90,6 +90,8 @@ class Claims:
         """Why we want sessions deleted."""
         self.waking = Waking(context, lambda session, epoch: self.serve(session, epoch, "restart"), self.release)
         self._sweep_at = 0
+        self._created_until_ms = 0.0
+        """When all sessions so far would be made, at the rate at which they may be."""
         self._mine = Rounds(lambda: list(context.sessions), LOOKED_AFTER, SWEEPS_A_ROUND)
         self._rows = Rounds(lambda: list(context.owners), LOOKED_AFTER, SWEEPS_A_ROUND)
         self._holds = Rounds(lambda: list(context.state.holds), LOOKED_AFTER, SWEEPS_A_ROUND)
@@ -179,6 +181,17 @@ class Claims:
         else:
             self._rebuild(session, current)
 
+    def _may_create_now(self) -> bool:
+        """Keep to the rate at which sessions are made; some may be made at once after a while without."""
+        now, rate = self._context.clock.now_ms(), self._context.settings.creations_a_s
+        if not rate:
+            return True
+        due = max(self._created_until_ms, now) + 1_000 / rate
+        if due > now + CREATIONS_AT_ONCE * 1_000 / rate:
+            return False
+        self._created_until_ms = due
+        return True
+
     def _create(self, session: SessionId, wish: Wish, before: Ownership | None) -> None:
         """Create the session, in the place of one that was deleted, if there was one: epochs never begin anew.
 
@@ -192,6 +205,9 @@ class Claims:
             return
         if len(self._context.sessions) >= self._context.settings.max_sessions:
             self._give_up(session, "this proxy has as many sessions as it may; attach at another one")
+            return
+        if not self._may_create_now():
+            self._give_up(session, "many sessions are being made here at the moment")
             return
         first = (before or Ownership(self._context.proxy, Epoch(0))).next(self._context.proxy)
         life = self._context.incarnation

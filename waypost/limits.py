@@ -31,6 +31,13 @@ SUBSCRIPTION_BYTES = 6 * 1024
 """What a small subscription takes, about, with its part of a session. As many as fit into half of --memory a proxy has,
 and one client may have half of those."""
 SUBSCRIPTIONS_PART = 2
+SESSION_BYTES = 24 * 1024
+"""What a session takes, about, with one receiver. As many as fit into half of --memory are made at a proxy, and no more
+than --max-sessions."""
+SESSIONS_PART = 2
+CREATIONS_A_S, CREATIONS_AT_ONCE = 500, 1_000
+"""So many sessions are made at a proxy in a second, and so many at once after a while without; who comes then waits.
+Each costs the registry, the changelog and the store a write. Attaching to one that is there has no such bound."""
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
 MAX_DESCRIPTOR_BYTES = 768 * 1024

@@ -41,9 +41,10 @@ class Alone:
         lease: bool = True,
         watch: bool = True,
         neighbours: tuple[str, ...] = (),
+        creations_a_s: int = 0,
     ) -> None:
         self.clock = ManualClock(1_000)
-        settings = Settings(ME, SiteId("A"), tuple(map(SiteId, neighbours)))
+        settings = Settings(ME, SiteId("A"), tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s)
         self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
         self.waiting: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []

@@ -28,6 +28,7 @@ from waypost.identity import (
     SiteId,
     SubscriptionId,
 )
+from waypost.limits import CREATIONS_AT_ONCE
 from waypost.messages import (
     AboutSession,
     Attach,
@@ -686,3 +687,16 @@ def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> Non
     alone.answer(effects.ReadRow, owner("me", 5))
     assert not [each for each in alone.waiting if isinstance(each, effects.ClaimRow)]
     assert (role(alone), epoch(alone)) == (Role.SERVING, 5)
+
+
+def test_sessions_are_made_at_a_bounded_rate_and_who_has_to_wait_is_told() -> None:
+    alone = Alone(creations_a_s=100)
+    made = [alone.engine.claims._may_create_now() for _ in range(CREATIONS_AT_ONCE + 50)]
+    assert made == [True] * CREATIONS_AT_ONCE + [False] * 50
+    alone.clock.advance(200)
+    assert [alone.engine.claims._may_create_now() for _ in range(30)] == [True] * 20 + [False] * 10
+    alone.reload({})
+    alone.attach()
+    alone.answer(effects.ReadRow, None)
+    assert isinstance(alone.sent[-1][1], Wait)
+    assert not [each for each in alone.waiting if isinstance(each, effects.CreateRow)]
