@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PREFIX = "WAYPOST_"
 OTHER_VARIABLES = ("WAYPOST_PARTS", "WAYPOST_KEY", "WAYPOST_CERT", "WAYPOST_CA", "WAYPOST_PROXY", "WAYPOST_TOKEN")
 """Those that are nearly settings, and mean something else."""
+TOPIC_LENGTH = 249
+"""Characters of the name of a topic of Kafka."""
 SHORTEST_ETCD_LEASE_MS = 2_000
 """etcd makes shorter ones longer; the proxy would count on one that never comes, and never be ready."""
 
@@ -310,6 +312,8 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         raise BadConfiguration(f"{repeated[0]} is named twice", field="neighbours")
     for name in ("kafka", "etcd"):
         _check_addresses(name, getattr(config, name))
+    if config.kafka:
+        _check_topics(config)
     return config
 
 
@@ -342,6 +346,18 @@ def _check_addresses(field: str, addresses: str) -> None:
         is_host = re.fullmatch(r"[^/:]+|\[[0-9A-Fa-f:.]+\]", host) is not None
         if not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise BadConfiguration(f"{address!r} is not host:port", field=field)
+
+
+def _check_topics(config: NodeConfig) -> None:
+    """Raises BadConfiguration: Kafka has no topics of such names; its rule is 249 letters, digits, dots, _ and -."""
+    if re.fullmatch(r"[A-Za-z0-9._-]+", config.site) is None:
+        raise BadConfiguration(
+            f"{config.site!r} goes into the names of Kafka's topics: letters, digits, dots, _ and - only", field="site"
+        )
+    if len(longest := f"{config.prefix}.{config.site}.changelog") > TOPIC_LENGTH:
+        raise BadConfiguration(
+            f"topic {longest[:40]}... would have {len(longest)} characters; Kafka allows {TOPIC_LENGTH}", field="site"
+        )
 
 
 def _check_replication(config: NodeConfig) -> None:

@@ -56,6 +56,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "etcd with a path": (("--kafka=k:9092", "--etcd=http://e:2379/v3"), "etcd", "is not host:port"),
     "an empty address among several": (("--kafka=k:9092", "--etcd=e:1,"), "etcd", "'' is not host:port"),
     "a prefix with a blank": (("--prefix=way post",), "prefix", "pattern"),
+    "a site that is no name of a topic": ((*REAL, "--site=Ås"), "site", "letters, digits, dots"),
+    "a site that makes a topic's name too long": ((*REAL, f"--site={'A' * 240}"), "site", "Kafka allows 249"),
     "a lease that is no lease": (("--lease-ttl-ms=1",), "lease_ttl_ms", "greater than or equal to 500"),
     "a lease that etcd does not give": ((*REAL, "--lease-ttl-ms=1999"), "lease_ttl_ms", "etcd's shortest lease"),
     "replicas without Kafka": (("--replication=3",), "replication", "name Kafka with --kafka"),
