@@ -33,7 +33,11 @@ _MODULES = (
     planted_damage,
 )
 PLANTS = {plant.name: plant for module in _MODULES for plant in module.PLANTS}
-MASKED = {plant.name: plant for module in (planted_coverage, planted_reliability) for plant in module.MASKED}
+MASKED = {
+    plant.name: plant
+    for module in (planted_coverage, planted_reliability, planted_log_epochs)
+    for plant in module.MASKED
+}
 """What nothing catches, because something else stands before it; to be hunted again when that goes."""
 
 
