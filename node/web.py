@@ -247,13 +247,13 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
             began, cheap, wait_s, foreseen_s = time.thread_time(), False, None, 0.0
             try:
                 message = decode_client_message(frame)
+                if isinstance(message, Publish) and not has_room:
+                    # It would be dropped with what waits when we come to the end of what was said.
+                    continue
                 if (foreseen_s := _foreseen_s(message)) > 0:
                     # Many at once, each by a connection of its own, would hold up everybody else.
                     await asyncio.sleep(node.line.place_s(foreseen_s, time.monotonic()))
                     began = time.thread_time()
-                if isinstance(message, Publish) and not has_room:
-                    # It would be dropped with what waits when we come to the end of what was said.
-                    continue
                 if principal:
                     message = vouched(message, principal, context.token_key, context.clock.unix_ms())
                 node.client_message(number, message)
