@@ -35,6 +35,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
         "advertise",
         "is reached at wss://",
     ),
+    "a certificate of the port without its key": (("--tls-cert=pyproject.toml",), "tls_key", "it is missing"),
     "a certificate that is not there": (("--tls-cert=c.pem", "--tls-key=k.pem"), "tls_cert", "c.pem is no file"),
     "a key without its certificate": ((*REAL, "--parts-key=k.pem"), "parts_cert", "the key of no certificate"),
     "a certificate without its key": ((*REAL, "--parts-cert=c.pem"), "parts_key", "of no use without its key"),
