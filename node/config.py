@@ -303,6 +303,8 @@ def load_serving(flags: dict[str, Any], file: Path | None) -> NodeConfig:
     _check_mixed_parts(config)
     if (config.tls_key or config.tls_ca) and not config.tls_cert:
         raise BadConfiguration("it is missing; with a key or authorities alone nothing is encrypted", field="tls_cert")
+    if config.tls_cert and not config.tls_key:
+        raise BadConfiguration("it is missing; a certificate and its key go together", field="tls_key")
     if config.etcd and config.lease_ttl_ms < SHORTEST_ETCD_LEASE_MS:
         raise BadConfiguration(
             f"{config.lease_ttl_ms} ms is shorter than etcd's shortest lease, {SHORTEST_ETCD_LEASE_MS} ms",
