@@ -123,7 +123,7 @@ class Attribute:
                 scale = _scale(low, high)
                 return len(self._cells.get(scale, {}).get(math.floor(low * scale), ()))
             case Within(low=low):
-                return len((self._above if math.isfinite(low) else self._below).bounds)
+                return len((self._above if low > -math.inf else self._below).bounds)
         return len(self._present)
 
     def put(self, key: Key, row: int) -> None:
@@ -140,7 +140,7 @@ class Attribute:
                 for cell in _cells_of(low, high, scale):
                     insort(table.setdefault(cell, array("q")), row)
             case Within(low=low, high=high):
-                bounds, bound = (self._above, low) if math.isfinite(low) else (self._below, high)
+                bounds, bound = (self._above, low) if low > -math.inf else (self._below, high)
                 bounds.put(bound, row)
             case Present():
                 insort(self._present, row)
@@ -160,7 +160,7 @@ class Attribute:
                 scale = _scale(low, high)
                 _drop_from(self._cells, scale, _cells_of(low, high, scale), row)
             case Within(low=low, high=high):
-                bounds, bound = (self._above, low) if math.isfinite(low) else (self._below, high)
+                bounds, bound = (self._above, low) if low > -math.inf else (self._below, high)
                 bounds.drop(bound, row)
             case Present():
                 del self._present[bisect_left(self._present, row)]

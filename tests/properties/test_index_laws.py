@@ -119,6 +119,8 @@ edges = [0.0, -0.0, 5e-324, -5e-324, 1e308, -1e308, 1.7976931348623157e308, math
     st.sampled_from(edges) | st.floats() | int32s | int64s,
 )
 @example([(">=", -1024.0), ("<=", -5e-324)], -5e-324)
+@example([(">", 1.7976931348623157e308)], 0.0)
+@example([("<", -1.7976931348623157e308)], 0.0)
 @example([("==", Int64(2**53 + 1))], 2.0**53)
 @example([("==", 2.0**53)], Int64(2**53 + 1))
 def test_bounds_hold_at_every_edge(bounds: list[tuple[str, float]], value: float) -> None:
