@@ -122,8 +122,8 @@ class Attribute:
             case Within(low=low, high=high) if key.is_range:
                 scale = _scale(low, high)
                 return len(self._cells.get(scale, {}).get(math.floor(low * scale), ()))
-            case Within(low=low):
-                return len((self._above if low > -math.inf else self._below).bounds)
+            case Within(low=low, high=high):
+                return len(self._side(low, high)[0].bounds)
         return len(self._present)
 
     def put(self, key: Key, row: int) -> None:
@@ -140,7 +140,7 @@ class Attribute:
                 for cell in _cells_of(low, high, scale):
                     insort(table.setdefault(cell, array("q")), row)
             case Within(low=low, high=high):
-                bounds, bound = (self._above, low) if low > -math.inf else (self._below, high)
+                bounds, bound = self._side(low, high)
                 bounds.put(bound, row)
             case Present():
                 insort(self._present, row)
@@ -160,13 +160,17 @@ class Attribute:
                 scale = _scale(low, high)
                 _drop_from(self._cells, scale, _cells_of(low, high, scale), row)
             case Within(low=low, high=high):
-                bounds, bound = (self._above, low) if low > -math.inf else (self._below, high)
+                bounds, bound = self._side(low, high)
                 bounds.drop(bound, row)
             case Present():
                 del self._present[bisect_left(self._present, row)]
         if isinstance(key, Within) and key.or_nan:
             del self._nan[bisect_left(self._nan, row)]
         self._note()
+
+    def _side(self, low: float, high: float) -> tuple[_Bounds, float]:
+        """Return where a key with one bound stands, and that bound; a lower bound may be infinity itself."""
+        return (self._above, low) if low > -math.inf else (self._below, high)
 
     def _note(self) -> None:
         bounded = self._above.bounds or self._below.bounds

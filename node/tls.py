@@ -125,8 +125,6 @@ def _believe(context: ssl.SSLContext, config: NodeConfig, whose: str) -> None:
 
 def _file(config: NodeConfig, field: str) -> str:
     file: str = getattr(config, field)
-    if not file:
-        raise BadConfiguration("it is missing; a certificate and its key go together", field=field)
     if not Path(file).is_file():
         raise BadConfiguration(f"{file} is no file", field=field)
     return file

@@ -106,7 +106,7 @@ def _trace(seed: int) -> int:
 
 
 def _picture(seed: int, path: Path) -> int:
-    """Draw a seed; one that goes wrong is shrunk first, and drawn up to where it is as short as it gets."""
+    """Draw a seed; of one that goes wrong, what is left when it was shrunk."""
     from chaos.simulator.draw import draw
     from chaos.simulator.picture import drawn
     from chaos.simulator.schedule import shrink, wrong_of

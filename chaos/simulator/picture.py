@@ -42,7 +42,7 @@ svg .wrong text{font-weight:bold;fill:#b00020}svg .wrong rect{fill:#ffc9c9}
 svg .arrow{stroke:#667;stroke-width:1;marker-end:url(#head)}svg .lost{stroke:#c33;stroke-dasharray:3 3}
 svg .say{fill:#556}svg .lost-name{fill:#c33}
 .bad{color:#b00020;font-weight:bold}.good{color:#17642a;font-weight:bold}
-li.before{color:#999}.key span{display:inline-block;padding:0 6px;margin:2px;border-radius:3px}
+.key span{display:inline-block;padding:0 6px;margin:2px;border-radius:3px}
 .hide-every-day .every-day{display:none}
 header{position:sticky;top:0;background:#fffc;height:40px}
 @media (prefers-color-scheme:dark){

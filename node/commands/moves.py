@@ -61,8 +61,8 @@ def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
         return
     _table(("session", "from", "to"), answer["moves"])
     count = len(answer["moves"])
-    asked = "has been asked to move" if count == 1 else "have been asked to move"
-    print(f"{_sessions(count)} {('is to move' if count == 1 else 'are to move') if dry_run else asked}")
+    are, have = ("is", "has") if count == 1 else ("are", "have")
+    print(f"{_sessions(count)} {f'{are} to move' if dry_run else f'{have} been asked to move'}")
 
 
 def handovers(proxy: str | None, *, as_json: bool) -> None:
