@@ -2,11 +2,14 @@
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
+JOBS ?= 2
 bin := .venv/bin
 uv := $(bin)/uv
+pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_link.py \
+	tests/federation/test_link_in.py tests/federation/test_link_out.py tests/federation/test_site_state.py
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
 
-.PHONY: help setup demo test check parts sim bench lock
+.PHONY: help setup demo test faults quick check parts sim bench pictures lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -24,8 +27,14 @@ setup: .venv/.ready ## the virtual environment, exactly as locked
 demo: setup $(if $(REAL),parts) ## the demonstration; REAL=1 on Kafka and etcd, SEED=7, ALL=1
 	$(bin)/waypost demo $(demo_flags)
 
-test: check parts ## everything that must hold: check, then all tests
-	$(bin)/pytest
+quick: check ## style, types, and the tests of the pure rooms: Python alone, a minute
+	$(bin)/pytest -q -n 2 $(pure)
+
+test: check parts ## everything that must hold, but the long faults: check, then all other tests side by side
+	$(bin)/pytest -q -n $(JOBS) --ignore tests/faults
+
+faults: setup parts ## real parts are killed, paused, starved, cut and damaged under load, one test at a time
+	$(bin)/pytest tests/faults
 
 check: setup ## style, types and the layer picture
 	$(bin)/ruff check
@@ -41,6 +50,9 @@ sim: setup ## 20,000 schedules that nobody has played before, on all cores; or S
 
 bench: setup parts ## the measurements
 	$(bin)/python -m bench
+
+pictures: setup ## the pictures of the docs anew, from their sources
+	$(bin)/python docs/pictures/render.py
 
 lock: setup ## requirements.lock anew, from pyproject.toml
 	$(uv) pip compile --quiet pyproject.toml --group dev --universal --python-version 3.11 \

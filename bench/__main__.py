@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from bench.measured import Row, machine, show
+from bench.measurement import Row, machine, show
 
 NAMES = (
     "matching",
     "log",
     "delivery",
-    "reading",
+    "backlog_reading",
     "peers",
     "handover",
     "backlog",

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import waypost
 from bench.handover import FLAGS, Roamer
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.cluster import Cluster, Place, ProxyProcess
-from node.commands.asking import ask
+from node.cli.commands.proxy_client import ask
 
 STORED = 1_000_000
 AT_ONCE = 20_000

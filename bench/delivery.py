@@ -22,7 +22,7 @@ import uvloop
 
 import waypost
 from bench import sketch
-from bench.measured import Row, quantile
+from bench.measurement import Row, quantile
 from chaos.cluster import Cluster, Place
 from waypost.notification import Notification
 
@@ -95,9 +95,9 @@ def _start(target: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Con
 def _expect(pipe: Connection, word: str) -> Any:
     if not pipe.poll(PATIENCE_S):
         raise TimeoutError(f"no {word!r} within {PATIENCE_S:g} s")
-    said, value = pipe.recv()
-    if said != word:
-        raise RuntimeError(f"{said!r} in place of {word!r}: {value}")
+    word_back, value = pipe.recv()
+    if word_back != word:
+        raise RuntimeError(f"{word_back!r} in place of {word!r}: {value}")
     return value
 
 
@@ -131,7 +131,7 @@ async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> No
     ]
     for session in sessions:
         await session.__aenter__()
-        await session.until_effective(await session.subscribe("require(n)"), ["A/0"])
+        await session.wait_effective(await session.subscribe("require(n)"), ["A/0"])
     pipe.send(("ready", None))
     delays = await asyncio.gather(*(take(session, count) for session in sessions))
     ended = time.time()
@@ -141,7 +141,7 @@ async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> No
     pipe.send(("done", (ended, RECEIVERS * count, [each for some in delays for each in some])))
 
 
-async def take(session: waypost.Session, count: int) -> list[float]:
+async def take(session: waypost.Receiver, count: int) -> list[float]:
     got, delays = 0, list[float]()
     async for batch in session.batches():
         got += len(batch)

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import waypost
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.cluster import Cluster, Place
-from node.commands.asking import ask
+from node.cli.commands.proxy_client import ask
 
 SESSIONS = 1_000
 AT_ONCE = 50

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import waypost
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.cluster import Cluster, Place
 from waypost.notification import Notification
 
@@ -43,7 +43,7 @@ async def _once(cluster: Cluster, heir: str, name: str) -> float:
         waypost.attach(name, proxy=[owner.url, other.url], timeout_s=60) as session,
         waypost.produce("bench", proxy=cluster.proxies["b1"].url, timeout_s=60) as producer,
     ):
-        await session.until_effective(await session.subscribe(f'kind == "{name}"'), ["A/0", "B/0"])
+        await session.wait_effective(await session.subscribe(f'kind == "{name}"'), ["A/0", "B/0"])
         await asyncio.to_thread(owner.kill)
         began = time.monotonic()
         await asyncio.to_thread(shutil.rmtree, cluster.root / "proxies" / "a1")

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import waypost
-from bench.measured import Row, quantile
+from bench.measurement import Row, quantile
 from chaos.cluster import Cluster, Place, ProxyProcess
 from waypost.identity import Coordinate
 from waypost.messages import Attached
@@ -137,9 +137,9 @@ class Roamer:
 
     async def begin(self, proxy: ProxyProcess, origins: list[str]) -> None:
         async with waypost.attach(self._name, proxy=proxy.url, state=self.place) as session:
-            await session.until_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
+            await session.wait_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
 
-    async def be_owed(self, producer: waypost.Session, owner: ProxyProcess, count: int) -> None:
+    async def be_owed(self, producer: waypost.Producer, owner: ProxyProcess, count: int) -> None:
         """Publish while the client is away, and wait until the session's owner has read it all."""
         if count:
             waiting = [await producer.publish_soon(self._body) for _ in range(count)]
@@ -154,13 +154,13 @@ class Roamer:
         came: list[float] = []
         let_in: list[float] = []
 
-        def heard(event: object) -> None:
+        def on_event(event: object) -> None:
             if isinstance(event, Attached):
                 let_in.append(time.perf_counter())
 
         began, got = time.perf_counter(), 0
-        async with waypost.attach(self._name, proxy=target.url, state=self.place, on_event=heard) as session:
-            await session.until_attached()
+        async with waypost.attach(self._name, proxy=target.url, state=self.place, on_event=on_event) as session:
+            await session.wait_attached()
             came.append(time.perf_counter())
             batches = session.batches()
             while got < owed:
@@ -183,8 +183,8 @@ class Roamer:
 
 
 async def _wire_bytes(*proxies: ProxyProcess) -> int:
-    said = [await asyncio.to_thread(proxy.ask, "/v1/status") for proxy in proxies]
-    return sum(int(each["peer_bytes"]) for each in said)
+    statuses = [await asyncio.to_thread(proxy.ask, "/v1/status") for proxy in proxies]
+    return sum(int(each["peer_bytes"]) for each in statuses)
 
 
 def _has_read(proxy: ProxyProcess, coordinate: Coordinate) -> bool:

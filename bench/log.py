@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.servers.kafka import KafkaServer
 from federation.embedded.site_log import EmbeddedSiteLog
 from federation.kafka import KafkaSiteLog
@@ -22,7 +22,7 @@ from waypost.records import Published, encode_record
 COUNT = 20_000
 BATCH = 200
 REPEATS = 3
-RECORD = Published("bench", Incarnation("i"), 1, 0, b"x" * 200)
+RECORD = Published(producer="bench", incarnation=Incarnation("i"), sequence=1, at_ms=0, body=b"x" * 200)
 
 
 def run() -> list[Row]:

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.measured import Row
+from bench.measurement import Row
 from bench.workloads import bodies, subscriptions
 from matching.index import Index
-from proxy.matching import Matcher
-from proxy.session import Role, Session
-from proxy.subscription import Subscription
+from proxy.core.matcher import Matcher
+from proxy.session.session import Role, Session
+from proxy.session.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification, Value, read_body
 from waypost.subscription import Expression, parse
@@ -70,7 +70,7 @@ def _matcher(texts: Iterable[str]) -> Matcher:
     for each, text in enumerate(texts):
         session = Session(SessionId(f"s{each}"), Epoch(1), Role.SERVING)
         identity = SubscriptionId(text)
-        session.subscriptions[identity] = Subscription(identity, parse(text), {}, {})
+        session.subscriptions[identity] = Subscription(id=identity, expression=parse(text), start={}, floor={})
         matcher.put(session)
     return matcher
 

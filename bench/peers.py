@@ -29,7 +29,7 @@ import uvloop
 import waypost
 from bench import delivery
 from bench.delivery import COUNT, FILL, PATIENCE_S, RECEIVERS, REPEATS
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.cluster import Cluster, Place
 from chaos.servers.process import LOOPBACK, free_port
 from waypost.errors import NotFound
@@ -143,7 +143,7 @@ async def _receiving_some(pipe: Connection, url: str, count: int) -> None:
     sessions = [waypost.attach(f"bench/{life}-{each}", proxy=url) for each in range(RECEIVERS)]
     for each, session in enumerate(sessions):
         await session.__aenter__()
-        await session.until_effective(await session.subscribe(f"n % {ONE_IN} == {each}"), ["A/0"])
+        await session.wait_effective(await session.subscribe(f"n % {ONE_IN} == {each}"), ["A/0"])
     pipe.send(("ready", None))
     await asyncio.gather(*(delivery.take(session, count // ONE_IN) for session in sessions))
     ended = time.time()

@@ -19,16 +19,16 @@ from urllib.request import urlopen
 
 import waypost
 from bench.backlog import resident_mb
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.cluster import Place, ProxyProcess
 from chaos.servers.process import LOOPBACK
 from federation.embedded.registry import EmbeddedRegistry
 from federation.embedded.site_log import EmbeddedSiteLog
 from federation.site_state import SiteState
-from proxy.ports import SavedSession, SessionChange, StoreBatch
-from proxy.store import SqliteSessionStore
-from proxy.stored import Stored
-from proxy.subscription import Subscription
+from node.session_store.sqlite import SqliteSessionStore
+from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
+from proxy.session.stored_notification import StoredNotification
+from proxy.session.subscription import Subscription
 from waypost.checkpoint import Descriptor, ReceiverRow
 from waypost.identity import (
     NOTHING,
@@ -43,7 +43,7 @@ from waypost.identity import (
     origin_of,
 )
 from waypost.notification import Notification
-from waypost.records import Held, Published, Record
+from waypost.records import InterestRegistered, Published, Record
 from waypost.subscription import parse
 
 SESSIONS, STORED_EACH = 100_000, 10
@@ -98,19 +98,31 @@ def _expression(number: int) -> str:
 
 def _descriptor(number: int) -> Descriptor:
     everything = {ORIGIN: NOTHING}
-    wanted = Subscription(SubscriptionId("s"), parse(_expression(number)), everything, everything, everything)
+    wanted = Subscription(
+        id=SubscriptionId("s"),
+        expression=parse(_expression(number)),
+        start=everything,
+        floor=everything,
+        promised=everything,
+    )
     wanted.owner, wanted.life = "main", "1/1"
-    return Descriptor(everything, [wanted.row()], {ReceiverId("main"): ReceiverRow(0, {})})
+    return Descriptor(
+        created_at=everything,
+        subscriptions=[wanted.row()],
+        receivers={ReceiverId("main"): ReceiverRow(acknowledged=0, frontier={})},
+    )
 
 
 def _record(number: int, count: int) -> Published:
     body = Notification({"station": f"S{number}", "text": "x" * BODY, "n": count}).body
-    return Published("bench", LIFE, count * SESSIONS + number, int(time.time() * 1000), body)
+    return Published(
+        producer="bench", incarnation=LIFE, sequence=count * SESSIONS + number, at_ms=int(time.time() * 1000), body=body
+    )
 
 
 def _records(sessions: int) -> Iterator[Record]:
     for number in range(sessions):
-        yield Held(PROXY, LIFE, session_of(number), (parse(_expression(number)).canonical,))
+        yield InterestRegistered(PROXY, LIFE, session_of(number), (parse(_expression(number)).canonical,))
     for count in range(STORED_EACH):
         for number in range(sessions):
             yield _record(number, count)
@@ -137,17 +149,37 @@ async def _leave(root: Path, sessions: int) -> None:
     store = SqliteSessionStore(root / "proxies" / PROXY / "store.db")
     for begin in range(0, sessions, AT_ONCE):
         changes = [_change(number, sessions) for number in range(begin, min(begin + AT_ONCE, sessions))]
-        await store.apply(StoreBatch(state.position, state.acceptance.snapshot(), state.snapshot(), changes, ()))
+        await store.apply(
+            StoreBatch(
+                position=state.position,
+                acceptance=state.acceptance.snapshot(),
+                site_state=state.snapshot(),
+                changes=changes,
+                dropped=(),
+            )
+        )
     await store.close()
 
 
 def _change(number: int, sessions: int) -> SessionChange:
-    saved = SavedSession(session_of(number), Epoch(1), "serving", _descriptor(number), 1, STORED_EACH + 1, {})
+    saved = SavedSession(
+        id=session_of(number),
+        epoch=Epoch(1),
+        role="serving",
+        descriptor=_descriptor(number),
+        first_number=1,
+        next_number=STORED_EACH + 1,
+        gates={},
+    )
     entries = [
-        (count + 1, Stored.of(ORIGIN, (count + 1) * sessions + number, _record(number, count)), (SubscriptionId("s"),))
+        (
+            count + 1,
+            StoredNotification.of(ORIGIN, (count + 1) * sessions + number, _record(number, count)),
+            (SubscriptionId("s"),),
+        )
         for count in range(STORED_EACH)
     ]
-    return SessionChange(saved, entries)
+    return SessionChange(saved=saved, entries=entries)
 
 
 # ---------------------------------------------------------------- how it starts

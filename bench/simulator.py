@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.measured import Row
+from bench.measurement import Row
 from chaos.simulator.runs import play
 
 REPEATS = 3

@@ -28,70 +28,70 @@ Make = Callable[[random.Random], str]
 
 
 def bodies(count: int, seed: int = 1) -> list[bytes]:
-    chance = random.Random(seed)
-    return [_notification(chance).body for _ in range(count)]
+    rng = random.Random(seed)
+    return [_notification(rng).body for _ in range(count)]
 
 
 def subscriptions(workload: str, count: int, seed: int = 2) -> list[str]:
     """Return that many different expressions."""
-    chance, make = random.Random(seed), _MAKERS[workload]
+    rng, make = random.Random(seed), _MAKERS[workload]
     found: dict[str, None] = {}
     while len(found) < count:
-        found[make(chance)] = None
+        found[make(rng)] = None
     return list(found)
 
 
-def _notification(chance: random.Random) -> Notification:
-    texts = {f"k{each}": _value(chance) for each in range(TEXTS)}
-    return Notification({**texts, **{f"n{each}": chance.randrange(RANGE) for each in range(NUMBERS)}})
+def _notification(rng: random.Random) -> Notification:
+    texts = {f"k{each}": _value(rng) for each in range(TEXTS)}
+    return Notification({**texts, **{f"n{each}": rng.randrange(RANGE) for each in range(NUMBERS)}})
 
 
-def _value(chance: random.Random) -> str:
-    return f"value-{chance.choices(range(VALUES), cum_weights=_WEIGHTS)[0]}"
+def _value(rng: random.Random) -> str:
+    return f"value-{rng.choices(range(VALUES), cum_weights=_WEIGHTS)[0]}"
 
 
-def _two(chance: random.Random) -> list[str]:
-    return [f"n{each}" for each in chance.sample(range(NUMBERS), 2)]
+def _two(rng: random.Random) -> list[str]:
+    return [f"n{each}" for each in rng.sample(range(NUMBERS), 2)]
 
 
-def _equality(chance: random.Random) -> str:
-    return f'k{chance.randrange(TEXTS)} == "{_value(chance)}"'
+def _equality(rng: random.Random) -> str:
+    return f'k{rng.randrange(TEXTS)} == "{_value(rng)}"'
 
 
-def _range(chance: random.Random, name: str, share: float, step: int = 1) -> str:
+def _range(rng: random.Random, name: str, share: float, step: int = 1) -> str:
     width = int(share * RANGE)
-    low = chance.randrange(-(width // 2), RANGE - width // 2) // step * step
+    low = rng.randrange(-(width // 2), RANGE - width // 2) // step * step
     return f"{name} >= {low} && {name} < {low + width}"
 
 
-def _w1(chance: random.Random, step: int = 1) -> str:
-    name, other = _two(chance)
-    bound = chance.randrange(RANGE) // step * step
-    return f"{_equality(chance)} && {_range(chance, name, 0.8, step)} && {other} > {bound}"
+def _w1(rng: random.Random, step: int = 1) -> str:
+    name, other = _two(rng)
+    bound = rng.randrange(RANGE) // step * step
+    return f"{_equality(rng)} && {_range(rng, name, 0.8, step)} && {other} > {bound}"
 
 
-def _w2(chance: random.Random) -> str:
-    return _w1(chance, _STEP)
+def _w2(rng: random.Random) -> str:
+    return _w1(rng, _STEP)
 
 
-def _w3(chance: random.Random) -> str:
-    name, other = _two(chance)
-    return f"{_range(chance, name, 0.1)} && {_range(chance, other, 0.1)}"
+def _w3(rng: random.Random) -> str:
+    name, other = _two(rng)
+    return f"{_range(rng, name, 0.1)} && {_range(rng, other, 0.1)}"
 
 
-def _w4(chance: random.Random) -> str:
-    name, other = _two(chance)
-    bound = chance.randrange(RANGE)
-    key = f"k{chance.randrange(TEXTS)}"
-    return chance.choice(
+def _w4(rng: random.Random) -> str:
+    name, other = _two(rng)
+    bound = rng.randrange(RANGE)
+    key = f"k{rng.randrange(TEXTS)}"
+    return rng.choice(
         [
-            *[_w1(chance)] * 4,
-            f"({_equality(chance)} || {_equality(chance)}) && {name} > {bound}",
-            f"!({name} < {bound}) && {_equality(chance)}",
-            f'begins-with({key}, "{_value(chance)}") && {name} < {bound}',
-            f"require({key}) && {_range(chance, name, 0.01)}",
-            f"{_equality(chance)} && {name} + {other} > {2 * bound}",
-            f"!({key} != '{_value(chance)}' || {name} <= {bound})",
+            *[_w1(rng)] * 4,
+            f"({_equality(rng)} || {_equality(rng)}) && {name} > {bound}",
+            f"!({name} < {bound}) && {_equality(rng)}",
+            f'begins-with({key}, "{_value(rng)}") && {name} < {bound}',
+            f"require({key}) && {_range(rng, name, 0.01)}",
+            f"{_equality(rng)} && {name} + {other} > {2 * bound}",
+            f"!({key} != '{_value(rng)}' || {name} <= {bound})",
         ]
     )
 

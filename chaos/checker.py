@@ -25,7 +25,7 @@ class Given(NamedTuple):
     origin: Origin
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Tally:
     """What came of one run. Every list names (receiver, notification)."""
 

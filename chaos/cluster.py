@@ -20,7 +20,7 @@ from typing import Any, Self
 from chaos.servers.process import LOOPBACK, Process, free_port, port_open
 from waypost.errors import Unreachable
 
-START_S = 20
+START_S = 60
 
 
 @dataclass(frozen=True, slots=True)

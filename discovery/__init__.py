@@ -1,0 +1,1 @@
+"""How clients find a proxy on their network."""

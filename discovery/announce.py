@@ -36,10 +36,12 @@ class Announcement:
 
     @property
     def host(self) -> str:
+        """The host of the URL; empty: it has none."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
+        """The port of the URL, or else the one of its scheme."""
         parts = urlsplit(self.url)
         return parts.port or (443 if parts.scheme == "wss" else 80)
 
@@ -53,28 +55,28 @@ class Announcement:
         return [each for each in own_addresses() if each != LOOPBACK] or [LOOPBACK]
 
 
-def audience(said: Announcement) -> list[str]:
+def audience(announcement: Announcement) -> list[str]:
     """Return where to announce: a proxy that is reached by loopback only is nobody else's business."""
-    return [LOOPBACK] if said.addresses == [LOOPBACK] else own_addresses()
+    return [LOOPBACK] if announcement.addresses == [LOOPBACK] else own_addresses()
 
 
 class Announced:
     """An announcement that is on the network."""
 
-    def __init__(self, zeroconf: AsyncZeroconf, said: Announcement, service: str) -> None:
+    def __init__(self, zeroconf: AsyncZeroconf, announcement: Announcement, service: str) -> None:
         self._zeroconf = zeroconf
-        self._said = said
+        self._announcement = announcement
         self._service = service
 
     async def say(self, load: int) -> None:
         """Say another load; nothing if it is the same."""
-        if load != self._said.load:
-            self._said = replace(self._said, load=load)
-            await (await self._zeroconf.async_update_service(_info(self._said, self._service)))
+        if load != self._announcement.load:
+            self._announcement = replace(self._announcement, load=load)
+            await (await self._zeroconf.async_update_service(_info(self._announcement, self._service)))
 
 
 @asynccontextmanager
-async def announced(said: Announcement) -> AsyncIterator[Announced]:
+async def announced(announcement: Announcement) -> AsyncIterator[Announced]:
     """Announce, and say goodbye at the end of the block.
 
     A name that is taken gets a number behind it: several proxies of one host may share a name.
@@ -82,29 +84,34 @@ async def announced(said: Announcement) -> AsyncIterator[Announced]:
     Raises:
         Unreachable: there is no multicast here, or DNS does not take what is said.
     """
-    async with multicast(audience(said)) as zeroconf:
-        info = _info(said, f"{_label(said.proxy)}.{SERVICE}")
+    async with multicast(audience(announcement)) as zeroconf:
+        info = _info(announcement, f"{_label(announcement.proxy)}.{SERVICE}")
         await (await zeroconf.async_register_service(info, allow_name_change=True))
-        yield Announced(zeroconf, said, info.name)
+        yield Announced(zeroconf, announcement, info.name)
 
 
-async def announce(said: Announcement, load: Callable[[], int]) -> None:
+async def announce(announcement: Announcement, load: Callable[[], int]) -> None:
     """Announce until cancelled; say the load anew when it has changed. Raises Unreachable."""
-    async with announced(said) as place:
+    async with announced(announcement) as place:
         while True:
             await place.say(load())
             await asyncio.sleep(LOAD_EVERY_S)
 
 
-def _info(said: Announcement, service: str) -> AsyncServiceInfo:
+def _info(announcement: Announcement, service: str) -> AsyncServiceInfo:
     try:
         return AsyncServiceInfo(
             SERVICE,
             service,
-            parsed_addresses=said.addresses,
-            port=said.port,
-            properties={"proxy": said.proxy, "site": said.site, "url": said.url, "load": str(said.load)},
-            server=f"{_label(said.proxy)}-waypost.local.",
+            parsed_addresses=announcement.addresses,
+            port=announcement.port,
+            properties={
+                "proxy": announcement.proxy,
+                "site": announcement.site,
+                "url": announcement.url,
+                "load": str(announcement.load),
+            },
+            server=f"{_label(announcement.proxy)}-waypost.local.",
         )
     except ValueError:
         raise Unreachable(

@@ -88,15 +88,15 @@ async def find() -> list[str]:
 
 def _read(info: AsyncServiceInfo) -> Announcement | None:
     """Return what a service says, None if it is no proxy's."""
-    said = {
+    properties = {
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in info.properties.items()
         if isinstance(key, bytes) and isinstance(value, bytes)
     }
-    url, load = said.get("url", ""), said.get("load", "")
-    if "proxy" not in said or not _is_address(url):
+    url, load = properties.get("url", ""), properties.get("load", "")
+    if "proxy" not in properties or not _is_address(url):
         return None
-    return Announcement(said["proxy"], said.get("site", ""), url, int(load) if load.isdecimal() else 0)
+    return Announcement(properties["proxy"], properties.get("site", ""), url, int(load) if load.isdecimal() else 0)
 
 
 def _is_address(url: str) -> bool:

@@ -92,7 +92,14 @@ class Acceptance:
 
     def snapshot(self) -> bytes:
         return msgspec.msgpack.encode(
-            _AcceptanceRow(self.frontier, self.link_epochs, self.upstream, self.mark, self.ended, self.repaired)
+            _AcceptanceRow(
+                frontier=self.frontier,
+                link_epochs=self.link_epochs,
+                upstream=self.upstream,
+                mark=self.mark,
+                ended=self.ended,
+                repaired=self.repaired,
+            )
         )
 
     @classmethod
@@ -100,7 +107,7 @@ class Acceptance:
         row = msgspec.msgpack.decode(data, type=_AcceptanceRow)
         return cls(site, row.frontier, row.link_epochs, row.upstream, row.mark, row.ended, row.repaired)
 
-    def heed(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
+    def accept(self, record: Forwarded | Progress | Effective | OriginEnded) -> bool:
         """Remember the epoch and the link of a link's record, if it still counts; tell whether it does."""
         if not self.heed_link(record) or site_of(record.origin) == self.site:
             return False
@@ -120,9 +127,9 @@ class Acceptance:
                 self.frontier[self.origin] = offset
                 return True
             case Forwarded():
-                return self.heed(record) and self._raise(record.origin, record.offset)
+                return self.accept(record) and self._raise(record.origin, record.offset)
             case Progress():
-                return self.heed(record) and self._raise(record.origin, record.upto)
+                return self.accept(record) and self._raise(record.origin, record.upto)
             case LogBegun():
                 self.begin_log(offset, record)
                 return False
@@ -153,8 +160,8 @@ class Acceptance:
             if known is None:
                 # The log may have lost more since the registry was told; of an origin whose own beginning it has lost
                 # it has nothing.
-                end = min(end, offset - 1) if origin == self.origin else NOTHING
-                now = EndedOrigin(end, max(end, seen), following, offset)
+                here = min(end, offset - 1) if origin == self.origin else NOTHING
+                now = EndedOrigin(here, max(here, seen), following, offset)
             else:
                 now = msgspec.structs.replace(known, end=min(known.end, end), seen=max(known.seen, seen))
             if now == known:
@@ -170,7 +177,7 @@ class Acceptance:
 
     def end_origin(self, record: OriginEnded) -> bool:
         """Another site's origin has ended; tell whether that, or what was lost of it, is news."""
-        if not self.heed(record):
+        if not self.accept(record):
             return False
         known = self.ended.get(record.origin)
         if known is not None and record.seen <= known.seen and record.end >= known.end:
@@ -192,7 +199,7 @@ class Acceptance:
         return True
 
 
-class _AcceptanceRow(msgspec.Struct, frozen=True):
+class _AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
     frontier: dict[Origin, int]
     link_epochs: dict[SiteId, int]
     upstream: dict[Origin, SiteId]

@@ -9,6 +9,7 @@ from waypost.checkpoint import Checkpoint, decode_checkpoint
 from waypost.errors import BadRecord
 from waypost.identity import SessionId
 
+DAMAGED = sys.maxsize
 FIRST = ".0"
 """Behind the epoch in the key of a first checkpoint: many may write one of an epoch that only one of them will have."""
 
@@ -39,7 +40,7 @@ def _rank(epoch: int, value: bytes) -> tuple[int, int]:
     try:
         return decode_checkpoint(value).rank
     except BadRecord:
-        return (epoch, sys.maxsize)
+        return (epoch, DAMAGED)
 
 
 class CheckpointTable:
@@ -67,8 +68,13 @@ class CheckpointTable:
         return decode_checkpoint(entry.body) if entry is not None and entry.body else None
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
-        """Whether to write it: a higher one may be there, which compaction would then throw away for it."""
+        """Whether to write it: a higher one may be there, which compaction would then throw away for it.
+
+        Raises CheckpointOutdated.
+        """
         entry = self._entries.get(checkpoint.session)
+        if entry is not None:
+            checkpoint.check_above(entry.rank, is_damaged=entry.rank[1] == DAMAGED)
         return entry is None or checkpoint.rank > entry.rank
 
     def outdated_by(self, checkpoint: Checkpoint) -> list[bytes]:

@@ -11,6 +11,8 @@
     <prefix>site/<site>                     where the site's changelog is, for ever; written with the proxy's row,
                                             which is the event that tells of it
     <prefix>log/<site>                      SiteLogRow, for ever; no event tells of it
+    <prefix>checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with
+                                            the owner's row; no event tells of it
     <prefix>secret                          32 random bytes, for ever; no event tells of it
 
 What happens when messages are lost: every call has a deadline, and raises RegistryUnavailable after it. A
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from itertools import chain
@@ -55,8 +58,11 @@ from federation.ports import (
     Reloaded,
     SiteLogRow,
     WatchAlive,
+    decode_rank,
+    encode_rank,
 )
 from waypost import cancellation
+from waypost.checkpoint import Rank
 from waypost.errors import BadConfiguration, Internal, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import REGISTRY_ROWS, RETRY_PAUSES_S
@@ -68,8 +74,10 @@ SIGN_OF_LIFE_S = 1.0
 SHORTEST_LEASE_S = 2
 """etcd makes shorter ones longer by itself: it cannot promise them across an election of its own."""
 OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
-NAME, SECRET, FLOOR = "name/", "secret", "floor"
-UNTOLD = (SITE, NAME, SECRET, LOG, FLOOR)
+COMPACT_S = 300.0
+"""So long etcd keeps what rows were before. By itself it keeps that for ever, and whoever changes rows fills it."""
+NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
+UNTOLD = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
 """Rows of which no event tells."""
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
@@ -100,7 +108,8 @@ class EtcdLease:
 class EtcdRegistry:
     """`endpoints`: host:port, several with commas between; after a failure the next one is asked.
 
-    With `credentials` etcd is spoken to over TLS.
+    With `credentials` etcd is spoken to over TLS. What rows were before is forgotten after `compact_s` seconds, or
+    twice that; 0: never. etcd forgets it of all its keys, also of others'; a watch that is that far behind loads anew.
 
     A lease lasts at least `ttl_ms`; etcd counts in seconds and rounds up, which errs on the safe side.
     """
@@ -111,12 +120,17 @@ class EtcdRegistry:
         prefix: str = "/waypost/",
         *,
         deadline_s: float = DEADLINE_S,
+        compact_s: float = COMPACT_S,
         credentials: Credentials | None = None,
     ) -> None:
         self._endpoints = [_address(endpoint) for endpoint in endpoints.split(",")]
         self._names = endpoints
         self._prefix = prefix
         self._deadline_s = deadline_s
+        self._compact_s = compact_s
+        self._compacts_at_s = 0.0
+        self._past = 0
+        """The revision that was the last one when it was compacted last."""
         self._credentials = credentials
         self._clients: list[aetcd.Client] = []
         self._current = 0
@@ -148,7 +162,9 @@ class EtcdRegistry:
             key = self._key(OWNER, session)
             if expected.deleted:
                 unchanged = aetcd.transactions.Value(key) == _owner_value(expected)
-                await self._transact([unchanged], [aetcd.transactions.Delete(key)], [])
+                noted = self._key(CHECKPOINT, session)
+                both = [aetcd.transactions.Delete(key), aetcd.transactions.Delete(noted)]
+                await self._transact([unchanged], both, [])
 
     async def _raise_floor(self, generation: int) -> None:
         key = self._key(FLOOR, "")
@@ -224,8 +240,11 @@ class EtcdRegistry:
             return None  # the lease has ended
         return int(answers[-1][0][1].mod_revision) if won else None
 
-    async def secret(self) -> bytes:
-        key, proposed = self._key(SECRET, ""), secrets.token_bytes(SECRET_BYTES)
+    async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
+        key, proposed = self._key(SECRET, ""), before or secrets.token_bytes(SECRET_BYTES)
+        if not make:
+            _, answers = await self._transact([], [aetcd.transactions.Get(key)], [])
+            return bytes(answers[0][0][0]) if answers[0] else b""
         put, get = aetcd.transactions.Put(key, proposed), aetcd.transactions.Get(key)
         made, answers = await self._transact([aetcd.transactions.Create(key) == 0], [put], [get])
         return proposed if made else bytes(answers[0][0][0])
@@ -244,6 +263,29 @@ class EtcdRegistry:
             condition = aetcd.transactions.Value(key) == expected.model_dump_json().encode()
         won, _ = await self._transact([condition], [_put(key, new)], [])
         return won
+
+    async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        await asyncio.gather(*(self._note_checkpoint(session, rank) for session, rank in ranks.items()))
+
+    async def _note_checkpoint(self, session: SessionId, rank: Rank) -> None:
+        key, owner = self._key(CHECKPOINT, session), self._key(OWNER, session)
+        put = aetcd.transactions.Put(key, encode_rank(rank).encode())
+        known: bytes | None = None
+        while True:
+            unchanged = aetcd.transactions.Create(key) == 0 if known is None else aetcd.transactions.Value(key) == known
+            read = [aetcd.transactions.Get(key), aetcd.transactions.Get(owner)]
+            noted, answers = await self._transact([unchanged, aetcd.transactions.Create(owner) > 0], [put], read)
+            if noted or not answers[1]:
+                return
+            known = bytes(answers[0][0][0]) if answers[0] else None
+            if known is not None and decode_rank(known.decode()) >= rank:
+                return
+
+    async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        with self._asking():
+            async with asyncio.timeout(self._deadline_s):
+                row = await (await self._client()).get(self._key(CHECKPOINT, session))
+        return decode_rank(row.value.decode()) if row is not None else None
 
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         """As in the port. While etcd is away it waits; then it starts again with a Reloaded."""
@@ -378,10 +420,25 @@ class EtcdRegistry:
             yield view.load(rows)
             async with aclosing(_stream(client, self._prefix.encode(), revision + 1, self._deadline_s)) as raw:
                 async for change in raw:
+                    if change is not None:
+                        revision = int(change.kv.mod_revision)
+                    await self._compact(client, revision)
                     if change is None:
                         yield WatchAlive()
                     elif (event := view.event(change)) is not None:
                         yield event
+
+    async def _compact(self, client: aetcd.Client, revision: int) -> None:
+        """Have etcd forget what was before the revision of last time, if it is time. All who watch do so."""
+        now_s = time.monotonic()
+        if not self._compact_s or now_s < self._compacts_at_s:
+            return
+        past, self._past, self._compacts_at_s = self._past, revision, now_s + self._compact_s
+        if past:
+            # Another proxy may have been first, and etcd refuses it then.
+            with suppress(aetcd.ClientError, rpc.RpcError, OSError, TimeoutError):
+                async with asyncio.timeout(self._deadline_s):
+                    await client.compact(past)
 
     async def _load(self, client: aetcd.Client) -> tuple[list[Any], int]:
         """Return all rows as they were at one revision, and that revision."""

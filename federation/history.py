@@ -126,7 +126,13 @@ class HistoryAnswer:
             # What lay beyond the end is nobody's any more.
             through, lost_above = wanted.upto, max(self._end, wanted.after)
         return CaughtUp(
-            wanted.request, wanted.origin, self._found, through, self._first_kept, lost_above, self._damaged
+            request=wanted.request,
+            origin=wanted.origin,
+            records=self._found,
+            through=through,
+            first_kept=self._first_kept,
+            lost_above=lost_above,
+            damaged=self._damaged,
         )
 
     def _full(self) -> bool:

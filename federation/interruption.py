@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
+from waypost.errors import LogUnavailable
+
 
 class Interruption:
     """Of one handle."""
@@ -21,6 +23,8 @@ class Interruption:
         self._going.set()
         self._begun = asyncio.Event()
         self._closed = False
+        self._never_ends = False
+        """It was closed while one lasted: what waits for its end is not done any more."""
 
     @property
     def lasts(self) -> bool:
@@ -51,10 +55,13 @@ class Interruption:
             self._going.set()
 
     async def over(self) -> None:
-        """Wait until none lasts."""
+        """Wait until none lasts. Raises LogUnavailable: it was closed before that."""
         await self._going.wait()
+        if self._never_ends:
+            raise LogUnavailable("this handle of the log is closed")
 
     def close(self) -> None:
         """Nobody waits any more."""
         self._closed = True
+        self._never_ends = self._never_ends or self.lasts
         self._going.set()

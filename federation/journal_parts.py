@@ -17,8 +17,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from waypost.facts import Fact, FactKind
 from waypost.limits import JOURNAL_NAMES_BYTES
-from waypost.records import Fact, FactKind
 
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "s": 1, "h": 3_600, "d": 86_400}
 _SMALLEST = {"bytes": 1 << 20, "age": 60}
@@ -78,7 +78,7 @@ class Parts:
         before = dict(self._upto) | ({self.writer: self.number} if self.number else {})
         self.number += 1
         self._size, self._began_s = 0, now_s
-        return Fact(self.writer, self.number, at_ms, FactKind.ROTATED, frontier=before)
+        return Fact(writer=self.writer, number=self.number, at_ms=at_ms, kind=FactKind.ROTATED, frontier=before)
 
     def failed(self, beginning: Fact | None) -> None:
         """That was perhaps not written: it is what is to be written first the next time, too."""

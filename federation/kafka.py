@@ -7,8 +7,9 @@ the waiting and the trying again; here is what they do it with.
 What happens when the broker is away: starting says so within 5 s. Afterwards tails wait and go on where they
 were; an append waits up to its deadline and then fails with LogUnavailable, together with all that queue
 behind it, so that nothing overtakes what failed. aiokafka's idempotent producer would try its batch for ever,
-and land it at a time when nobody expects it; so a producer that has failed is abandoned, and the next append
-makes a new one. Only a request that is already with the broker may still be applied then.
+and land it at a time when nobody expects it; so a producer that has failed is abandoned, and another is made.
+A site log that has none is out of reach: it may lose its end without anybody here noticing. Only a request that is
+already with the broker may still be applied then.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from aiokafka.conn import CloseReason, collect_hosts
 from aiokafka.errors import (
     ConsumerStoppedError,
     CorruptRecordException,
+    InvalidTopicError,
     KafkaConnectionError,
     KafkaError,
     OffsetOutOfRangeError,
@@ -35,7 +37,6 @@ from aiokafka.errors import (
     for_code,
 )
 
-from federation.bell import Bell
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.credentials import Credentials
 from federation.interruption import Interruption
@@ -43,23 +44,28 @@ from federation.journal_parts import Parts, Rotation
 from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
-from federation.replication import MIN_INSYNC, Replicas, Replication, check
+from federation.replication import CLEANUP, COMPACT, MIN_INSYNC, Replicas, Replication, check, check_form
 from federation.site_parts import SiteParts
+from federation.versioned_condition import VersionedCondition
 from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
-from waypost.errors import BadRecord, HistoryTruncated, Internal, LogReplaced, LogUnavailable
+from waypost.errors import BadConfiguration, BadRecord, HistoryTruncated, Internal, LogReplaced, LogUnavailable
+from waypost.facts import Fact, decode_fact, encode_fact
 from waypost.identity import SessionId
 from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES, LOG_END_SURE_S, LOG_REQUEST_BYTES, RETRY_PAUSES_S
-from waypost.records import MISSING, Fact, Record, decode_fact, decode_record, encode_fact, encode_record
+from waypost.records import MISSING, Record, decode_record, encode_record
 
 START_S = 4.0
 APPEND_DEADLINE_S = 15.0
 QUESTION_DEADLINE_S = 5.0
 REQUEST_TIMEOUT_MS = 5_000
 GRACE_S = 1.0
-KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-KEEP_LAST_OF_KEY = {"cleanup.policy": "compact"}
+KEEP_ALL = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+KEEP_LAST_OF_KEY = {CLEANUP: COMPACT}
 LOOK_S = 0.5
+CREATED_S = 2.0
+"""So long after it was created a topic may be unknown to some brokers."""
+CREATED_LOOK_S = 0.1
 AS_RECOMMENDED = Replication()
 PART_ROOM = 1024
 """Bytes of a record beside the part of a site's state that it carries."""
@@ -111,16 +117,28 @@ class _Topic:
     async def make(self) -> str:
         """Create the topic unless it is there; compare one that is. Return a warning; "": there is none.
 
-        Raises BadConfiguration: it has fewer replicas than were asked for.
+        Raises:
+            BadConfiguration: it has another form, or fewer replicas than were asked for.
+            KafkaError: it was created, and cannot be compared, because no broker that answers knows it yet.
         """
         async with self._admin() as admin:
             brokers = len((await admin.describe_cluster())["brokers"])
             found = await self._find(admin)
             if found is None:
                 await self._create(admin, self.replication.of(brokers), brokers)
-                # By somebody else at the same time, perhaps, and not as we would have made it.
-                found = await self._find(admin)
-        return check(self.name, self.replication, found, brokers) if found is not None else ""
+                # By somebody else, perhaps, and not as we would have made it.
+                found = await self._find_created(admin)
+        return check(self.name, self.replication, found, brokers)
+
+    async def _find_created(self, admin: AIOKafkaAdminClient) -> Replicas:
+        """Each question may go to another broker, and the last ones learn of a topic a moment later."""
+        try:
+            async with asyncio.timeout(CREATED_S):
+                while (found := await self._find(admin)) is None:
+                    await asyncio.sleep(CREATED_LOOK_S)
+                return found
+        except TimeoutError:
+            raise KafkaError("it was created, and not all brokers know it yet") from None
 
     async def _create(self, admin: AIOKafkaAdminClient, replicas: Replicas, brokers: int) -> None:
         if replicas.count > brokers:
@@ -130,6 +148,12 @@ class _Topic:
         topic = NewTopic(self.name, 1, replicas.count, topic_configs=settings)
         answer = await admin.create_topics([topic], timeout_ms=REQUEST_TIMEOUT_MS)
         for name, code, *rest in answer.topic_errors:
+            if code == InvalidTopicError.errno:
+                raise BadConfiguration(
+                    f"Kafka refuses topic {name}: {rest[0] if rest else 'its name'}",
+                    field="site",
+                    hint="of two names that differ in . and _ alone it takes one: call the site otherwise",
+                )
             if code not in (0, TopicAlreadyExistsError.errno):
                 raise for_code(code)(f"cannot create topic {name}: {rest}")
 
@@ -139,15 +163,17 @@ class _Topic:
         found = next((topic for topic in await admin.describe_topics() if topic["topic"] == self.name), None)
         if found is None or not found["partitions"]:
             return None
-        wanted = ConfigResource(ConfigResourceType.TOPIC, self.name, {MIN_INSYNC: None})
+        wanted = ConfigResource(ConfigResourceType.TOPIC, self.name, {MIN_INSYNC: None, CLEANUP: None})
         (answer,) = await admin.describe_configs([wanted])
         for code, why, _, _, settings in answer.resources:
             if code == UnknownTopicOrPartitionError.errno:
                 return None
             if code:
                 raise for_code(code)(f"the settings of topic {self.name} cannot be read: {why}")
-            insync = next(int(value) for name, value, *_ in settings if name == MIN_INSYNC)
-            return Replicas(min(len(partition["replicas"]) for partition in found["partitions"]), insync)
+            values = {name: value for name, value, *_ in settings}
+            check_form(self.name, len(found["partitions"]), values[CLEANUP], self.settings[CLEANUP])
+            replicas = min(len(partition["replicas"]) for partition in found["partitions"])
+            return Replicas(replicas, int(values[MIN_INSYNC]))
         return None
 
     async def check(self) -> None:
@@ -221,7 +247,7 @@ class _Producer:
             self._lost()
 
     @classmethod
-    async def connect(cls, topic: _Topic, lost: Callable[[], None] = lambda: None) -> Sender:
+    async def connect(cls, topic: _Topic, lost: Callable[[], None]) -> Sender:
         """Connect; `lost` is told when the connection ends without being told to, and this one sends nothing then."""
         producer = cls(topic, lost)
         try:
@@ -365,7 +391,13 @@ class _Handle:
         self._make = make
         self._warn = warn
         self._topic = _Topic(bootstrap, topic, replication, settings, credentials)
-        self._appends = OrderedAppends(self._connect, deadline_s=APPEND_DEADLINE_S, backoff_s=RETRY_PAUSES_S)
+        self._appends = OrderedAppends(
+            self._connect,
+            deadline_s=APPEND_DEADLINE_S,
+            backoff_s=RETRY_PAUSES_S,
+            abandoned=self._out_of_reach,
+            may_send=self._may_send,
+        )
         self._reader = LogReader(
             lambda offset, checked: _Consumer.connect(self._topic, offset, checked=checked),
             deadline_s=QUESTION_DEADLINE_S,
@@ -374,7 +406,13 @@ class _Handle:
         )
 
     async def _connect(self) -> Sender:
-        return await _Producer.connect(self._topic)
+        return await _Producer.connect(self._topic, self._out_of_reach)
+
+    def _out_of_reach(self) -> None:
+        """The connection ended without being told to, or was given up: another one is made."""
+
+    async def _may_send(self) -> None:
+        """Wait until what is connected may send."""
 
     async def start(self) -> None:
         """Connect. After a failure this handle is closed."""
@@ -412,9 +450,11 @@ class KafkaSiteLog(_Handle):
         self._interruption = Interruption()
         self._reader.interruption = self._interruption
 
-    async def _connect(self) -> Sender:
+    def _out_of_reach(self) -> None:
+        self._interruption.begin()
+
+    async def _may_send(self) -> None:
         await self._interruption.over()
-        return await _Producer.connect(self._topic, self._interruption.begin)
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         taken_below = self._interruption.taken_below
@@ -451,6 +491,8 @@ class KafkaSiteLog(_Handle):
 
     async def interrupted(self) -> None:
         await self._interruption.begun()
+        # What is looked at without a connection may be lost before there is one, and nobody would notice.
+        await self._appends.connected()
 
     def go_on(self) -> None:
         self._interruption.end()
@@ -494,8 +536,10 @@ class KafkaChangelog(_Handle):
         self._place = 0
         self._seen_below = 0
         """Below this offset everything was read, or its append was answered."""
+        self._is_read = False
+        """All was read that there was when it began."""
         self._lost = asyncio.Event()
-        self._bell = Bell()
+        self._changed = VersionedCondition()
         self._following: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -503,11 +547,13 @@ class KafkaChangelog(_Handle):
         await super().start()
         self._following = asyncio.create_task(self._follow())
 
-    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
-        news = [checkpoint for checkpoint in checkpoints if self._table.is_news(checkpoint)]
-        await self._append([(checkpoint_key(c), encode_checkpoint(c)) for c in news])
-        outdated = [key for checkpoint in news for key in self._table.outdated_by(checkpoint)]
-        await self._append([(key, None) for key in outdated])
+    async def put(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.is_first or not self._is_read:
+            await self._read_up()
+            self._is_read = True
+        if self._table.is_news(checkpoint):
+            await self._append([(checkpoint_key(checkpoint), encode_checkpoint(checkpoint))])
+            await self._append([(key, None) for key in self._table.outdated_by(checkpoint)])
 
     async def _append(self, entries: Sequence[Entry]) -> None:
         # As of now: what is appended may be read before it is answered.
@@ -516,9 +562,6 @@ class KafkaChangelog(_Handle):
         if offsets and offsets[0] < seen_below:
             self._has_lost()
         self._seen_below = max(self._seen_below, offsets[-1] + 1 if offsets else 0)
-
-    async def _connect(self) -> Sender:
-        return await _Producer.connect(self._topic, self._out_of_reach)
 
     def _out_of_reach(self) -> None:
         """It may have lost its end."""
@@ -541,6 +584,7 @@ class KafkaChangelog(_Handle):
 
     def _has_lost(self) -> None:
         self._seen_below = 0
+        self._is_read = False
         self._lost.set()
 
     async def lost(self) -> None:
@@ -573,7 +617,7 @@ class KafkaChangelog(_Handle):
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 while self._place < end:
                     self._check_following()
-                    await self._bell.wait(self._bell.rung, LOOK_S)
+                    await self._changed.wait(self._changed.version, LOOK_S)
 
     def _check_following(self) -> None:
         """Raises LogUnavailable: the table was not kept any more. It is from now on, for the next one who asks."""
@@ -601,7 +645,7 @@ class KafkaChangelog(_Handle):
                         for message in messages:
                             self._take(message)
                         self._seen_below = max(self._seen_below, self._place)
-                        self._bell.ring()
+                        self._changed.notify()
             except HistoryTruncated:
                 pass
             except LogReplaced:

@@ -102,7 +102,8 @@ class LinkSender:
 
     def hello(self) -> list[LinkRecord]:
         """Return what is said again on every opening: announcements in force. They advance no frontier, but for the
-        ends of origins: what of such an origin the far site does not have yet, its sessions catch up."""
+        ends of origins: what of such an origin the far site does not have yet, its sessions catch up.
+        """
         ends = [self._stamped(ended) for ended in self._state.standing_ends(self._neighbour)]
         severed = [self._severance()] if self._severed else []
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
@@ -125,7 +126,8 @@ class LinkSender:
 
     def goes_on_behind(self, offset: int, record: Record) -> bool:
         """Tell whether we can go on behind the record. Where we fold as we go, one that cannot be read may have been
-        what the far site wants: only a new opening, for which that is said again, goes on behind it."""
+        what the far site wants: only a new opening, for which that is said again, goes on behind it.
+        """
         return offset < self._live_from or not isinstance(record, Damaged)
 
     def _step_below(self, offset: int, record: Record) -> list[LinkRecord]:
@@ -152,12 +154,12 @@ class LinkSender:
     def pause(self) -> list[LinkRecord]:
         """Return progress markers for what was passed over in silence; call when there is nothing to read."""
         silent, self._silent = self._silent, {}
-        said: list[LinkRecord] = [
+        records: list[LinkRecord] = [
             Progress(self._state.site, self._epoch, origin, upto)
             for origin, upto in silent.items()
             if self._say_up_to(origin, upto)
         ]
-        return self._after_damage(said)
+        return self._after_damage(records)
 
     def _pass_over(self, offset: int) -> None:
         """Once all is read that there was at first, what was removed of it counts as passed over in silence."""

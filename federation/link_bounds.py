@@ -16,7 +16,7 @@ from waypost.limits import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What happens at each: waypost/limits.py. A simulator has smaller ones."""
 

@@ -1,4 +1,4 @@
-"""What the ends of links ask of the world. An effect with `then` is answered by calling it once, with result or
+"""What the ends of links ask of the world. An effect with `on_done` is answered by calling it once, with result or
 error and with the time.
 
 Effects are performed in the order in which they come out. Answers may come in any order and at any later time, or
@@ -29,7 +29,7 @@ class Append(msgspec.Struct, frozen=True):
     """Append to our site log."""
 
     records: Sequence[Record]
-    then: Callable[[list[int] | WaypostError, int], None]
+    on_done: Callable[[list[int] | WaypostError, int], None]
 
 
 class ReadLog(msgspec.Struct, frozen=True):
@@ -37,26 +37,26 @@ class ReadLog(msgspec.Struct, frozen=True):
 
     offset: int
     limit: int
-    then: Callable[[Batch | WaypostError, int], None]
+    on_done: Callable[[Batch | WaypostError, int], None]
 
 
 class FindFirst(msgspec.Struct, frozen=True):
     """Find the first offset that our site log keeps."""
 
-    then: Callable[[int | WaypostError, int], None]
+    on_done: Callable[[int | WaypostError, int], None]
 
 
 class FindEnd(msgspec.Struct, frozen=True):
     """Find the offset that the next record of our site log will have, at least."""
 
-    then: Callable[[int | WaypostError, int], None]
+    on_done: Callable[[int | WaypostError, int], None]
 
 
 class Elect(msgspec.Struct, frozen=True):
     """Try to lead `link` under the lease of now; answered with the leader's epoch, or None."""
 
     link: str
-    then: Callable[[int | WaypostError | None, int], None]
+    on_done: Callable[[int | WaypostError | None, int], None]
 
 
 class Ended(msgspec.Struct, frozen=True):

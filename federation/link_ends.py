@@ -19,12 +19,12 @@ from federation.link_in import LinkIn, Pulling, Rows
 from federation.link_out import LinkOut, Sending
 from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import Batch
-from federation.site_state import Asks, SiteState
+from federation.site_state import NeighbourFilters, SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, WaypostError
 from waypost.identity import NOTHING, Origin, ProxyId, SiteId, site_of
 from waypost.keys import OPEN, Protection
-from waypost.records import Asked, Repaired
+from waypost.records import FiltersRequested, Repaired
 from waypost.subscription import parse
 
 
@@ -36,22 +36,22 @@ class LinkEnds:
         rows: the live proxies of a site, as the registry's watch said last.
     """
 
-    def __init__(self, state: SiteState, rows: Rows, chance: random.Random, bounds: Bounds | None = None) -> None:
+    def __init__(self, state: SiteState, rows: Rows, rng: random.Random, bounds: Bounds | None = None) -> None:
         self._state = state
         self._bounds = bounds = bounds or Bounds()
         self.index = PositionIndex(bounds.position_every)
         self._effects: list[LinkEffect] = []
-        self._in = {site: LinkIn(site, state, rows, chance, self._emit, bounds) for site in state.neighbours}
+        self._in = {site: LinkIn(site, state, rows, rng, self._emit, bounds) for site in state.neighbours}
         self._out: dict[SiteId, LinkOut] = {}
         self._opened: dict[SiteId, tuple[int, int]] = {}
         """Epoch and serial of the last opening: it counts once, also when its end has ended."""
         self._late: dict[SiteId, Position] = {}
         """Where sending ends can begin, and do not yet."""
-        self._asking: dict[SiteId, Asked] = {}
+        self._asking: dict[SiteId, FiltersRequested] = {}
         """The last word of each neighbour that is, or will be, on its way to the log."""
-        self._words: dict[SiteId, Asked] = {}
+        self._words: dict[SiteId, FiltersRequested] = {}
         """The last that each neighbour told us."""
-        self._written: dict[SiteId, Asked] = {}
+        self._written: dict[SiteId, FiltersRequested] = {}
         """What was last appended, or is under way, of each neighbour; our state may not have read it yet."""
 
     def _emit(self, effect: LinkEffect) -> None:
@@ -93,7 +93,7 @@ class LinkEnds:
             if isinstance(record, Repaired):
                 # What stood is forgotten; whoever asks again is heard.
                 self._written.clear()
-        for site in {record.link for _, record in batch if isinstance(record, Asked)}:
+        for site in {record.link for _, record in batch if isinstance(record, FiltersRequested)}:
             self._ask_over(site)
         for sending in list(self._out.values()):
             self._begin_if_asked(sending, now_ms)
@@ -111,7 +111,7 @@ class LinkEnds:
         match message:
             case LinkRecords():
                 if message.site in self._in:
-                    self._in[message.site].heard(peer, message, now_ms)
+                    self._in[message.site].receive(peer, message, now_ms)
             case LinkAppended():
                 link = self._out.get(message.site)
                 if link and (link.peer, _name(link.opening)) == (peer, (message.epoch, message.opening)):
@@ -142,9 +142,9 @@ class LinkEnds:
         It may be the one that the registry has elected all the same, if the registry was lost meanwhile.
         """
         opened, _ = self._opened.get(message.site, (0, 0))
-        last = max(self._state.asks.get(message.site, Asks()).epoch, opened)
+        last = max(self._state.asks.get(message.site, NeighbourFilters()).epoch, opened)
         if message.epoch < last:
-            self._emit(SendPeer(peer, LinkRecords(self._state.site, last, 0, 0, [])))
+            self._emit(SendPeer(peer, LinkRecords(site=self._state.site, epoch=last, opening=0, number=0, records=[])))
         return message.epoch < last
 
     def _open(self, peer: ProxyId, message: LinkOpen, now_ms: int) -> None:
@@ -191,9 +191,10 @@ class LinkEnds:
 
     def _begin_if_asked(self, link: LinkOut, now_ms: int) -> None:
         """Begin, once our state has what the neighbour wants: what was gone with the log's beginning, or could not be
-        read, may be that, and what nobody seems to want would be passed over."""
+        read, may be that, and what nobody seems to want would be passed over.
+        """
         opening = link.opening
-        start, asks = self._late.get(opening.site), self._state.asks.get(opening.site, Asks())
+        start, asks = self._late.get(opening.site), self._state.asks.get(opening.site, NeighbourFilters())
         asked = (asks.epoch, asks.serial) >= _name(opening) or self._installed(opening.site) == opening.installations
         sure = start is not None and not start.gone and self._state.repaired == NOTHING
         if start is not None and not self._state.is_broken and (asked or sure):
@@ -207,7 +208,7 @@ class LinkEnds:
             self.index.forget(error.first)
         self._emit(Ended(site, str(error) if error else "nothing is acknowledged"))
 
-    def _ask(self, asked: Asked) -> None:
+    def _ask(self, asked: FiltersRequested) -> None:
         """Install what a neighbour wants from now on, by writing it to the log; one word of each at a time."""
         if asked.link not in self._in:
             return
@@ -223,19 +224,22 @@ class LinkEnds:
             self._asking[asked.link] = self._written[asked.link] = asked
             self._emit(Append([asked], partial(self._told, asked, before)))
         else:
-            self._heeded(asked)
+            self._applied_serial(asked)
 
     def _ask_over(self, site: SiteId) -> None:
         """A word of the neighbour stands now. It may have been long under way to the log, at another proxy: then what
-        it told us since did not need to be written, and does so now."""
-        word, asks = self._words.get(site), self._state.asks.get(site, Asks())
+        it told us since did not need to be written, and does so now.
+        """
+        word, asks = self._words.get(site), self._state.asks.get(site, NeighbourFilters())
         if word is not None and _rank(word) > (asks.epoch, asks.serial):
             self._ask(word)
 
-    def _told(self, asked: Asked, before: Asked | None, answer: list[int] | WaypostError, now_ms: int) -> None:
+    def _told(
+        self, asked: FiltersRequested, before: FiltersRequested | None, answer: list[int] | WaypostError, now_ms: int
+    ) -> None:
         """What the log did not take is said again by who wants it."""
         if not isinstance(answer, WaypostError):
-            self._heeded(asked)
+            self._applied_serial(asked)
         elif before is None:
             self._written.pop(asked.link, None)
         else:
@@ -244,11 +248,11 @@ class LinkEnds:
         if last is not asked:
             self._ask(last)
 
-    def _heeded(self, asked: Asked) -> None:
+    def _applied_serial(self, asked: FiltersRequested) -> None:
         """What the neighbour said last is in force: it need not say so again."""
         link = self._out.get(asked.link)
         if link is not None and link.opening.epoch == asked.link_epoch:
-            link.heeded = max(link.heeded, asked.serial)
+            link.applied_serial = max(link.applied_serial, asked.serial)
 
     def _check(self, site: SiteId, installations: Mapping[str, int]) -> None:
         """Raises Refused: one of the expressions is none. Those that stand were looked at before: there may be many."""
@@ -258,7 +262,7 @@ class LinkEnds:
 
     def _standing(self, site: SiteId) -> tuple[Mapping[str, int], Mapping[str, tuple[Protection, ...]]]:
         """Return what a neighbour wants, and by which keys, as it stands in the log, read or not."""
-        asks, written = self._state.asks.get(site, Asks()), self._written.get(site)
+        asks, written = self._state.asks.get(site, NeighbourFilters()), self._written.get(site)
         if written is not None and _rank(written) > (asks.epoch, asks.serial):
             return written.installations, written.protections
         by = {expression: each.protections for expression, each in asks.filters.items() if each.protections != (OPEN,)}
@@ -273,9 +277,9 @@ def _name(opening: LinkOpen) -> tuple[int, int]:
     return opening.epoch, opening.serial
 
 
-def _asked(message: LinkOpen | LinkWants) -> Asked:
-    return Asked(message.site, message.epoch, message.serial, message.installations, message.protections)
+def _asked(message: LinkOpen | LinkWants) -> FiltersRequested:
+    return FiltersRequested(message.site, message.epoch, message.serial, message.installations, message.protections)
 
 
-def _rank(asked: Asked) -> tuple[int, int]:
+def _rank(asked: FiltersRequested) -> tuple[int, int]:
     return asked.link_epoch, asked.serial

@@ -94,7 +94,7 @@ class LinkIn:
         neighbour: SiteId,
         state: SiteState,
         rows: Rows,
-        chance: random.Random,
+        rng: random.Random,
         emit: Emit,
         bounds: Bounds,
     ) -> None:
@@ -108,7 +108,7 @@ class LinkIn:
         self._neighbour = neighbour
         self._state = state
         self._rows = rows
-        self._chance = chance
+        self._rng = rng
         self._emit = emit
         self._bounds = bounds
         self._term = 0
@@ -134,7 +134,7 @@ class LinkIn:
         self._said_at = 0
         self._unanswered = False
         self._repaired = state.repaired
-        self._heeded: int | None = None
+        self._applied_serial: int | None = None
         """The serial of the last of our words that is in force there; None: of this opening nothing was heard yet."""
 
     def shown(self, now_ms: int) -> Pulling:
@@ -183,7 +183,7 @@ class LinkIn:
         """Return what an effect is answered to: an error, of log or registry, ends our leading for a while."""
         term = self._term
 
-        def then(answer: Answer | WaypostError, now_ms: int) -> None:
+        def on_done(answer: Answer | WaypostError, now_ms: int) -> None:
             if self._term != term:
                 return
             if isinstance(answer, WaypostError):
@@ -191,7 +191,7 @@ class LinkIn:
             else:
                 take(answer, now_ms)
 
-        return then
+        return on_done
 
     # ------------------------------------------------------------ opening
 
@@ -203,7 +203,7 @@ class LinkIn:
         self._level(now_ms)
 
     def _reopen(self, now_ms: int) -> None:
-        self._pause(now_ms, full_jitter_ms(self._attempt, self._chance, cap_ms=LINK_LONGEST_PAUSE_MS))
+        self._pause(now_ms, full_jitter_ms(self._attempt, self._rng, cap_ms=LINK_LONGEST_PAUSE_MS))
         self._attempt += 1
 
     def _level(self, now_ms: int) -> None:
@@ -240,15 +240,24 @@ class LinkIn:
         self._peer = peer
         self._turn += 1
         self._serial += 1
-        self._opening, self._expected, self._heeded = self._serial, 1, None
+        self._opening, self._expected, self._applied_serial = self._serial, 1, None
         self._heard_at = self._said_at = now_ms
         self._look()
         state = self._state
-        self._send(LinkOpen(state.site, self.epoch, dict(state.frontier), self._serial, self._said, self._said_by))
+        self._send(
+            LinkOpen(
+                site=state.site,
+                epoch=self.epoch,
+                frontier=dict(state.frontier),
+                serial=self._serial,
+                installations=self._said,
+                protections=self._said_by,
+            )
+        )
 
     # ------------------------------------------------------------ pulling
 
-    def heard(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
+    def receive(self, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
         """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
         if self._pulls_from(peer) and message.epoch > self.epoch:
             # The neighbour knows a later leader of this link than we are.
@@ -266,7 +275,7 @@ class LinkIn:
         self._expected += 1
         self._heard_at = now_ms
         self._attempt = 0
-        self._heeded = message.heeded
+        self._applied_serial = message.applied_serial
         self._queued += message.records
         self._queued_bytes += sum(map(body_size, message.records))
         self._append()
@@ -318,7 +327,7 @@ class LinkIn:
     @property
     def _unheard(self) -> bool:
         """Tell whether what we said last may not have come: it is said again."""
-        return self._unanswered or (self._heeded is not None and self._heeded < self._serial)
+        return self._unanswered or (self._applied_serial is not None and self._applied_serial < self._serial)
 
     def _has_answer(self, expression: str) -> bool:
         upstream = self._state.upstream

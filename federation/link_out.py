@@ -45,7 +45,8 @@ GIVE_UP_MS = 30_000
 
 class Sending(NamedTuple):
     """A sending end, as operators see it: of our log, `behind` records were not read for it yet, `under_way` were sent
-    and are not acknowledged; `lags` says how many offsets of each origin the neighbour was not told of."""
+    and are not acknowledged; `lags` says how many offsets of each origin the neighbour was not told of.
+    """
 
     neighbour: SiteId
     behind: int
@@ -73,7 +74,7 @@ class LinkOut:
     ) -> None:
         self.peer = peer
         self.opening = opening
-        self.heeded = 0
+        self.applied_serial = 0
         """The serial of the last word on what is wanted that is in force."""
         self._state = state
         self._emit = emit
@@ -246,7 +247,14 @@ class LinkOut:
         self._number += 1
         self._sent_at = now_ms
         opening = self.opening
-        message = LinkRecords(self._state.site, opening.epoch, opening.serial, self._number, list(records), self.heeded)
+        message = LinkRecords(
+            site=self._state.site,
+            epoch=opening.epoch,
+            opening=opening.serial,
+            number=self._number,
+            records=list(records),
+            applied_serial=self.applied_serial,
+        )
         self._emit(SendPeer(self.peer, message))
 
     def appended(self, count: int, now_ms: int) -> None:

@@ -16,13 +16,14 @@ appended then has offsets that others have seen already, and would pass over as 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from federation.acceptance import LogMark
+from federation.acceptance import EndedOrigin, LogMark
 from federation.ports import SiteLogRow
 from federation.site_state import SiteState
 from waypost.errors import BadConfiguration
-from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of
+from waypost.identity import NOTHING, Origin, SiteId, log_epoch_of, origin_of, site_of
 from waypost.records import LogBegun
 
 
@@ -31,7 +32,7 @@ def federation_of(secret: bytes) -> str:
     return hashlib.sha256(b"waypost federation\0" + secret).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSeen:
     """What a proxy sees of its site's log when it begins.
 
@@ -41,6 +42,7 @@ class LogSeen:
         begun: what the log itself says of its identity; None: nothing that could be found.
         mark: up to where this proxy, or its site's changelog, had read; its identity is empty if it never had.
         intact: the record at the mark's offset is the one that was read; None: the log has it no more.
+        known: the log epochs of which this proxy, or its site's changelog, had read.
     """
 
     first: int
@@ -48,6 +50,7 @@ class LogSeen:
     begun: LogBegun | None
     mark: LogMark
     intact: bool | None
+    known: SiteLogRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     Raises:
         BadConfiguration: it is another site's or federation's log, or an empty one in the place of one that was read.
     """
+    if row is not None and seen.known is not None:
+        row = _with_read(row, seen.known)
     seen = _looked_at_again(site, row, seen)
     _check_federation(site, federation, seen)
     if row is not None and seen.mark.identity not in ("", row.identity):
@@ -90,6 +95,7 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
         else:
             # The registry has lost its row, or was begun before there were any.
             row = SiteLogRow(identity=begun.identity, log_epoch=begun.log_epoch, ended=dict(begun.ended))
+            row = _with_read(row, seen.known) if seen.known is not None else row
     _check_identity(site, row, seen)
     last_read = seen.mark.offset if seen.mark.log_epoch == row.log_epoch else NOTHING
     highest = max(row.seen, last_read)
@@ -106,9 +112,37 @@ def judge(site: SiteId, federation: str, row: SiteLogRow | None, seen: LogSeen, 
     return Judgement(row, True)
 
 
+def went_back(now: SiteLogRow, before: SiteLogRow) -> bool:
+    """Tell whether the row is one of an earlier log epoch of the same log than it was before: that never goes down.
+
+    The registry was restored from an older copy.
+    """
+    return now.identity == before.identity and now.log_epoch < before.log_epoch
+
+
+def _with_read(row: SiteLogRow, read: SiteLogRow) -> SiteLogRow:
+    """Return the row with what was read of the same log: an ended origin never has more again, nor was seen less of."""
+    if went_back(row, read):
+        return read
+    if row.identity != read.identity or row.log_epoch != read.log_epoch:
+        return row
+    ended = dict(row.ended)
+    for origin, (end, seen) in read.ended.items():
+        known = ended.get(origin, (end, seen))
+        ended[origin] = (min(end, known[0]), max(seen, known[1]))
+    return row if ended == row.ended else row.model_copy(update={"ended": ended})
+
+
+def row_as_read(site: SiteId, mark: LogMark, ended: Mapping[Origin, EndedOrigin]) -> SiteLogRow:
+    """Return the row as the log says it, as far as it was read."""
+    mine = {origin: (each.end, each.seen) for origin, each in ended.items() if site_of(origin) == site}
+    return SiteLogRow(identity=mark.identity, log_epoch=mark.log_epoch, ended=mine)
+
+
 def _looked_at_again(site: SiteId, row: SiteLogRow | None, seen: LogSeen) -> LogSeen:
     """Return what is seen, with what the registry knows: a log that has grown again may have the same record there, or
-    one that is damaged."""
+    one that is damaged.
+    """
     is_another = row is not None and is_lost(site, row, seen.mark)
     return replace(seen, intact=False) if is_another and seen.intact is not False else seen
 

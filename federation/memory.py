@@ -17,7 +17,6 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from federation.bell import Bell
 from federation.interruption import Interruption
 from federation.journal_parts import Parts, Rotation
 from federation.names import check_name
@@ -40,7 +39,8 @@ from federation.ports import (
     SiteSnapshot,
     WatchAlive,
 )
-from waypost.checkpoint import Checkpoint
+from federation.versioned_condition import VersionedCondition
+from waypost.checkpoint import Checkpoint, Rank
 from waypost.clock import Clock
 from waypost.errors import (
     HistoryTruncated,
@@ -50,18 +50,19 @@ from waypost.errors import (
     RegistryUnavailable,
     Unreachable,
 )
+from waypost.facts import Fact, encode_fact
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import LOG_BATCH
-from waypost.records import Fact, Record, encode_fact
+from waypost.records import Record
 
 
 class Fallible:
-    """What a storage and its handles share: a bell, and the ways to fail."""
+    """What a storage and its handles share: a condition, and the ways to fail."""
 
     error: type[Unreachable] = LogUnavailable
 
     def __init__(self) -> None:
-        self.bell = Bell()
+        self.changed = VersionedCondition()
         self.away = False
         self.answers_to_lose = 0
 
@@ -73,7 +74,7 @@ class Fallible:
 
     def answer(self) -> None:
         """End an action that changed something."""
-        self.bell.ring()
+        self.changed.notify()
         if self.answers_to_lose > 0:
             self.answers_to_lose -= 1
             raise self.error("the answer got lost")
@@ -121,7 +122,7 @@ class MemorySiteLog:
         self._interruption.saw(offset)
         while True:
             await self._interruption.over()
-            seen = self._storage.bell.rung
+            seen = self._storage.changed.version
             batch = self._slice(offset, LOG_BATCH)
             if batch:
                 offset = batch[-1][0] + 1
@@ -130,7 +131,7 @@ class MemorySiteLog:
                 continue
             if offset > self._storage.end and not self._storage.away:
                 raise LogReplaced(f"the log ends at {self._storage.end}, and was read up to {offset}")
-            await self._storage.bell.wait(seen)
+            await self._storage.changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
         await self._begin()
@@ -161,7 +162,7 @@ class MemorySiteLog:
     async def close(self) -> None:
         self._closed = True
         self._interruption.close()
-        self._storage.bell.ring()
+        self._storage.changed.notify()
 
     async def _begin(self) -> None:
         self._check_open()
@@ -205,7 +206,7 @@ class _Term:
     superseded: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Rows:
     owners: dict[SessionId, Ownership] = field(default_factory=dict)
     lives: dict[tuple[ProxyId, Incarnation], _Life] = field(default_factory=dict)
@@ -219,6 +220,7 @@ class _Rows:
     secret: bytes = b""
     site_logs: dict[SiteId, SiteLogRow] = field(default_factory=dict)
     floor: int = 0
+    noted: dict[SessionId, Rank] = field(default_factory=dict)
 
     def owner(self, session: SessionId) -> Ownership | None:
         return self.owners.get(session) or without_row(self.floor)
@@ -238,7 +240,7 @@ class MemoryRegistryStorage(Fallible):
         """Forget all past changes; a watch that has not seen them loads anew."""
         self.compacted += len(self.changes)
         self.changes.clear()
-        self.bell.ring()
+        self.changed.notify()
 
     def settle(self, now_ms: int) -> None:
         """End the leases that have run out. Any use of a handle does it; a simulator may call it too."""
@@ -256,7 +258,7 @@ class MemoryRegistryStorage(Fallible):
         for name, _life in [each for each in self.rows.lives.items() if each[1].lease == lease]:
             del self.rows.lives[name]
             self.changes.append(ProxyDown(*name))
-        self.bell.ring()
+        self.changed.notify()
 
     def snapshot(self) -> Reloaded:
         rows = self.rows
@@ -315,6 +317,7 @@ class MemoryRegistry:
         for session, expected in deleted.items():
             if expected.deleted and rows.owners.get(session) == expected:
                 del rows.owners[session]
+                rows.noted.pop(session, None)
                 self._storage.changes.append(OwnerChanged(session, None))
         self._storage.answer()
 
@@ -371,10 +374,10 @@ class MemoryRegistry:
         self._storage.answer()
         return epoch
 
-    async def secret(self) -> bytes:
+    async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         rows = await self._begin()
-        if not rows.secret:
-            rows.secret = secrets.token_bytes(SECRET_BYTES)
+        if not rows.secret and make:
+            rows.secret = before or secrets.token_bytes(SECRET_BYTES)
             self._storage.answer()
         return rows.secret
 
@@ -389,14 +392,24 @@ class MemoryRegistry:
         self._storage.answer()
         return True
 
+    async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        rows = await self._begin()
+        for session, rank in ranks.items():
+            if session in rows.owners:
+                rows.noted[session] = max(rank, rows.noted.get(session, rank))
+        self._storage.answer()
+
+    async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        return (await self._begin()).noted.get(session)
+
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         storage = self._storage
         place = -1
         while not self._closed:
             storage.settle(self._clock.now_ms())
-            seen = storage.bell.rung
+            seen = storage.changed.version
             if storage.away:
-                await storage.bell.wait(seen, self._until_next_end_s())
+                await storage.changed.wait(seen, self._until_next_end_s())
             elif place < storage.compacted:
                 place = storage.compacted + len(storage.changes)
                 yield storage.snapshot()
@@ -404,13 +417,13 @@ class MemoryRegistry:
                 place += 1
                 yield storage.changes[place - 1 - storage.compacted]
             else:
-                await storage.bell.wait(seen, min(self._until_next_end_s() or WATCH_SIGN_S, WATCH_SIGN_S))
-                if storage.bell.rung == seen:
+                await storage.changed.wait(seen, min(self._until_next_end_s() or WATCH_SIGN_S, WATCH_SIGN_S))
+                if storage.changed.version == seen:
                     yield WatchAlive()
 
     async def close(self) -> None:
         self._closed = True
-        self._storage.bell.ring()
+        self._storage.changed.notify()
 
     async def _begin(self) -> _Rows:
         if self._closed:
@@ -452,12 +465,13 @@ class MemoryChangelog:
     async def start(self) -> None:
         await self._storage.ask()
 
-    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
+    async def put(self, checkpoint: Checkpoint) -> None:
         await self._storage.ask()
-        for checkpoint in checkpoints:
-            known = self._storage.highest.get(checkpoint.session)
-            if known is None or known.rank < checkpoint.rank:
-                self._storage.highest[checkpoint.session] = checkpoint
+        known = self._storage.highest.get(checkpoint.session)
+        if known is not None:
+            checkpoint.check_above(known.rank)
+        if known is None or known.rank < checkpoint.rank:
+            self._storage.highest[checkpoint.session] = checkpoint
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> Checkpoint | None:

@@ -15,7 +15,7 @@ from waypost.records import Effective, Forwarded, OriginEnded, Progress, Severed
 LinkRecord = Forwarded | Progress | Effective | OriginEnded | Severed
 
 
-class LinkOpen(msgspec.Struct, frozen=True, tag="link-open"):
+class LinkOpen(msgspec.Struct, frozen=True, tag="link-open", kw_only=True):
     """`site`'s leader at `epoch` resumes the link from `frontier`."""
 
     site: SiteId
@@ -36,11 +36,11 @@ class LinkWants(msgspec.Struct, frozen=True, tag="link-wants"):
     protections: dict[str, tuple[Protection, ...]] = {}
 
 
-class LinkRecords(msgspec.Struct, frozen=True, tag="link-records"):
+class LinkRecords(msgspec.Struct, frozen=True, tag="link-records", kw_only=True):
     """`epoch` and `opening` (its serial) name the opening; answers to an earlier one are ignored.
 
     Messages of an opening are numbered 1, 2, 3, ...: after a hole the far side opens again. One without records
-    says that the sender lives. `heeded`: the serial of the last of the far side's words that is in force here.
+    says that the sender lives. `applied_serial`: the serial of the last of the far side's words that is in force here.
     """
 
     site: SiteId
@@ -48,7 +48,7 @@ class LinkRecords(msgspec.Struct, frozen=True, tag="link-records"):
     opening: int
     number: int
     records: list[LinkRecord]
-    heeded: int = 0
+    applied_serial: int = 0
 
 
 class LinkAppended(msgspec.Struct, frozen=True, tag="link-appended"):
@@ -70,7 +70,7 @@ class CatchUp(msgspec.Struct, frozen=True, tag="catch-up"):
     expressions: tuple[str, ...]
 
 
-class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up"):
+class CaughtUp(msgspec.Struct, frozen=True, tag="caught-up", kw_only=True):
     """Records in order; all up to `through` is complete.
 
     `first_kept`: what lies below is no longer there. `lost_above`: what lies above, up to `through`, was lost with the

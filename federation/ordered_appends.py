@@ -1,7 +1,7 @@
 """Appends to a remote log, in the order of the calls, one batch at a time.
 
 What is called while a batch travels makes up the next one. A failure fails everything that waits as well,
-so that nothing overtakes what failed; its sender is abandoned, and the next append connects a new one.
+so that nothing overtakes what failed; its sender is abandoned, and a new one is connected.
 """
 
 from __future__ import annotations
@@ -50,16 +50,37 @@ class _Append:
         return len(self.entries) - len(self.offsets)
 
 
+async def _at_once() -> None:
+    """Nothing is waited for."""
+
+
 class OrderedAppends:
+    """The appends of one handle.
+
+    Args:
+        connect: returns a new sender. Raises LogUnavailable.
+        abandoned: is told that a sender was given up whose connection may not have ended.
+        may_send: is awaited between connecting and sending.
+    """
+
     def __init__(
-        self, connect: Callable[[], Awaitable[Sender]], *, deadline_s: float, backoff_s: tuple[float, float]
+        self,
+        connect: Callable[[], Awaitable[Sender]],
+        *,
+        deadline_s: float,
+        backoff_s: tuple[float, float],
+        abandoned: Callable[[], None] = lambda: None,
+        may_send: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
         self._connect = connect
+        self._abandoned_one = abandoned
+        self._may_send = may_send
         self._deadline_s = deadline_s
         self._backoff_s = backoff_s
         self._queue: deque[_Append] = deque()
         self._run: asyncio.Task[None] | None = None
         self._sender: Sender | None = None
+        self._connecting = asyncio.Lock()
         self._abandoned: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -86,7 +107,7 @@ class OrderedAppends:
             await asyncio.wait((run,), timeout=FINISH_S)
             run.cancel()
             await asyncio.wait((run,))
-        self._abandon_sender()
+        self._abandon(self._sender)
         if self._abandoned:
             await asyncio.wait(self._abandoned)
 
@@ -96,32 +117,43 @@ class OrderedAppends:
                 await self._send_batch()
         finally:
             self._run = None
-            self._fail(LogUnavailable("the sending was broken off"))
+            self._fail(LogUnavailable("the sending was broken off"), self._sender)
 
     async def _send_batch(self) -> None:
-        if self._sender is not None and self._sender.is_broken:
-            # While nothing was under way: nothing that waits may have been appended.
-            self._abandon_sender()
+        used: Sender | None = None
         try:
             async with asyncio.timeout(self._deadline_s):
-                if self._sender is None:
-                    self._sender = await self._connected()
-                offsets = await self._sender.send(self._unsent())
+                ready = await self._ready()
+                used = ready
+                offsets = await ready.send(self._unsent())
         except Unreachable as error:
-            self._fail(error)
+            self._fail(error, used)
         except TimeoutError:
-            self._fail(LogUnavailable(f"no answer from the log within {self._deadline_s:g} s"))
+            self._fail(LogUnavailable(f"no answer from the log within {self._deadline_s:g} s"), used)
         else:
             self._settle(offsets)
 
-    async def _connected(self) -> Sender:
-        pause_s, longest_s = self._backoff_s
+    async def _ready(self) -> Sender:
         while True:
-            try:
-                return await self._connect()
-            except Unreachable:
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, longest_s)
+            sender = await self.connected()
+            await self._may_send()
+            if not sender.is_broken:
+                return sender
+
+    async def connected(self) -> Sender:
+        """Return what is connected, as soon as something is."""
+        async with self._connecting:
+            if self._sender is not None and self._sender.is_broken:
+                # What it had under way fails by itself; nothing that waits may have been appended.
+                self._abandon(self._sender)
+            pause_s, longest_s = self._backoff_s
+            while self._sender is None:
+                try:
+                    self._sender = await self._connect()
+                except Unreachable:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, longest_s)
+            return self._sender
 
     def _unsent(self) -> Iterable[Entry]:
         return chain.from_iterable(islice(append.entries, len(append.offsets), None) for append in self._queue)
@@ -136,18 +168,21 @@ class OrderedAppends:
                 if not append.answer.done():
                     append.answer.set_result(append.offsets)
 
-    def _fail(self, error: Unreachable) -> None:
+    def _fail(self, error: Unreachable, used: Sender | None) -> None:
         if not self._queue:
             return
-        self._abandon_sender()
+        self._abandon(used)
         while self._queue:
             answer = self._queue.popleft().answer
             if not answer.done():
                 answer.set_exception(LogUnavailable(error.message, hint=error.hint))
 
-    def _abandon_sender(self) -> None:
-        sender, self._sender = self._sender, None
-        if sender is not None:
-            task = asyncio.create_task(sender.abandon())
-            self._abandoned.add(task)
-            task.add_done_callback(self._abandoned.discard)
+    def _abandon(self, sender: Sender | None) -> None:
+        if sender is None or sender is not self._sender:
+            return
+        self._sender = None
+        if not sender.is_broken:
+            self._abandoned_one()
+        task = asyncio.create_task(sender.abandon())
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from waypost.checkpoint import Checkpoint
+from waypost.checkpoint import Checkpoint, Rank
+from waypost.facts import Fact
 from waypost.identity import Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
-from waypost.records import Fact, Record
+from waypost.records import Record
 
 Batch = list[tuple[int, Record]]
 """Records with their offsets, ascending."""
@@ -121,6 +122,16 @@ class SiteLogRow(BaseModel):
     log_epoch: int = 1
     seen: int = -1
     ended: dict[Origin, tuple[int, int]] = {}
+
+
+def encode_rank(rank: Rank) -> str:
+    """Return the rank of a checkpoint as registries write it: EPOCH.SERIAL."""
+    return f"{rank[0]}.{rank[1]}"
+
+
+def decode_rank(text: str) -> Rank:
+    epoch, _, serial = text.partition(".")
+    return int(epoch), int(serial)
 
 
 class DrainRow(BaseModel):
@@ -298,10 +309,14 @@ class Registry(Protocol):
         """
         ...
 
-    async def secret(self) -> bytes:
+    async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
         """Return what only those know who can read this registry: 32 random bytes, made by whoever asks first.
 
         One winner, for ever. The watch does not tell of it.
+
+        Args:
+            before: what it was; a registry that has lost everything takes it again.
+            make: make it if there is none; else b"" says that there is none.
         """
         ...
 
@@ -311,6 +326,17 @@ class Registry(Protocol):
 
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
         """Compare and set: tell whether the row was as expected, and is `new` now. The watch does not tell of it."""
+        ...
+
+    async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        """Note up to which checkpoint of each session clients were answered; a lower one than is known changes nothing.
+
+        Of a session without a row nothing is noted, and :meth:`forget` removes it. The watch does not tell of it.
+        """
+        ...
+
+    async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        """Return what was noted of the session; None: nothing was."""
         ...
 
     def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
@@ -342,14 +368,20 @@ class SiteSnapshot:
 
 class Changelog(Protocol):
     """What a proxy needs of others that are gone: checkpoints, enough to rebuild a session without its proxy, and the
-    state of its site, enough to begin at a site log whose beginning is gone."""
+    state of its site, enough to begin at a site log whose beginning is gone.
+    """
 
     async def start(self) -> None:
         """Reach what it stands on; raises LogUnavailable within 5 s, naming the address."""
         ...
 
-    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """Return once they survive a crash."""
+    async def put(self, checkpoint: Checkpoint) -> None:
+        """Return once it survives a crash.
+
+        Raises:
+            CheckpointOutdated: there is one that counts more (handover rule 19), as far as this handle knows; it has
+                read all that was there before its own first one, and before the first one of a session.
+        """
         ...
 
     async def latest(self, session: SessionId) -> Checkpoint | None:

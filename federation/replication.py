@@ -1,7 +1,7 @@
 """How many replicas the topics of a site have on Kafka, and how many of them must have a record before it counts as
 appended. Pure: what to make, and whether what exists is enough.
 
-Nothing changes a topic that exists: an operator who asked for more than it has must not believe that he has it, so
+Nothing changes a topic that exists: an operator who asked for more than it has must not believe it, so
 that is refused. Where nothing was asked for, the recommendation is made, and less than it is a warning.
 """
 
@@ -13,6 +13,8 @@ from waypost.errors import BadConfiguration
 
 RECOMMENDED_REPLICAS = 3
 MIN_INSYNC = "min.insync.replicas"
+CLEANUP = "cleanup.policy"
+COMPACT = "compact"
 HOW_TO_RAISE = "raise it with kafka-reassign-partitions or kafka-configs, or ask for less"
 
 
@@ -79,6 +81,32 @@ def check(topic: str, wanted: Replication, found: Replicas, brokers: int) -> str
     if wanted.min_insync is None and found.min_insync < insync:
         return f"topic {topic} has {MIN_INSYNC}={found.min_insync}; {insync} is recommended for {found.count} replicas"
     return ""
+
+
+def check_form(topic: str, partitions: int, cleanup: str, wanted: str) -> None:
+    """Compare a topic that exists with what only one who made it by hand gets wrong, and nothing else would tell.
+
+    Args:
+        partitions: how many it has.
+        cleanup: its cleanup.policy.
+        wanted: the one that it is to have: of a changelog the last checkpoints stay, of a log or journal all that
+            retention leaves.
+
+    Raises:
+        BadConfiguration: its records would vanish, or have no order.
+    """
+    if partitions != 1:
+        raise BadConfiguration(
+            f"topic {topic} has {partitions} partitions: what stands in several has no order",
+            field="kafka",
+            hint="make it anew with one, or let the proxy make it",
+        )
+    if cleanup != wanted:
+        raise BadConfiguration(
+            f"topic {topic} has {CLEANUP}={cleanup}, and must have {wanted}: records would vanish that are needed",
+            field="kafka",
+            hint=f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {CLEANUP}={wanted}",
+        )
 
 
 def _replicas(count: int) -> str:

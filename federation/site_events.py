@@ -33,7 +33,8 @@ class Covered(msgspec.Struct, frozen=True):
 
 class Interrupted(msgspec.Struct, frozen=True):
     """What matches the expression and lies between that origin's frontier and where it is covered from now on is not
-    in this log, and never will be."""
+    in this log, and never will be.
+    """
 
     expression: str
     origin: Origin

@@ -70,13 +70,13 @@ from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, S
 from waypost.keys import OPEN, Protection
 from waypost.limits import MAX_HOPS
 from waypost.records import (
-    Asked,
     Closed,
     Damaged,
-    Dropped,
     Effective,
+    FiltersRequested,
     Forwarded,
-    Held,
+    InterestRegistered,
+    InterestsExpired,
     LogBegun,
     OriginEnded,
     Progress,
@@ -104,7 +104,7 @@ INSTALLATIONS = 1 << 44
 """More than one log epoch has."""
 
 
-class Asks(msgspec.Struct):
+class NeighbourFilters(msgspec.Struct):
     """What a neighbour asked for last."""
 
     epoch: int = 0
@@ -122,13 +122,13 @@ class Hold(msgspec.Struct):
         return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
 
 
-class Snapshot(msgspec.Struct):
+class Snapshot(msgspec.Struct, kw_only=True):
     """The state as it is kept beside a log position."""
 
     position: int
     frontier: dict[Origin, int]
     holds: list[tuple[ProxyId, SessionId, Hold]]
-    asks: dict[SiteId, Asks]
+    asks: dict[SiteId, NeighbourFilters]
     wants: dict[SiteId, dict[str, int]]
     effective: dict[str, dict[Origin, int]]
     link_epochs: dict[SiteId, int]
@@ -164,7 +164,7 @@ class SiteState:
         self.held: Counter[str] = Counter()
         self._guarded: dict[str, Counter[Protection]] = {}
         """How often an expression is held by which keys, if any of that is not open to everybody."""
-        self.asks: dict[SiteId, Asks] = {}
+        self.asks: dict[SiteId, NeighbourFilters] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
         self._wants_all_anew = True
@@ -241,13 +241,13 @@ class SiteState:
             case Effective():
                 self.version += 1
                 return self._effective(record)
-            case Held():
+            case InterestRegistered():
                 self.version += 1
                 return self._held(offset, record)
-            case Dropped():
+            case InterestsExpired():
                 self.version += 1
                 return self._dropped(offset, record)
-            case Asked():
+            case FiltersRequested():
                 self.version += 1
                 return self._asked(offset, record)
             case LogBegun():
@@ -312,8 +312,8 @@ class SiteState:
                         asks.filters[expression].above.pop(origin, None)
             if not known:
                 del self.effective[expression]
-        told = [each for each in self.neighbours if each != record.link and each not in record.path]
-        events += [SeveranceAnnounced(each, record.path) for each in told if len(record.path) < MAX_HOPS]
+        concerned = [each for each in self.neighbours if each != record.link and each not in record.path]
+        events += [SeveranceAnnounced(each, record.path) for each in concerned if len(record.path) < MAX_HOPS]
         return [*events, Advanced(self.origin, offset)]
 
     def _log_begun(self, offset: int, record: LogBegun) -> list[Event]:
@@ -383,7 +383,7 @@ class SiteState:
         )
 
     def _effective(self, record: Effective) -> list[Event]:
-        if not self.acceptance.heed(record):
+        if not self.acceptance.accept(record):
             return []
         if self.wants.get(record.link, {}).get(record.expression) != record.installation:
             return []
@@ -408,7 +408,7 @@ class SiteState:
                 events += self._announce(neighbour, record.expression, installed, record.origin, above)
         return events
 
-    def _held(self, offset: int, record: Held) -> list[Event]:
+    def _held(self, offset: int, record: InterestRegistered) -> list[Event]:
         key = (record.proxy, record.session)
         before = self._release(key)
         after: dict[str, tuple[Protection, ...]] = {}
@@ -421,7 +421,7 @@ class SiteState:
         events += [InterestChanged(each) for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
         return events + self._rewant(offset, before.keys() ^ after.keys())
 
-    def _dropped(self, offset: int, record: Dropped) -> list[Event]:
+    def _dropped(self, offset: int, record: InterestsExpired) -> list[Event]:
         gone = [
             key for key, hold in self.holds.items() if key[0] == record.proxy and hold.incarnation == record.incarnation
         ]
@@ -450,8 +450,8 @@ class SiteState:
                 self._guarded.pop(expression, None)
         return released
 
-    def _asked(self, offset: int, record: Asked) -> list[Event]:
-        asks = self.asks.setdefault(record.link, Asks())
+    def _asked(self, offset: int, record: FiltersRequested) -> list[Event]:
+        asks = self.asks.setdefault(record.link, NeighbourFilters())
         if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
             return []
         asks.epoch, asks.serial = record.link_epoch, record.serial
@@ -491,8 +491,18 @@ class SiteState:
         if origin in installed.above and above <= installed.above[origin]:
             return []
         installed.above[origin] = above
-        told = Effective(self.site, 0, expression, installed.installation, origin, above)
-        return [Announced(neighbour, told)]
+        return [Announced(neighbour, self._announcement(expression, installed, origin, above))]
+
+    def _announcement(self, expression: str, installed: Filter, origin: Origin, above: int) -> Effective:
+        """Return the announcement to the neighbour whose filter it is; the link fills in its own epoch."""
+        return Effective(
+            link=self.site,
+            link_epoch=0,
+            expression=expression,
+            installation=installed.installation,
+            origin=origin,
+            above=above,
+        )
 
     def _rewant(self, offset: int, concerned: Iterable[str]) -> list[Event]:
         """Compute again what we ask of each neighbour: what is held here, and what the others ask of us.
@@ -571,9 +581,9 @@ class SiteState:
 
         Also of what it asked for only after it opened, if the log has that already: nobody would say them later.
         """
-        asks = self.asks.get(neighbour, Asks())
+        asks = self.asks.get(neighbour, NeighbourFilters())
         return [
-            Effective(self.site, 0, expression, installed.installation, origin, above)
+            self._announcement(expression, installed, origin, above)
             for expression, installed in asks.filters.items()
             for origin, above in installed.above.items()
         ]
@@ -604,20 +614,20 @@ class SiteState:
         """Return the state, sealed, for :func:`read_snapshot`."""
         kept = msgspec.msgpack.encode(
             Snapshot(
-                self.position,
-                self.frontier,
-                [(proxy, session, hold) for (proxy, session), hold in self.holds.items()],
-                self.asks,
-                self.wants,
-                self.effective,
-                self.acceptance.link_epochs,
-                self.acceptance.upstream,
-                self.acceptance.mark,
-                self.acceptance.ended,
-                self.damaged,
-                self.repaired,
-                self.severed_at,
-                None if self._level is None else tuple(sorted(self._level)),
+                position=self.position,
+                frontier=self.frontier,
+                holds=[(proxy, session, hold) for (proxy, session), hold in self.holds.items()],
+                asks=self.asks,
+                wants=self.wants,
+                effective=self.effective,
+                link_epochs=self.acceptance.link_epochs,
+                upstream=self.acceptance.upstream,
+                mark=self.acceptance.mark,
+                ended=self.acceptance.ended,
+                damaged=self.damaged,
+                repaired=self.repaired,
+                severed_at=self.severed_at,
+                level=None if self._level is None else tuple(sorted(self._level)),
             )
         )
         return sealed(kept)

@@ -1,0 +1,1 @@
+"""How a session goes from one proxy to another: pure machines."""

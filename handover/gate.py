@@ -72,6 +72,9 @@ class Gate(Generic[Item]):
         return (self.seen, covered_from)
 
     def may_open(self, covered_from: int | None) -> bool:
+        """Tell whether everything up to where live coverage begins has been seen; None: it is not known where that
+        is.
+        """
         return covered_from is not None and self.seen is not None and self.seen >= covered_from
 
     def fetched(self, through: int) -> None:

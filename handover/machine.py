@@ -106,6 +106,7 @@ class Machine:
 
     @property
     def over(self) -> bool:
+        """The transfer has ended, and takes no input any more."""
         return self.state is self.ended
 
     def patience_ms(self) -> int:
@@ -113,6 +114,7 @@ class Machine:
         return self.timing.prepare_ms
 
     def rearm(self, now_ms: int) -> None:
+        """Begin the patience of the present state anew."""
         self._retry_at = now_ms + self.timing.retry_ms
         self._deadline_at = now_ms + self.patience_ms()
 
@@ -147,6 +149,7 @@ class Machine:
         return []
 
     def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return NEVER if self.over else min(self._retry_at, self._deadline_at)
 
     def transition(self, given: object) -> tuple[type, ...]:

@@ -32,7 +32,7 @@ class TransferMessage(msgspec.Struct, frozen=True):
     epoch: Epoch
 
 
-class Prepare(TransferMessage, tag="prepare", frozen=True):
+class Prepare(TransferMessage, tag="prepare", frozen=True, kw_only=True):
     """Will you hand me the session that you own at `epoch`? `reason`: one of :data:`TRIGGERS`.
 
     `receiver`, in its life `incarnation`, attached there, if that is the reason. Of the copy that is named `copy`, an
@@ -46,7 +46,7 @@ class Prepare(TransferMessage, tag="prepare", frozen=True):
     has: int = 0
 
 
-class Prepared(TransferMessage, tag="prepared", frozen=True):
+class Prepared(TransferMessage, tag="prepared", frozen=True, kw_only=True):
     """Yes. The session as it is now; it goes on being served here. Chunks of what is stored follow.
 
     `stored`: the number of the last entry that they will bring, 0 if there is none. `copy` names what they are taken
@@ -59,7 +59,7 @@ class Prepared(TransferMessage, tag="prepared", frozen=True):
     copy: str = ""
 
 
-class StoredEntry(msgspec.Struct, frozen=True, array_like=True):
+class StoredEntry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One stored notification: its number in the session, what it matched, itself as it is delivered, and its keys."""
 
     number: int
@@ -82,7 +82,7 @@ def checksum(entries: Sequence[StoredEntry], ages: Sequence[Age] = ()) -> int:
     return zlib.crc32(msgspec.msgpack.encode((entries, ages)))
 
 
-class Chunk(TransferMessage, tag="chunk", frozen=True):
+class Chunk(TransferMessage, tag="chunk", frozen=True, kw_only=True):
     """Stored notifications, in order, ahead of the freeze. Chunks are numbered 1, 2, 3, ...
 
     A chunk spans the entries above `after`, where the one before it ended, up to `upto`; those that all receivers have
@@ -110,7 +110,7 @@ class Ready(TransferMessage, tag="ready", frozen=True):
     coverage: dict[Origin, int | None]
 
 
-class Frozen(TransferMessage, tag="frozen", frozen=True):
+class Frozen(TransferMessage, tag="frozen", frozen=True, kw_only=True):
     """The session is still. `cut` is its frontier, the descriptor is as it is at the cut, `chunks` went before.
 
     `oldest`: entries with a lower number went to all receivers meanwhile.
@@ -124,9 +124,13 @@ class Frozen(TransferMessage, tag="frozen", frozen=True):
 
 
 class Refused(TransferMessage, tag="refused", frozen=True):
-    """I do not hand over: `reason`. A staged copy waits for the registry, never for this message."""
+    """I do not hand over: `reason`. A staged copy waits for the registry, never for this message.
+
+    `lost`: I own the session and have it no more, and neither has any changelog; `reason` says how I know.
+    """
 
     reason: str
+    lost: bool = False
 
 
 class StayReason(Enum):
@@ -140,7 +144,7 @@ class StayReason(Enum):
     """Its home must look first whether the receiver may have it."""
 
 
-class Stay(TransferMessage, tag="stay", frozen=True):
+class TransferDeclined(TransferMessage, tag="transfer-declined", frozen=True):
     """I do not hand over now, for this reason: relay your receiver to me."""
 
     reason: StayReason
@@ -152,7 +156,7 @@ class Aborted(TransferMessage, tag="aborted", frozen=True):
     reason: str
 
 
-class Offer(msgspec.Struct, frozen=True, tag="offer"):
+class HandoverOffer(msgspec.Struct, frozen=True, tag="handover-offer"):
     """S -> T, before any transfer: I serve this session at `epoch`; ask me for it. It obliges nobody to anything."""
 
     session: SessionId
@@ -160,7 +164,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     reason: str
 
 
-class Give(msgspec.Struct, frozen=True, tag="give"):
+class MoveRequest(msgspec.Struct, frozen=True, tag="move-request"):
     """To the owner at `epoch`, from a proxy that rebalances: this session were better served by `target`."""
 
     session: SessionId
@@ -169,7 +173,7 @@ class Give(msgspec.Struct, frozen=True, tag="give"):
 
 
 ToSource = Prepare | ChunkStored | Ready | Aborted
-ToTarget = Prepared | Chunk | Frozen | Refused | Stay
+ToTarget = Prepared | Chunk | Frozen | Refused | TransferDeclined
 
 
 # ---------------------------------------------------------------- a receiver that is attached elsewhere

@@ -174,15 +174,18 @@ class SourceTransfer(Machine):
         self.coverage: dict[Origin, int | None] = {}
 
     def took(self, given: object) -> None:
+        """Keep what an accepted input brings: where the target's coverage begins."""
         if isinstance(given, Ready) and self.state is SourceState.WAITING and not self.coverage:
             self.coverage = given.coverage
 
     def patience_ms(self) -> int:
+        """How long the present state may last."""
         if self.state is SourceState.COPYING:
             return self.timing.prepare_ms
         return self.timing.passing_ms if self.state is SourceState.WAITING else self.timing.frozen_ms
 
     def effect(self, kind: type, given: object) -> object:
+        """Return the effect of that kind, filled in by the input that caused it."""
         if kind is Claim:
             return Claim(self.owned, self.wanted)
         if kind is Thaw:

@@ -30,7 +30,7 @@ from handover.machine import (
     Table,
     Timing,
 )
-from handover.messages import Chunk, Frozen, Prepared, Refused, Stay
+from handover.messages import Chunk, Frozen, Prepared, Refused, TransferDeclined
 from waypost.identity import Ownership, ProxyId, SessionId
 
 
@@ -146,7 +146,7 @@ TABLE: Table = _before_staging() | {
     (_T.PREPARING, Retry): ((SendPrepare,), _T.PREPARING),
     (_T.PREPARING, Prepared): ((Install,), _T.SHADOWING),
     (_T.PREPARING, Chunk): ((), _T.PREPARING),
-    (_T.PREPARING, Stay): ((Relay,), _T.ENDED),
+    (_T.PREPARING, TransferDeclined): ((Relay,), _T.ENDED),
     (_T.SHADOWING, Prepared): ((), _T.SHADOWING),
     (_T.SHADOWING, Chunk): ((TakeChunk,), _T.SHADOWING),
     (_T.SHADOWING, Retry): ((AcknowledgeChunks,), _T.SHADOWING),
@@ -214,9 +214,11 @@ class TargetTransfer(Machine):
         self.transfer = transfer
 
     def begin(self) -> list[object]:
+        """Return the first effects: ask the owner to prepare."""
         return [SendPrepare()]
 
     def effect(self, kind: type, given: object) -> object:
+        """Return the effect of that kind, filled in by the input that caused it."""
         if kind is Claim:
             return Claim(self.owned, self.wanted)
         match given:

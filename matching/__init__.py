@@ -1,0 +1,1 @@
+"""Which subscriptions a notification matches."""

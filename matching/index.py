@@ -94,6 +94,7 @@ class Index(Generic[T]):
     # ------------------------------------------------------------ changing
 
     def add(self, expression: Expression, item: T) -> None:
+        """Add an item under its expression. Raises Internal: the expression is in here already."""
         if expression in self._entries:
             raise Internal(f"{expression.canonical!r} is in the index already")
         entry = self._entries[expression] = _Entry(item, expression.matches)
@@ -126,8 +127,8 @@ class Index(Generic[T]):
     def _row(self, entry: _Entry[T], legs: Sequence[Leg]) -> _Row[T]:
         access = self._cheapest(legs)
         keys = access.reading.keys if access else None
-        told = access is not None and access.reading.exact and all(map(is_sharp, keys or ()))
-        left = [leg for leg in legs if not (told and leg is access)]
+        answered = access is not None and access.reading.exact and all(map(is_sharp, keys or ()))
+        left = [leg for leg in legs if not (answered and leg is access)]
         # What is near a range is candidate too: its own bounds go first.
         bounded = [leg for leg in sorted(left, key=lambda leg: leg is not access) if _condition(leg)][:WIDTH]
         conditions = [condition for leg in bounded if (condition := _condition(leg))]
@@ -268,8 +269,8 @@ class Index(Generic[T]):
             rest = rows[number].rest  # type: ignore[union-attr]
             if rest is None or rest(attributes):
                 hits.append(number)
-        told: list[T] = [items[number] for number in certain]  # type: ignore[misc]
-        return told + self._once(hits) if hits else told
+        answered: list[T] = [items[number] for number in certain]  # type: ignore[misc]
+        return answered + self._once(hits) if hits else answered
 
     def _once(self, hits: Sequence[int]) -> list[T]:
         rows = self._rows

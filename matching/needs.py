@@ -133,14 +133,14 @@ class _Reader:
         bounds: dict[str, tuple[Within, list[Node]]] = {}
         legs: list[Leg] = []
         for test, wanted in _flat(node, truth, any_of=False):
-            said = test if wanted else Not(test)
+            condition = test if wanted else Not(test)
             reading = self._of(test, wanted)
             key = reading.only
             if isinstance(key, Within):
                 before, tests = bounds.get(key.name, (key, []))
-                bounds[key.name] = _both(before, key), [*tests, said]
+                bounds[key.name] = _both(before, key), [*tests, condition]
             else:
-                legs.append(Leg(said, reading))
+                legs.append(Leg(condition, reading))
         return [_bounded(key, tests) for key, tests in bounds.values()] + legs
 
     def _read(self, node: Node, truth: bool) -> Reading:

@@ -127,6 +127,7 @@ class Attribute:
         return len(self._present)
 
     def put(self, key: Key, row: int) -> None:
+        """Have the row found by the key."""
         match key:
             case Text(value=value):
                 insort(self.equal.setdefault(value, array("q")), row)
@@ -149,6 +150,7 @@ class Attribute:
         self._note()
 
     def drop(self, key: Key, row: int) -> None:
+        """Have the row found by the key no more."""
         match key:
             case Text(value=value):
                 _drop(self.equal, value, row)

@@ -1,0 +1,1 @@
+"""A proxy as a process: the shell around the engine."""

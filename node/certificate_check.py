@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from node.dependency_health import DependencyHealth
 from node.tls import Tls, TlsFiles, certified
-from node.troubles import Troubles
 from waypost.errors import BadConfiguration, Unreachable
 
 log = structlog.get_logger("waypost")
@@ -32,7 +32,7 @@ class CertificateCheck:
         url: where other proxies reach this one.
     """
 
-    def __init__(self, files: TlsFiles, tls: Tls, url: str, troubles: Troubles) -> None:
+    def __init__(self, files: TlsFiles, tls: Tls, url: str, troubles: DependencyHealth) -> None:
         self._files = files
         self._tls = tls
         self._url = url

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 PREFIX = "WAYPOST_"
 OTHER_VARIABLES = ("WAYPOST_PARTS", "WAYPOST_KEY", "WAYPOST_CERT", "WAYPOST_CA", "WAYPOST_PROXY", "WAYPOST_TOKEN")
 """Those that are nearly settings, and mean something else."""
+HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+OF_A_SERVICE = re.compile(r".*_(SERVICE_(HOST|PORT)(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?)")
+"""Variables that Kubernetes sets for services, of the name waypost-etcd for example."""
+FILE_NAME_BYTES = 200
 TOPIC_LENGTH = 249
 """Characters of the name of a topic of Kafka."""
 SHORTEST_ETCD_LEASE_MS = 2_000
@@ -56,13 +60,30 @@ def _plain(name: str) -> str:
         raise ValueError("no control character, please")
     if name.startswith(".") or any(each in name for each in '"[],'):
         raise ValueError(f"{name!r} is no name")
+    if len(name.encode()) > FILE_NAME_BYTES:
+        raise ValueError(f"at most {FILE_NAME_BYTES} bytes, please: it is the name of a folder")
+    return name
+
+
+def _folder(name: str) -> str:
+    if not name.strip():
+        raise ValueError("no folder is named; . is the one where the command runs")
     return name
 
 
 def _listed(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return what is said with commas between, or as a list, without blanks around."""
-    listed = given.split(",") if isinstance(given, str) else given
-    return tuple(each.strip() for each in listed if each.strip())
+    """Return what is said with commas between, or as a list, without blanks around.
+
+    Raises ValueError: nothing stands between two commas, or where a list begins or ends; or it is no list of names.
+    """
+    if not all(isinstance(each, str) for each in given):
+        raise ValueError("a list of names, please")
+    listed = tuple(each.strip() for each in (given.split(",") if isinstance(given, str) else given))
+    if not any(listed):
+        return ()
+    if not all(listed):
+        raise ValueError(f"a comma too many in {given!r}")
+    return listed
 
 
 def _sites(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -81,18 +102,21 @@ def _names(principals: str | Sequence[str]) -> tuple[str, ...]:
     named = _listed(principals)
     if not named:
         raise ValueError("nobody is named; leave it out, and everybody may")
+    if max(map(len, named)) > MAX_ID_LENGTH:
+        raise ValueError(f"a name has at most {MAX_ID_LENGTH} characters")
     return named
 
 
 def _is_host(name: str) -> bool:
     from ipaddress import ip_address
 
-    if ":" not in name:
-        return re.fullmatch(r"[A-Za-z0-9._-]+", name) is not None
+    if ":" not in name and not re.fullmatch(r"[0-9.]+", name):
+        return len(name) < 254 and all(map(HOST_LABEL.fullmatch, name.removesuffix(".").split(".")))
     try:
-        return ip_address(name).version == 6
+        ip_address(name)
     except ValueError:
         return False
+    return True
 
 
 def _host(name: str) -> str:
@@ -124,7 +148,7 @@ def _origin(origin: str) -> str:
         is_one = parts.scheme and parts.hostname and parts.port != 0 and origin == f"{parts.scheme}://{parts.netloc}"
     except ValueError:
         is_one = False
-    if not is_one or "@" in origin or "*" in origin:
+    if not is_one or not _is_host(parts.hostname or "") or "@" in origin or origin.endswith(":"):
         raise ValueError(f"{origin!r} is not https://host or https://host:port")
     return origin.lower()
 
@@ -151,6 +175,7 @@ def reachable(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_one = parts.scheme in ("ws", "wss") and parts.hostname and parts.port and "@" not in parts.netloc
+        is_one = is_one and _is_host(parts.hostname or "") and url.lower() == f"{parts.scheme}://{parts.netloc.lower()}"
     except ValueError:
         is_one = False
     if url and not is_one:
@@ -169,7 +194,7 @@ class NodeConfig:
         "A", "Site whose log this proxy reads and writes.", _plain, min_length=1, max_length=MAX_ID_LENGTH
     )
     neighbours: tuple[str, ...] = _setting((), "Sites to exchange with, by links; separated by commas.", _sites)
-    data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.")
+    data: Path = _setting(Path("run"), "Folder for everything embedded, and for this proxy's own store.", _folder)
     host: str = _setting("127.0.0.1", "Address to listen on.", _host)
     port: int = _setting(0, "Port to listen on; 0: any free one.", ge=0, le=65535)
     advertise: str = _setting("", "ws://host:port that others reach it at; else where it listens.", reachable)
@@ -218,6 +243,7 @@ class NodeConfig:
         "What this proxy may take of memory, as 2GiB, 512MiB or bytes; what it keeps for clients has parts of it.",
         _bytes,
         ge=LEAST_MEMORY,
+        le=1 << 50,
     )
     publish_rate: int = _setting(50_000, "Notifications a second that one client may publish; 0: no bound.", ge=0)
     change_rate: int = _setting(
@@ -233,6 +259,11 @@ class NodeConfig:
     etcd: str = _setting("", "host:port of etcd; else the embedded registry.")
     mixed_parts: bool = _setting(
         False, "Kafka with the embedded registry, or etcd with an embedded log, is meant, and no oversight."
+    )
+    etcd_compact_s: int = _setting(
+        300,
+        "Seconds for which etcd keeps what its rows were before, of all its keys; 0: it is not asked to forget.",
+        ge=0,
     )
     prefix: str = _setting("waypost", "Of Kafka topics and etcd keys.", pattern=r"^[A-Za-z0-9._-]+$", max_length=100)
     lease_ttl_ms: int = _setting(3_000, "How long a silent proxy counts as alive.", ge=500, le=3_600_000)
@@ -266,7 +297,8 @@ def load_config(flags: dict[str, Any], file: Path | None) -> NodeConfig:
         place = ".".join(str(part) for part in first["loc"]) or None
         name = str(first["loc"][0]) if first["loc"] else ""
         variable = f"{PREFIX}{name.upper()}"
-        source = "flag" if name in given else variable if variable in os.environ else f"file {file}"
+        flag = f"--{name.replace('_', '-')}"
+        source = flag if name in given else variable if variable in os.environ else f"file {file}"
         message = first["msg"].removeprefix("Value error, ")
         raise BadConfiguration(f"{message} (from {source})", field=place) from None
     if not config.advertise and is_unspecified(config.host):
@@ -324,7 +356,9 @@ def _check_variables() -> None:
     names = [f"{PREFIX}{each.name.upper()}" for each in fields(NodeConfig)]
     for variable in os.environ:
         if variable.startswith(PREFIX) and variable not in {*names, *OTHER_VARIABLES}:
-            near = get_close_matches(variable, names, 1, 0.85)
+            near = get_close_matches(variable, names, 1, 0.85) or [
+                name for name in names if variable.startswith(f"{name}_") and not OF_A_SERVICE.fullmatch(variable)
+            ]
             if near:
                 raise BadConfiguration(f"there is no variable {variable}; do you mean {near[0]}?", field=variable)
 
@@ -345,8 +379,12 @@ def _check_addresses(field: str, addresses: str) -> None:
     """Raises BadConfiguration: what is said of Kafka or etcd is not host:port, several with commas between."""
     for address in addresses.split(",") if addresses else ():
         host, _, port = address.strip().removeprefix("http://" if field == "etcd" else "").rpartition(":")
-        is_host = re.fullmatch(r"[^/:]+|\[[0-9A-Fa-f:.]+\]", host) is not None
-        if not is_host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        bare = host[1:-1] if re.fullmatch(r"\[.*:.*\]", host) else host
+        if (
+            not _is_host(bare)
+            or (bare == host and ":" in host)
+            or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536)
+        ):
             raise BadConfiguration(f"{address!r} is not host:port", field=field)
 
 
@@ -461,12 +499,16 @@ def _model(from_file: dict[str, Any]) -> type[BaseSettings]:
     kinds = get_type_hints(NodeConfig)
     settings: dict[str, Any] = {}
     for each in fields(NodeConfig):
-        check = BeforeValidator(partial(_checked, each.metadata["check"]))
-        settings[each.name] = (Annotated[kinds[each.name], check], Field(each.default, **each.metadata["bounds"]))
+        kind = kinds[each.name]
+        check = BeforeValidator(partial(_checked, each.metadata["check"], is_flag=kind is bool))
+        settings[each.name] = (Annotated[kind, check], Field(each.default, **each.metadata["bounds"]))
     return create_model("NodeSettings", __base__=Sources, **settings)
 
 
-def _checked(check: Callable[[Any], Any] | None, value: Any) -> Any:
+def _checked(check: Callable[[Any], Any] | None, value: Any, *, is_flag: bool) -> Any:
+    if isinstance(value, bool) and not is_flag:
+        # pydantic would take it for 1 or 0.
+        raise ValueError(f"{str(value).lower()} is no value of it")
     return check(value) if check is not None and isinstance(value, str | list) else value
 
 

@@ -1,9 +1,9 @@
 """Which proxy of its name this one is: an id in its data folder, and which incarnations of it have ended.
 
-`proxies/NAME/identity` has the id, made once. `proxies/NAME/incarnations` has those that were announced last, with what
-tells the folder from a copy of it: inode and change time of the identity. Who starts with a folder, under its lock, may
-replace what that folder announced, for it has certainly ended; with a copy of the folder it may not, and waits for the
-lease to end.
+`proxies/NAME/identity` has the id, made once, and `proxies/NAME/site` the site. `proxies/NAME/incarnations` has those
+that were announced last, with what tells the folder from a copy of it: inode and change time of the identity. Who
+starts with a folder, under its lock, may replace what that folder announced, for it has certainly ended; with a copy
+of the folder it may not, and waits for the lease to end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from federation.embedded.private_files import open_file
-from waypost.identity import Incarnation, new_incarnation
+from waypost.errors import BadConfiguration
+from waypost.identity import Incarnation, SiteId, new_incarnation
 
 REMEMBERED = 3
 """Incarnations: the one before, and those of starts that did not come to an announcement."""
@@ -24,11 +25,17 @@ class Instance:
     """The identity of a proxy, kept in its own folder.
 
     A folder that takes nothing costs a crash one lease's time and no more: the id is another one after it, then.
+
+    Raises:
+        BadConfiguration: a proxy of another site has served with this folder: what it knows is of that site's log.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, site: SiteId) -> None:
+        self._site = site
         self._identity = folder / "identity"
         self._incarnations = folder / "incarnations"
+        self._site_file = folder / "site"
+        self._check_site()
         self.id = self._read_id() or self._make_id()
         self.earlier = self._read_incarnations()
         """Incarnations that have ended."""
@@ -37,8 +44,19 @@ class Instance:
         """Remember an incarnation that is about to be announced, before it is: all earlier ones have ended."""
         self.earlier = [*self.earlier, incarnation][-REMEMBERED:]
         with suppress(OSError):
+            _replace(self._site_file, self._site)
+        with suppress(OSError):
             text = json.dumps({"home": self._home(), "incarnations": self.earlier})
             _replace(self._incarnations, text)
+
+    def _check_site(self) -> None:
+        with suppress(OSError, UnicodeDecodeError):
+            if (earlier := self._site_file.read_text(encoding="utf-8")) != self._site:
+                raise BadConfiguration(
+                    f"{self._site_file.parent} is the folder of a proxy of site {earlier}",
+                    field="site",
+                    hint=f"--site {earlier}; or another --name or --data for a proxy of site {self._site}",
+                )
 
     def _home(self) -> list[int]:
         found = self._identity.stat()
@@ -66,7 +84,7 @@ class Instance:
 def _replace(path: Path, text: str) -> None:
     """Write the file whole or not at all."""
     aside = path.with_suffix(".new")
-    with os.fdopen(open_file(aside, os.O_WRONLY | os.O_TRUNC), "w") as file:
+    with os.fdopen(open_file(aside, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -19,9 +19,9 @@ from federation.link_out import Sending
 from federation.messages import LinkMessage
 from federation.ports import Batch, Lease, OwnerChanged, Registry, RegistryEvent, SiteLog
 from node.log_guard import LogGuard
+from node.operator_log import RateLimitedLog
 from node.peers import Peers
-from node.telling import Few
-from proxy.queues import Waiting
+from proxy.queue_lengths import Waiting
 from waypost import cancellation
 from waypost.clock import NEVER, Clock
 from waypost.errors import Internal, WaypostError
@@ -44,14 +44,14 @@ class Links:
         clock: Clock,
         guard: LogGuard,
     ) -> None:
-        self._guard = guard
+        self._authorizer = guard
         self._proxy = proxy
         self._ends = ends
         self._log = log
         self._registry = registry
         self._peers = peers
         self._clock = clock
-        self._few = Few(clock)
+        self._few = RateLimitedLog(clock)
         self._lease: Lease | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -86,7 +86,7 @@ class Links:
         self._ends.folded(batch, self._clock.now_ms())
         self._drain()
 
-    def heard(self, event: RegistryEvent) -> None:
+    def receive(self, event: RegistryEvent) -> None:
         """The registry's watch said this, and the rows of proxies are as it says."""
         if not isinstance(event, OwnerChanged):
             self._ends.proxies_changed(self._clock.now_ms())
@@ -121,17 +121,17 @@ class Links:
             case effects.SendPeer():
                 self._peers.send(effect.proxy, effect.message)
             case effects.Append():
-                self._spawn(partial(self._append, effect.records), effect.then)
+                self._spawn(partial(self._append, effect.records), effect.on_done)
             case effects.ReadLog():
-                self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.then)
+                self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.on_done)
             case effects.FindFirst():
-                self._spawn(self._log.first, effect.then)
+                self._spawn(self._log.first, effect.on_done)
             case effects.FindEnd():
-                self._spawn(self._log.end, effect.then)
+                self._spawn(self._log.end, effect.on_done)
             case effects.Elect():
-                self._spawn(partial(self._elect, effect.link, self._lease), effect.then)
+                self._spawn(partial(self._elect, effect.link, self._lease), effect.on_done)
             case effects.SeenBeyond():
-                self._guard.seen_beyond(effect.origin, effect.offset)
+                self._authorizer.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
                 self._few.say(
                     log.warning,
@@ -142,18 +142,18 @@ class Links:
                 )
 
     async def _append(self, records: Sequence[Record]) -> list[int]:
-        with self._guard.noticing():
+        async with self._authorizer.appending():
             return await self._log.append(records)
 
     async def _elect(self, link: str, lease: Lease | None) -> int | None:
         return None if lease is None else await self._registry.elect(link, self._proxy, lease)
 
-    def _spawn(self, action: Callable[[], Awaitable[Any]], then: Callable[[Any, int], None]) -> None:
-        task = asyncio.create_task(self._answer(action, then))
+    def _spawn(self, action: Callable[[], Awaitable[Any]], on_done: Callable[[Any, int], None]) -> None:
+        task = asyncio.create_task(self._answer(action, on_done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, action: Callable[[], Awaitable[Any]], then: Callable[[Any, int], None]) -> None:
+    async def _answer(self, action: Callable[[], Awaitable[Any]], on_done: Callable[[Any, int], None]) -> None:
         """Every failure is an answer: what waits for one must not wait for ever."""
         try:
             with cancellation.translated(lambda _: Internal("the call was cancelled by a library")):
@@ -166,7 +166,7 @@ class Links:
         except Exception as error:
             self._few.say(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
-        then(answer, self._clock.now_ms())
+        on_done(answer, self._clock.now_ms())
         self._drain()
 
     # ------------------------------------------------------------ time

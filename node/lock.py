@@ -7,8 +7,8 @@ import os
 from typing import TextIO
 
 from federation.embedded.private_files import open_file
+from node.backends import own_folder
 from node.config import NodeConfig
-from node.parts import own_folder
 from waypost.errors import BadConfiguration, NameTaken
 
 

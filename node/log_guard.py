@@ -7,21 +7,25 @@ next log epoch is, federation/log_epochs.py decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 
-from federation.log_epochs import as_lost, lost_above, raised, record_of, says_so, with_seen
+from federation.log_epochs import as_lost, lost_above, raised, record_of, row_as_read, says_so, went_back, with_seen
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from node.witnesses import Witnesses
-from waypost.errors import LogReplaced, Unreachable, WaypostError
+from waypost.errors import LogReplaced, LogUnavailable, Unreachable, WaypostError
 from waypost.identity import NOTHING, Origin, log_epoch_of, origin_of
 from waypost.limits import LOG_END_SURE_S
 
 AGAIN_S = 0.2
 """After so long a question that was not answered is asked again."""
+BEGIN_S = 15.0
+"""So long an append waits until the proxy has begun."""
+READ_S = 0.01
+"""So often it looks whether what it says of the log was read."""
 log = structlog.get_logger("waypost")
 
 
@@ -58,6 +62,32 @@ class LogGuard:
         """What neighbours have seen further than we have, and that was not looked into yet."""
 
     # ------------------------------------------------------------ noticing
+
+    @asynccontextmanager
+    async def appending(self) -> AsyncIterator[None]:
+        """Append once the log was read up to where it says of itself what the registry says.
+
+        What stands before that is of an origin that may have ended.
+
+        Raises:
+            LogUnavailable: it does not say it in time.
+            LogReplaced: as :meth:`noticing`.
+        """
+        if not self._is_read():
+            await self._until_read()
+        with self.noticing():
+            yield
+
+    def _is_read(self) -> bool:
+        return self._has_begun and log_epoch_of(self._state.origin) >= self._begun_in
+
+    async def _until_read(self) -> None:
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                while not self._is_read():
+                    await asyncio.sleep(READ_S)
+        except TimeoutError:
+            raise LogUnavailable(f"the proxy has not read its site's log to the end within {BEGIN_S:g} s") from None
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
@@ -157,6 +187,9 @@ class LogGuard:
 
     async def begin(self) -> None:
         """Have the log say of itself what the registry says, once it was read to its end. Raises WaypostError."""
+        known = row_as_read(self._state.site, self._state.acceptance.mark, self._state.ended)
+        while went_back(self._row, known) and not await self._claim(known):
+            pass
         again = says_so(self._state, self._federation, self._row)
         if not again or await self._log.first() > 0:
             await self._log.append([record_of(self._federation, self._row, again=again)])
@@ -222,9 +255,9 @@ class LogGuard:
 
     async def _refresh(self) -> None:
         row = await self._registry.site_log(self._state.site)
-        if row is None:
-            # The registry has lost it; nobody knows better than we do.
-            await self._registry.claim_site_log(self._state.site, None, self._row)
+        if row is None or went_back(row, self._row):
+            # The registry has lost it, or was restored from an older copy; nobody knows better than we do.
+            await self._registry.claim_site_log(self._state.site, row, self._row)
             row = await self._registry.site_log(self._state.site)
         self._row = row or self._row
 

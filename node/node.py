@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from federation.link_ends import LinkEnds
+from federation.log_epochs import federation_of
 from federation.messages import (
     AskSeen,
     CatchUp,
@@ -30,37 +31,37 @@ from federation.messages import (
 )
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
-from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayUp, TransferMessage
-from node.ahead import Ahead
-from node.asking import Asking
-from node.beginning import where_to_begin
+from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp, TransferMessage
+from node.append_admission import Ahead
+from node.backends import Backends, changelog_locator, own_folder
+from node.catch_up import Requests
 from node.certificate_check import CertificateCheck
-from node.collector import growing
 from node.config import NodeConfig
-from node.facts import Facts
-from node.folding import Folding
-from node.history import Requests
+from node.dependency_health import STALLED, Dependency, DependencyHealth
+from node.effect_runner import EffectRunner
+from node.fair_share import Held, Line
+from node.free_memory import give_back
+from node.garbage_collection import growing
 from node.instance import Instance
+from node.journal_writer import JournalWriter
+from node.lease_renewal import Heart, LeaseRenewal
 from node.links import Links
+from node.log_folding import LogFolding
 from node.log_guard import LogGuard
-from node.memory import give_back
-from node.parts import Parts, changelog_locator, own_folder
+from node.log_start import where_to_begin
+from node.operator_log import OperatorLog, RateLimitedLog
 from node.peers import Peers
-from node.renewal import Heart, Renewal
 from node.self_check import SelfCheck
-from node.sharing import Held, Line
 from node.supervision import endless
-from node.telling import Few, Telling
 from node.tls import TlsFiles, tls_of
-from node.troubles import STALLED, Part, Troubles
 from node.watchdog import INTERVAL_S as WATCHDOG_INTERVAL_S
 from node.watchdog import Progress, Watchdog
 from node.witnesses import Witnesses
-from proxy import effects
-from proxy.context import Settings
+from proxy.core import effects
+from proxy.core.settings import Settings
+from proxy.core.store_port import Restored
 from proxy.engine import Engine
-from proxy.ports import Restored
-from proxy.queues import Waiting
+from proxy.queue_lengths import Waiting
 from waypost.clock import Clock, SystemClock
 from waypost.errors import (
     HistoryTruncated,
@@ -145,7 +146,7 @@ class Node:
         url: gives where clients and peers reach this node, once it listens.
     """
 
-    parts: Parts
+    parts: Backends
     links: Links
     log_guard: LogGuard
     witnesses: Witnesses
@@ -154,11 +155,11 @@ class Node:
     def __init__(
         self,
         config: NodeConfig,
-        open_parts: Callable[[], Awaitable[Parts]],
+        open_parts: Callable[[], Awaitable[Backends]],
         life: Incarnation,
         url: Callable[[], str],
         clock: Clock | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.config = config
         self.tls = tls_of(config)
@@ -171,9 +172,9 @@ class Node:
         self._url = url
         self._life = life
         self._clock = clock or SystemClock()
-        self._chance = chance or random.Random()
-        self.troubles = Troubles(self._chance, self._clock)
-        self._few = Few(self._clock)
+        self._rng = rng or random.Random()
+        self.troubles = DependencyHealth(self._rng, self._clock)
+        self._few = RateLimitedLog(self._clock)
         self.watchdog = Watchdog()
         self._watch_signs = self._renewals = self._ticks = 0
         self._connections: dict[int, Connection] = {}
@@ -182,6 +183,8 @@ class Node:
         self._last_connection = 0
         self.line = Line()
         """In which clients wait who cost much."""
+        self.writes = Line()
+        """In which large frames to clients wait."""
         self.unsent: Held[Any] = Held(config.memory // UNSENT_PART)
         """What is queued for clients."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -196,23 +199,24 @@ class Node:
         """The address of the process that has our name, while we wait for its lease to end."""
         self._replaces = config.replace
         self._appends = 0
-        self._ahead = Ahead(lambda bodies: self._engine.context.matcher.foreseen_ns(bodies))
+        self._ahead = Ahead(lambda bodies: self._engine.context.sessions.matcher.foreseen_ns(bodies))
         self._heart = Heart()
         self._room = asyncio.Event()
-        self._facts = Facts()
+        self._facts = JournalWriter()
+        self._has_opened = False
         self.lease: Lease | None = None
         self.secret: bytes | None = None
         """What the federation's proxies know and nobody else; None: the registry has not told it yet."""
         self.peers = Peers(
             self.proxy,
             self._row,
-            lambda: self._engine.context.incarnation,
+            lambda: self._engine.context.lease.incarnation,
             lambda: self.secret,
             self.refused,
             self.tls.peers if self.tls else None,
         )
-        self.asking = Asking(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
-        self._telling = Telling(self.proxy, url, self._clock)
+        self.asking = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
+        self._telling = OperatorLog(self.proxy, url, self._clock)
 
     @property
     def why_not_ready(self) -> str:
@@ -226,8 +230,10 @@ class Node:
             return "it is starting"
         if self._waits_for:
             return f"another process has its name, at {self._waits_for}"
-        if not self.engine.context.may_serve():
+        if not self.engine.context.lease.may_serve():
             return "it has no lease"
+        if not self.engine.context.cluster.is_watching:
+            return "it has not read the registry yet"
         if self.watchdog.why_not_ready:
             return self.watchdog.why_not_ready
         return "it is being drained" if self.engine.moving.row is not None else ""
@@ -258,7 +264,7 @@ class Node:
                     "lease": self._live(),
                     "journal": self._facts.run(self.parts.journal, self._wrote),
                     "log end": self._follow_log_end(),
-                    "watchdog": self._guard(),
+                    "watchdog": self._authorizer(),
                     "self check": self._check_self(),
                     "memory": give_back(),
                     "heart": self._heart.beat(),
@@ -277,14 +283,15 @@ class Node:
             await self._stop()
 
     async def _start(self) -> None:
-        self.instance = await asyncio.to_thread(Instance, own_folder(self.config))
-        self.parts = parts = await self.troubles.patiently(Part.ALL, self._open_parts)
+        self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
+        self.parts = parts = await self.troubles.patiently(Dependency.ALL, self._open_parts)
+        self._has_opened = True
         restored = await self._restored(parts)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
         settings = Settings(
-            self.proxy,
-            self.site,
-            neighbours,
+            proxy=self.proxy,
+            site=self.site,
+            neighbours=neighbours,
             expiry_ms=self.config.sweep_s * 1_000,
             max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_PART // SESSION_BYTES),
             creations_a_s=CREATIONS_A_S,
@@ -300,7 +307,7 @@ class Node:
             engine = Engine(
                 settings,
                 self._clock,
-                self._chance,
+                self._rng,
                 self._life,
                 restored,
                 begin.first,
@@ -309,26 +316,26 @@ class Node:
                 log_epoch=begin.log_epoch,
             )
             del restored
-        engine.context.tally.damaged["store"] += self._store_damaged
-        self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.proxies.values())
+        engine.context.counters.damaged["store"] += self._store_damaged
+        self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.cluster.proxies.values())
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
         self.asking.begin(parts, engine.context)
-        ends = LinkEnds(engine.state, self.rows_of, self._chance)
+        ends = LinkEnds(engine.state, self.rows_of, self._rng)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
 
-    async def _restored(self, parts: Parts) -> Restored | None:
+    async def _restored(self, parts: Backends) -> Restored | None:
         """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
         try:
-            restored: Restored | None = await self.troubles.patiently(Part.STORE, parts.store.load, within_s=None)
+            restored: Restored | None = await self.troubles.patiently(Dependency.STORE, parts.store.load, within_s=None)
         except StoreDamaged as error:
             kept = await parts.store.set_aside()
             self._store_damaged = True
             log.error(
                 "the store is damaged; it is kept aside, and what it held is rebuilt from changelog and logs",
                 error=str(error),
-                kept=str(kept),
+                kept=kept,
             )
             return None
         return restored
@@ -363,14 +370,14 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.asking.close()
-        if self.engine is not None:
+        if self._has_opened:
             await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
         saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
         self._telling.leaving()
         engine.leave(marked=not self._is_log_replaced)
-        engine.keeper.saved(saved.set_result)
+        engine.persister.saved(saved.set_result)
         self.drain()
         await saved
         while self._facts:
@@ -381,16 +388,16 @@ class Node:
 
     async def _tail(self) -> None:
         """Fold the site log for ever."""
-        engine, folding = self._engine, Folding(self._engine, self._fold)
+        engine, folding = self._engine, LogFolding(self._engine, self._fold)
         while True:
             try:
                 async for batch in self.parts.log.tail(engine.state.position):
-                    self.troubles.there(Part.LOG)
+                    self.troubles.there(Dependency.LOG)
                     await folding.take(batch)
             except LogReplaced:
                 raise
             except Unreachable as error:
-                self.troubles.missing(Part.LOG, error)
+                self.troubles.missing(Dependency.LOG, error)
             await asyncio.sleep(0.2)
 
     def _fold(self, records: Batch) -> int:
@@ -408,15 +415,15 @@ class Node:
             try:
                 async with asyncio.timeout(LOG_END_S):
                     self.log_end = await self.parts.log.end()
-                self.troubles.there(Part.LOG)
+                self.troubles.there(Dependency.LOG)
                 context = self._engine.context
-                reports = context.may_serve() and min([self.proxy, *context.at_site()]) == self.proxy
+                reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
                 async with asyncio.timeout(LOG_END_S):
                     await self.log_guard.watch(self.log_end, reports=reports)
             except LogReplaced:
                 raise
             except (Unreachable, TimeoutError) as error:
-                self.troubles.missing(Part.LOG, error)
+                self.troubles.missing(Dependency.LOG, error)
 
     async def _mend_changelog(self) -> None:
         """Write again what the changelog has lost, whenever it has."""
@@ -426,7 +433,7 @@ class Node:
             self._engine.changelog_lost()
             self.drain()
 
-    async def _guard(self) -> None:
+    async def _authorizer(self) -> None:
         """See what stands still although nothing has failed (node/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
@@ -455,8 +462,8 @@ class Node:
             if self.certificate is not None:
                 self.certificate.renew()
                 await self.certificate.look(now_ms, self._clock.unix_ms())
-            if context.watching:
-                check.look_at_neighbours([*context.proxies.values()], context.changelogs.keys(), now_ms)
+            if context.cluster.is_watching:
+                check.look_at_neighbours([*context.cluster.proxies.values()], context.cluster.changelogs.keys(), now_ms)
             await check.try_advertised(now_ms)
 
     def _progress(self) -> Iterator[Progress]:
@@ -483,28 +490,26 @@ class Node:
                     self._watch_signs += 1
                     # Not at once: a registry on a full disk can be read, and not watched.
                     if not isinstance(event, Reloaded):
-                        self.troubles.there(Part.REGISTRY)
+                        self.troubles.there(Dependency.REGISTRY)
                     if not isinstance(event, WatchAlive):
                         self._heard(event)
             except Unreachable as error:
-                self.troubles.missing(Part.REGISTRY, error)
+                self.troubles.missing(Dependency.REGISTRY, error)
             await asyncio.sleep(0.2)
 
     def _heard(self, event: RegistryEvent) -> None:
         self._engine.registry_event(event)
-        self.links.heard(event)
+        self.links.receive(event)
         self.drain()
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.patiently(Part.LOG, self.parts.log.end)
+        self.log_end = end = await self.troubles.patiently(Dependency.LOG, self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
-        await self.troubles.patiently(Part.LOG, self.log_guard.begin)
+        await self.troubles.patiently(Dependency.LOG, self.log_guard.begin)
         while True:
-            # Anew for every life: a registry that was lost, or whose secret was taken away, has another one.
-            self.secret = await self.troubles.patiently(Part.REGISTRY, self.parts.registry.secret)
-            self._engine.secret_told(self.secret)
+            await self._read_secret()
             began, self.lease = await self._take_name(self._life)
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._life, began + ttl)
@@ -517,15 +522,35 @@ class Node:
             self._yield_to_who_took_the_name()
             self._life = new_incarnation()
 
+    async def _read_secret(self) -> None:
+        """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
+        before = self.secret or b""
+        registry = self.parts.registry
+        self.secret = await self.troubles.patiently(Dependency.REGISTRY, lambda: registry.secret(before))
+        if before not in (b"", self.secret):
+            log.warning(
+                "the registry has another secret than it had: it was lost, or is another federation's",
+                earlier=federation_of(before),
+                federation=federation_of(self.secret),
+                hint="tokens hold no more, and proxies that start again at their site's log are refused",
+            )
+        self._engine.secret_told(self.secret)
+
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
-        if row is not None and row.incarnation != self._life:
+        if row is not None and row.incarnation != self._life and not self._is_earlier_life(row):
             raise NameTaken(
                 f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
                 field="name",
                 hint="give every proxy a name of its own",
             )
+
+    def _is_earlier_life(self, row: ProxyRow) -> bool:
+        """Tell whether the row is of an earlier life of this proxy: a registry that was restored from an older copy has
+        it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_take_name` says so.
+        """
+        return row.incarnation in self.instance.earlier or row.url == self._url()
 
     async def _take_name(self, life: Incarnation) -> tuple[int, Lease]:
         """Announce this incarnation; return when that began, and the lease. Waits for a holder of the name to end.
@@ -539,7 +564,7 @@ class Node:
             began = self._clock.now_ms()
             try:
                 announce = partial(self._announce, life, earlier)
-                lease = await self.troubles.patiently(Part.REGISTRY, announce)
+                lease = await self.troubles.patiently(Dependency.REGISTRY, announce)
                 self._waits_for = ""
                 self._replaces = False
                 return began, lease
@@ -572,7 +597,9 @@ class Node:
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
         if self.parts.renewing is not None:
-            renewal = Renewal(self.parts.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed)
+            renewal = LeaseRenewal(
+                self.parts.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed
+            )
             await renewal.keep(lease)
             return
         pause = lease.ttl_ms / 3000
@@ -588,12 +615,12 @@ class Node:
                 self._not_renewed(error)
 
     def _lease_renewed(self, until_ms: int) -> None:
-        self.troubles.there(Part.REGISTRY)
+        self.troubles.there(Dependency.REGISTRY)
         self._renewals += 1
         self._engine.lease_renewed(until_ms)
 
     def _not_renewed(self, error: Exception) -> None:
-        self.troubles.missing(Part.REGISTRY, error)
+        self.troubles.missing(Dependency.REGISTRY, error)
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from there; "": one may."""
@@ -626,20 +653,20 @@ class Node:
 
     def introduced(self, number: int) -> bool:
         """Tell whether the client of this connection has said a hello that was accepted."""
-        connection = self._engine.door.connections.get(number)
+        connection = self._engine.dispatcher.connections.get(number)
         return connection is not None and bool(connection.client)
 
     def refused_client(self, error: Refused) -> None:
         """Count a frame, request or handshake of a client that was refused before it reached the engine."""
         if self.engine is not None:
-            self.engine.context.tally.refused[error.kind] += 1
+            self.engine.context.counters.refused[error.kind] += 1
 
     def _wrote(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
-            self.troubles.missing(Part.JOURNAL, error)
+            self.troubles.missing(Dependency.JOURNAL, error)
             return
-        self.troubles.there(Part.JOURNAL)
+        self.troubles.there(Dependency.JOURNAL)
         self._room.set()
         self.drain()
 
@@ -648,7 +675,7 @@ class Node:
 
         Return False: its client has gone before there was room.
         """
-        connection, publishing = self._connections[number], self._engine.door.publishing
+        connection, publishing = self._connections[number], self._engine.dispatcher.publishing
         while self._is_full() or publishing.unanswered(number) > PUBLISHED_AHEAD:
             if connection.is_lost():
                 return False
@@ -665,7 +692,7 @@ class Node:
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
         match message:
-            case TransferMessage() | Offer() | Give() | RelayUp() | RelayDown() | RelayEnd():
+            case TransferMessage() | HandoverOffer() | MoveRequest() | RelayUp() | RelayDown() | RelayEnd():
                 self._engine.peer_message(peer, message)  # type: ignore[arg-type]
                 self.drain()
             case LinkOpen() | LinkWants() | LinkRecords() | LinkAppended():
@@ -675,7 +702,7 @@ class Node:
             case AskSeen():
                 self.peers.send(peer, SeenSo(message.request, self.log_guard.seen(message.origin)))
             case SeenSo():
-                self.witnesses.heard(peer, message)
+                self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
                 self.asking.requests.answer(message)
 
@@ -708,11 +735,11 @@ class Node:
     # ------------------------------------------------------------ who is there
 
     def _row(self, proxy: ProxyId) -> ProxyRow | None:
-        return self._engine.context.proxies.get(proxy)
+        return self._engine.context.cluster.proxies.get(proxy)
 
     def rows_of(self, site: SiteId) -> list[ProxyRow]:
         """Return the live proxies of a site, in a fixed order."""
-        rows = self._engine.context.proxies.values()
+        rows = self._engine.context.cluster.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     def queues(self) -> Iterator[Waiting]:
@@ -721,7 +748,7 @@ class Node:
         yield "log", self._appends - self._ahead.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._facts), FACTS_WAITING
         # Entries and other changes since the last write.
-        yield "store", self._engine.keeper.pending, STORE_BATCH
+        yield "store", self._engine.persister.pending, STORE_BATCH
         for connection in self._connections.values():
             yield "client bytes", connection.unsent(), CONNECTION_QUEUE_BYTES
         for messages in self.peers.waiting():
@@ -821,16 +848,16 @@ class Node:
         finally:
             self._appends -= 1
             self._room.set()
-        effect.then(answer)
+        effect.on_done(answer)
         self.drain()
 
     async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
-            with self.log_guard.noticing():
-                answer = await self.asking.answer(effects.Append(records, effect.then))
+            async with self.log_guard.appending():
+                answer = await self.asking.answer(effects.Append(records, effect.on_done))
                 if isinstance(answer, LogReplaced):
                     raise answer
-        except LogReplaced as error:
+        except (LogReplaced, LogUnavailable) as error:
             return error
         return answer
 
@@ -839,5 +866,5 @@ class Node:
         answer = await self.asking.answer(effect)
         if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):
             self._telling.claimed(effect, answer)
-        effect.then(answer)
+        effect.on_done(answer)
         self.drain()

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from federation.messages import FederationMessage
 from federation.ports import ProxyRow
-from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
+from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.seal import NONCE_BYTES, Introduction, Sealer, check_proof, new_nonce
 from waypost import cancellation
 from waypost.errors import BadMessage, Refused, Unproven, WrongVersion
@@ -47,7 +47,7 @@ class PeerChallenge(msgspec.Struct, frozen=True, tag="peer-challenge"):
     nonce: Nonce
 
 
-class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello"):
+class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello", kw_only=True):
     """The caller's answer: who it is, whom it wants, and its proof of both."""
 
     version: int
@@ -58,22 +58,36 @@ class PeerHello(msgspec.Struct, frozen=True, tag="peer-hello"):
     proof: bytes
 
     def introduction(self, challenge: bytes) -> Introduction:
-        return Introduction(challenge, self.nonce, self.version, self.proxy, self.incarnation, self.callee)
+        return Introduction(
+            challenge=challenge,
+            nonce=self.nonce,
+            version=self.version,
+            caller=self.proxy,
+            incarnation=self.incarnation,
+            callee=self.callee,
+        )
 
     @classmethod
-    def of(cls, said: Introduction, secret: bytes) -> PeerHello:
-        proof = said.callers_proof(secret)
-        return cls(said.version, said.caller, said.incarnation, said.callee, said.nonce, proof)
+    def of(cls, introduction: Introduction, secret: bytes) -> PeerHello:
+        proof = introduction.callers_proof(secret)
+        return cls(
+            version=introduction.version,
+            proxy=introduction.caller,
+            incarnation=introduction.incarnation,
+            callee=introduction.callee,
+            nonce=introduction.nonce,
+            proof=proof,
+        )
 
     def proven(self, challenge: bytes, here: ProxyId, secret: bytes, version: int = VERSION) -> Introduction:
         """Return what both said, if it is meant for the proxy `here`. Raises WrongVersion, Unproven."""
         if self.version != version:
             raise WrongVersion(f"proxy {self.proxy} speaks version {self.version}; this one speaks {version}")
-        said = self.introduction(challenge)
-        check_proof(said.callers_proof(secret), self.proof)
+        introduction = self.introduction(challenge)
+        check_proof(introduction.callers_proof(secret), self.proof)
         if self.callee != here:
             raise Unproven("meant for another proxy")
-        return said
+        return introduction
 
 
 class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
@@ -83,7 +97,7 @@ class PeerWelcome(msgspec.Struct, frozen=True, tag="peer-welcome"):
 
 
 IntroductionMessage = PeerChallenge | PeerHello | PeerWelcome
-PeerMessage = ToSource | ToTarget | Offer | Give | RelayMessage | FederationMessage
+PeerMessage = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage | FederationMessage
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage)
 _introductions: msgspec.msgpack.Decoder[IntroductionMessage] = msgspec.msgpack.Decoder(IntroductionMessage)
@@ -214,20 +228,20 @@ class Peers:
                 await asyncio.sleep(PAUSE_S)
                 return False
             message = first
-            hear = asyncio.create_task(socket.wait_closed())
+            closing = asyncio.create_task(socket.wait_closed())
             try:
                 while life == self._life() and self._row(row.proxy) == row:
                     frame = sealer.seal(message)
                     await socket.send(frame)
                     self.sent_bytes += len(frame)
-                    following = await _next(line, hear)
+                    following = await _next(line, closing)
                     if following is None:
                         return True
                     message = following
                     self._bytes[row.proxy] -= len(message)
                 return False
             finally:
-                hear.cancel()
+                closing.cancel()
 
     async def _introduced(self, socket: ClientConnection, row: ProxyRow, life: Incarnation) -> Sealer | None:
         """Prove to each other who both are; None: it came to nothing."""
@@ -251,13 +265,15 @@ async def _introduce(
     challenge = decode_introduction(await socket.recv())
     if not isinstance(challenge, PeerChallenge):
         raise BadMessage("a challenge comes first")
-    said = Introduction(challenge.nonce, new_nonce(), VERSION, caller, life, callee)
-    await socket.send(encode_introduction(PeerHello.of(said, secret)))
+    introduction = Introduction(
+        challenge=challenge.nonce, nonce=new_nonce(), version=VERSION, caller=caller, incarnation=life, callee=callee
+    )
+    await socket.send(encode_introduction(PeerHello.of(introduction, secret)))
     welcome = decode_introduction(await socket.recv())
     if not isinstance(welcome, PeerWelcome):
         raise BadMessage("a welcome comes after hello")
-    check_proof(said.callees_proof(secret), welcome.proof)
-    return Sealer(said.frame_key(secret))
+    check_proof(introduction.callees_proof(secret), welcome.proof)
+    return Sealer(introduction.frame_key(secret))
 
 
 async def _next(line: asyncio.Queue[bytes], closed: asyncio.Task[None]) -> bytes | None:

@@ -36,7 +36,7 @@ def new_nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
     """What both ends of a connection said before anything was proven. Both must have the same to agree."""
 
@@ -62,8 +62,8 @@ class Introduction:
         names = (str(self.version), self.caller, self.incarnation, self.callee)
         parts = (label, self.challenge, self.nonce, *(name.encode() for name in names))
         # With its length before each part, no two introductions read the same.
-        said = b"".join(len(part).to_bytes(4) + part for part in parts)
-        return hmac.digest(secret, said, "sha256")
+        message = b"".join(len(part).to_bytes(4) + part for part in parts)
+        return hmac.digest(secret, message, "sha256")
 
 
 def check_proof(expected: bytes, given: bytes) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from federation.ports import ProxyRow
-from node.troubles import Troubles
+from node.dependency_health import DependencyHealth
 from waypost.errors import Unreachable
 from waypost.identity import SiteId
 
@@ -53,7 +53,7 @@ class SelfCheck:
     """
 
     def __init__(
-        self, site: SiteId, neighbours: Iterable[SiteId], advertise: str, troubles: Troubles, now_ms: int
+        self, site: SiteId, neighbours: Iterable[SiteId], advertise: str, troubles: DependencyHealth, now_ms: int
     ) -> None:
         self._site = site
         self._neighbours = tuple(neighbours)

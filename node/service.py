@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import signal
 import socket
@@ -18,15 +19,15 @@ import uvloop
 from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
-from node import collector
+from node import garbage_collection
+from node.backends import Backends, open_parts
 from node.config import NodeConfig
+from node.http.server import Server, make_server
 from node.lock import take_name
 from node.log_output import LogOutput
 from node.node import Node
-from node.parts import Parts, open_parts
 from node.supervision import endless
-from node.web import Server, make_server
-from proxy.session import Role
+from proxy.session.session import Role
 from waypost import cancellation
 from waypost.errors import (
     BadConfiguration,
@@ -51,7 +52,7 @@ def set_up_logging(*, json: bool) -> None:
     renderer = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
     # What is not there we say ourselves, once; aiokafka says it some hundred times a second.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    said: list[Processor] = [
+    announcement: list[Processor] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -60,10 +61,10 @@ def set_up_logging(*, json: bool) -> None:
     output = cast(TextIO, LogOutput(sys.stderr))
     libraries = logging.StreamHandler(output)
     last: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
-    libraries.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=said))
+    libraries.setFormatter(structlog.stdlib.ProcessorFormatter(processors=last, foreign_pre_chain=announcement))
     logging.basicConfig(level=logging.WARNING, handlers=[libraries], force=True)
     structlog.configure(
-        processors=[*said, renderer],
+        processors=[*announcement, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(output),
     )
@@ -77,8 +78,9 @@ def listen(config: NodeConfig) -> socket.socket:
         listener.bind((config.host, config.port))
     except OSError as error:
         listener.close()
+        is_port = not isinstance(error, socket.gaierror) and error.errno != errno.EADDRNOTAVAIL
         raise BadConfiguration(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror}", field="port"
+            f"cannot listen on {config.host}:{config.port}: {error.strerror}", field="port" if is_port else "host"
         ) from None
     listener.listen(1024)
     return listener
@@ -158,7 +160,7 @@ async def _serve_once(
     log.info("shut down")
 
 
-async def _open_parts(config: NodeConfig, life: Incarnation, opened: Callable[[], None]) -> Parts:
+async def _open_parts(config: NodeConfig, life: Incarnation, opened: Callable[[], None]) -> Backends:
     parts = await open_parts(config, life)
     opened()
     return parts
@@ -168,8 +170,8 @@ async def _serve_node(config: NodeConfig, node: Node, url: str, stop: asyncio.Ev
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(node.run(), name="node")]
         if config.discovery:
-            said = Announcement(config.name, config.site, url)
-            tasks.append(group.create_task(_announce(said, node), name="announcement"))
+            announcement = Announcement(config.name, config.site, url)
+            tasks.append(group.create_task(_announce(announcement, node), name="announcement"))
         await stop.wait()
         log.info("shutting down", sessions=len(node.engine.context.sessions) if node.engine else 0)
         for task in tasks:
@@ -183,11 +185,11 @@ async def _serve_web(server: Server, listener: socket.socket) -> None:
         raise Internal("the port was closed, and nobody had asked for it")
 
 
-async def _announce(said: Announcement, node: Node) -> None:
+async def _announce(announcement: Announcement, node: Node) -> None:
     """Announce the node, again and again. One that nobody finds by mDNS serves all the same."""
     while True:
         try:
-            await endless("announcement", announce(said, lambda: _sessions_served(node)))
+            await endless("announcement", announce(announcement, lambda: _sessions_served(node)))
         except Unreachable as error:
             log.warning("no mDNS announcement; clients need the address", error=str(error))
             return
@@ -218,7 +220,7 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    await serve(config, started, stop, collector.keep)
+    await serve(config, started, stop, garbage_collection.keep)
 
 
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from federation.credentials import Credentials
 from node.config import NodeConfig
-from proxy.tokens import Named, issue
+from proxy.clients.tokens import Named, issue
 from waypost.errors import BadConfiguration
 from waypost.messages import Attach, ClientMessage, Hello
 

@@ -52,6 +52,6 @@ class Witnesses:
             await asyncio.sleep(LOOK_S)
         return max(self._answers.values(), default=NOTHING)
 
-    def heard(self, peer: ProxyId, message: SeenSo) -> None:
+    def receive(self, peer: ProxyId, message: SeenSo) -> None:
         if message.request == self._request:
             self._answers[peer] = message.offset

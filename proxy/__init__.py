@@ -1,0 +1,1 @@
+"""A proxy as one deterministic machine."""

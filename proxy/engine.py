@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import assert_never
 
 from federation.acceptance import Acceptance
 from federation.ports import (
@@ -36,31 +37,57 @@ from federation.site_events import (
 )
 from federation.site_state import SiteState, Snapshot
 from handover.gate import Gate
-from handover.messages import Give, Offer, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
-from proxy.context import Context, Settings, writer_of
-from proxy.coverage import Coverage
-from proxy.door import Door
-from proxy.effects import Effect, SendPeer, nobody_waits
-from proxy.forgetting import Forgetting
-from proxy.keeper import Keeper
-from proxy.moving import Moving
-from proxy.ownership import Claims
-from proxy.ports import Policed, Restored, SavedSession
-from proxy.rebalance import Move, plan
-from proxy.retention import Mark
-from proxy.session import Role, Session
-from proxy.stored import Stored
-from proxy.sweeping import Sweeps
-from proxy.tokens import token_key
-from proxy.transfers import Transfers
+from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayMessage, RelayUp, ToSource, ToTarget
+from proxy.clients.dispatcher import ClientDispatcher
+from proxy.clients.tokens import token_key
+from proxy.core.context import Context
+from proxy.core.effects import Effect, SendPeer, ignore_result
+from proxy.core.events import (
+    Activated,
+    DeletionWanted,
+    EngineEvent,
+    FetchWanted,
+    MoveWanted,
+    NotActivated,
+    OwnerRead,
+    ReceiverReturned,
+    RelayWanted,
+    SessionServed,
+    SessionUnavailable,
+    SessionWanted,
+)
+from proxy.core.journal import writer_of
+from proxy.core.settings import Settings
+from proxy.core.store_port import Policed, Restored, SavedSession
+from proxy.ownership.controller import OwnershipController
+from proxy.ownership.deleted_rows import DeletedRows
+from proxy.ownership.drain import SessionMoves
+from proxy.ownership.rebalance import Move, plan
+from proxy.ownership.transfers import Transfers
+from proxy.session.retention import Mark
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import StoredNotification
+from proxy.stream.coverage import Coverage
+from proxy.stream.expiry import Expiry
+from proxy.stream.persister import Persister
 from waypost.clock import NEVER, Clock
-from waypost.errors import Refused, WaypostError
+from waypost.errors import WaypostError
+from waypost.facts import FactKind
 from waypost.frontier import join
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, site_of
 from waypost.limits import MATCH_BYTES, MATCHES_AT_ONCE
 from waypost.messages import ClientMessage
 from waypost.notification import read_body
-from waypost.records import Closed, Damaged, Dropped, FactKind, Forwarded, Held, Published, Record, Repaired
+from waypost.records import (
+    Closed,
+    Damaged,
+    Forwarded,
+    InterestRegistered,
+    InterestsExpired,
+    Published,
+    Record,
+    Repaired,
+)
 
 
 class Engine:
@@ -79,7 +106,7 @@ class Engine:
         self,
         settings: Settings,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
         life: Incarnation,
         restored: Restored | None = None,
         first: int = 0,
@@ -90,41 +117,19 @@ class Engine:
     ) -> None:
         state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
-        self.context = Context(settings, clock, chance, state)
-        if restored is not None and is_intact:
-            self.context.taken_below = restored.position
-        elif restored is not None:
+        taken_below = restored.position if restored is not None and is_intact else 0
+        self.context = Context.of(settings, clock, rng, state, taken_below=taken_below)
+        if restored is not None and not is_intact:
             seen = _missing_since(state, restored)
-        self.context.new_life(life)
-        self.keeper = Keeper(self.context)
-        self.coverage = Coverage(self.context, self.keeper.written)
-        self.moving = Moving(self.context)
-        self._forgetting = Forgetting(self.context)
-        self.transfers = Transfers(
-            self.context,
-            self.keeper,
-            self.coverage,
-            lambda: self.claims,
-            kept=self._served,
-            follow=self.moving.want,
-            unavailable=self._unavailable,
-            relay=self._relay,
-        )
-        self.claims = Claims(
-            self.context,
-            self.keeper,
-            self.coverage,
-            fetch_from=self.transfers.fetch,
-            owner_read=self._owner_changed,
-            served=self._served,
-            unavailable=self._unavailable,
-        )
-        self.sweeps = Sweeps(
-            self.context, self.transfers.moves, lambda session: self.claims.delete(session, "nobody was attached")
-        )
-        self.door = Door(
-            self.context, self.keeper, self.coverage, self.claims, self.transfers, self.moving, self.sweeps
-        )
+        self.context.begin(life)
+        self.persister = Persister(self.context)
+        self.coverage = Coverage(self.context, self.persister)
+        self.moving = SessionMoves(self.context)
+        self._forgetting = DeletedRows(self.context)
+        self.ownership = OwnershipController(self.context, self.persister, self.coverage)
+        self.transfers = Transfers(self.context, self.persister, self.coverage, self.ownership)
+        self.expiry = Expiry(self.context)
+        self.dispatcher = ClientDispatcher(self.context, self.persister, self.coverage, self.moving, self.expiry)
         self._had: Mapping[Origin, int] = {}
         """How far the sessions of our store had read."""
         self._repair_at = 0
@@ -139,18 +144,45 @@ class Engine:
                 self._restore(saved, restored.policed.get(saved.id, Policed()), seen, here)
 
     def take_effects(self) -> list[Effect]:
-        return self.door.relays.far.translated(self.context.take_effects())
+        """Return what the shell is to do, in this order."""
+        self._dispatch()
+        return self.dispatcher.relays.far.translated(self.context.take_effects())
 
-    def _served(self, session: Session) -> None:
-        self.sweeps.watch(session)
-        self.sweeps.resume(session)
-        self.door.served(session)
+    def _dispatch(self) -> None:
+        """Have each event that parts report handled by the parts that it concerns, until there are no more."""
+        while events := self.context.events.take():
+            for event in events:
+                self._handle(event)
 
-    def _unavailable(self, session: SessionId, reason: str | Refused) -> None:
-        self.door.unavailable(session, reason)
-
-    def _relay(self, session: SessionId, home: ProxyId) -> None:
-        self.door.attaching.relay(session, home)
+    def _handle(self, event: EngineEvent) -> None:
+        match event:
+            case SessionServed(session):
+                if self.context.sessions.get(session.id) is session:
+                    self.expiry.watch(session)
+                    self.expiry.resume(session)
+                    self.dispatcher.served(session)
+            case SessionUnavailable(identity, reason):
+                self.dispatcher.unavailable(identity, reason)
+            case FetchWanted(identity, owner, request):
+                self.transfers.fetch(identity, owner, request)
+            case MoveWanted(identity, to):
+                self.moving.want(identity, to)
+            case RelayWanted(identity, at):
+                self.dispatcher.attach_handler.relay(identity, at)
+            case OwnerRead(identity, ownership):
+                self._owner_changed(identity, ownership)
+            case Activated(session, epoch, incarnation):
+                self.ownership.activated(session, epoch, incarnation)
+            case NotActivated(session, current):
+                self.ownership.not_activated(session, current)
+            case SessionWanted(identity, request):
+                self.ownership.seek(identity, request)
+            case ReceiverReturned(identity):
+                self.transfers.cancel(identity)
+            case DeletionWanted(session, reason):
+                self.ownership.delete(session, reason)
+            case _:
+                assert_never(event)
 
     def _restore(
         self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], here: Mapping[Origin, int]
@@ -163,7 +195,7 @@ class Engine:
         """
         role = Role(saved.role)
         if role is Role.SHADOW:
-            self.keeper.drop(saved.id)
+            self.persister.drop(saved.id)
             return
         staged = role in (Role.STAGED, Role.ORPHAN)
         session = Session(saved.id, saved.epoch, Role.ORPHAN if staged else Role.DORMANT)
@@ -176,8 +208,7 @@ class Engine:
             if origin not in session.gates:
                 session.gates[origin] = Gate(offset, here.get(origin, NOTHING))
         session.lapse_here(session.frontier(here))
-        self.context.sessions[saved.id] = session
-        self.context.matcher.put(session)
+        self.context.sessions.put(session)
         self.coverage.watch(session)
 
     def _in_our_time(self, marks: Iterable[Mark]) -> list[Mark]:
@@ -190,11 +221,12 @@ class Engine:
     def evaluate(self, record: Record) -> Iterator[None]:
         """Evaluate what :meth:`log_batch` will need of a record, a step at a time. It changes nothing."""
         if isinstance(record, Published | Forwarded):
-            yield from self.context.matcher.evaluate(record.body)
+            yield from self.context.sessions.matcher.evaluate(record.body)
 
     def log_batch(self, batch: Batch) -> int:
         """Take the next records of our own site's log; return how many: no more after those that matched so often that
-        others should have their turn first."""
+        others should have their turn first.
+        """
         matches = taken = 0
         touched: dict[SessionId, Session] = {}
         held: dict[SessionId, Session] = {}
@@ -235,16 +267,18 @@ class Engine:
                 case Closed():
                     self._closed()
                 case Damaged():
-                    self.context.tally.damaged["log"] += 1
-                case Held() if record.proxy == self.context.proxy and record.session in self.context.sessions:
+                    self.context.counters.damaged["log"] += 1
+                case InterestRegistered() if (
+                    record.proxy == self.context.proxy and record.session in self.context.sessions
+                ):
                     held[record.session] = self.context.sessions[record.session]
-                    if record.incarnation != self.context.incarnation:
+                    if record.incarnation != self.context.lease.incarnation:
                         self._held_by_an_earlier_life(held[record.session])
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
-            self.door.deliver(session)
-        self.door.quenching.changed(interests)
+            self.dispatcher.deliver(session)
+        self.dispatcher.quenching.changed(interests)
         if covered:
             self.coverage.covered(covered)
         for session in held.values():
@@ -257,17 +291,19 @@ class Engine:
         """Store it for those who want it; return in how many places it was put, and by how many subscriptions."""
         attributes = read_body(event.record.body)
         record = event.record
-        wanting = self.context.matcher.match(event.origin, event.offset, attributes, record.protection, record.body)
+        wanting = self.context.sessions.matcher.match(
+            event.origin, event.offset, attributes, record.protection, record.body
+        )
         if not wanting:
             return 0
         matches = 0
-        stored = Stored.of(event.origin, event.offset, event.record)
+        stored = StoredNotification.of(event.origin, event.offset, event.record)
         for session, matched in wanting:
             matches += 10 + len(matched)
             if session.arrive(stored, matched):
                 touched[session.id] = session
-                self.context.dirty.add(session.id)
-                self.keeper.took(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
+                self.context.sessions.mark_changed(session.id)
+                self.persister.took(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
         return matches
 
     def _holds_dropped(self, event: HoldsDropped) -> None:
@@ -276,26 +312,26 @@ class Engine:
         Also where another session still holds the same: it may let go before our next word is read.
         """
         for session in list(self.context.sessions.values()):
-            if session.held_expressions() and not self.context.holds(session):
+            if session.held_expressions() and not self.context.interest.is_covered(session):
                 self.coverage.broken(session)
-            self.context.unsay(session.id)
-        if event.incarnation != self.context.incarnation:
+            self.context.interest.forget(session.id)
+        if event.incarnation != self.context.lease.incarnation:
             self._hold_again()
 
     def _renewed(self) -> None:
         """What everybody said counts no more: say again what we hold. Of other origins we may lack something."""
         for session in list(self.context.sessions.values()):
             self.coverage.broken(session)
-            self.context.unsay(session.id)
+            self.context.interest.forget(session.id)
         self._hold_again()
 
     def _repair(self) -> None:
         """Have what could not be read be said again by all, once we have read all that there is (handover rule 29)."""
         context, now = self.context, self.context.clock.now_ms()
-        if not self.state.is_broken or context.rereading or not context.may_serve() or now < self._repair_at:
+        if not self.state.is_broken or context.rereading or not context.lease.may_serve() or now < self._repair_at:
             return
         self._repair_at = now + context.settings.repair_ms
-        context.append(Repaired(self.state.damaged))
+        context.outbox.append(Repaired(self.state.damaged))
 
     def _released(self, event: Released) -> None:
         """We let go, and since then need the session again: what we said then holds only from its own place on."""
@@ -305,23 +341,23 @@ class Engine:
 
     def _held_by_an_earlier_life(self, session: Session) -> None:
         """What a process of ours said that has died may come to the log after what we say: then we say it again."""
-        if session.held_expressions() and not self.context.is_told(session):
-            self.context.unsay(session.id)
-            self.context.hold(session)
+        if session.held_expressions() and not self.context.interest.is_exact(session):
+            self.context.interest.forget(session.id)
+            self.context.interest.register(session)
 
     def _end_lost(self) -> None:
         """Our log lost its end, perhaps with words of ours that we had not read yet: those are said again."""
         for session in self.context.sessions.values():
-            if not self.context.is_told(session):
-                self.context.unsay(session.id)
+            if not self.context.interest.is_exact(session):
+                self.context.interest.forget(session.id)
         self._hold_again()
         for proxy, identity in list(self.state.holds):
             if proxy == self.context.proxy and identity not in self.context.sessions:
-                self.context.unsay(identity)
-                self.context.let_go(identity)
+                self.context.interest.forget(identity)
+                self.context.interest.withdraw(identity)
 
     def _hold_again(self) -> None:
-        self.context.hold_all(each for each in self.context.sessions.values() if each.held_expressions())
+        self.context.interest.register_all(each for each in self.context.sessions.values() if each.held_expressions())
 
     def _closed(self) -> None:
         """A closing marker: say of each session here when it has all that is owed up to this place."""
@@ -331,7 +367,7 @@ class Engine:
 
     def _attest_drained(self) -> None:
         for identity in list(self._undrained):
-            session = self.context.serving(identity)
+            session = self.context.sessions.serving(identity)
             if session is None:
                 del self._undrained[identity]
             elif not session.gates:
@@ -343,24 +379,24 @@ class Engine:
             return
         del self._undrained[session.id]
         for receiver in session.receivers.values():
-            self.context.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
+            self.context.journal.attest(FactKind.DRAINED, session, receiver=receiver.id, frontier=dict(frontier))
 
-    def close_log(self, then: Callable[[int | WaypostError], None] = nobody_waits) -> None:
+    def close_log(self, on_done: Callable[[int | WaypostError], None] = ignore_result) -> None:
         """Append a closing marker: what this proxy has read of the site log is complete up to here.
 
-        The journal is marked with it. `then` is told the marker's offset, when log and journal have it.
+        The journal is marked with it. `on_done` is told the marker's offset, when log and journal have it.
         """
         context = self.context
-        closed = Closed(context.writer, context.clock.unix_ms(), dict(self.state.frontier))
+        closed = Closed(context.journal.writer, context.clock.unix_ms(), dict(self.state.frontier))
 
         def appended(answer: list[int] | WaypostError) -> None:
             if isinstance(answer, WaypostError):
-                then(answer)
+                on_done(answer)
                 return
-            context.attest(FactKind.MARKED)
-            context.once_attested(lambda: then(answer[0]))
+            context.journal.attest(FactKind.MARKED)
+            context.journal.once_attested(lambda: on_done(answer[0]))
 
-        context.append(closed, appended)
+        context.outbox.append(closed, appended)
 
     @property
     def undrained(self) -> int:
@@ -373,35 +409,40 @@ class Engine:
         Args:
             marked: say in the site log up to where it is complete; not where that log has been replaced.
         """
-        self.keeper.leaving()
+        self.persister.leaving()
         if marked:
             self.close_log()
         self.lease_lost()
-        self.context.attest(FactKind.CLOSED)
+        self.context.journal.attest(FactKind.CLOSED)
 
     # ------------------------------------------------------------ clients and peers
 
     def client_connected(self, connection: int, address: str = "") -> None:
-        self.door.connected(connection, address)
+        """A client has connected; `connection` names its connection from now on."""
+        self.dispatcher.connected(connection, address)
 
     def client_disconnected(self, connection: int) -> None:
-        self.door.disconnected(connection)
+        """The connection has ended."""
+        self.dispatcher.disconnected(connection)
 
     def client_message(self, connection: int, message: ClientMessage) -> None:
-        self.door.message(connection, message)
+        """A client has sent a message."""
+        self.dispatcher.message(connection, message)
         self._after()
 
-    def peer_message(self, peer: ProxyId, message: ToSource | ToTarget | Offer | Give | RelayMessage) -> None:
+    def peer_message(
+        self, peer: ProxyId, message: ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage
+    ) -> None:
         """Take a message about sessions of a proxy whose identity was proven."""
         match message:
-            case Offer():
+            case HandoverOffer():
                 if self.moving.row is None:
                     self.transfers.offered(peer, message)
-            case Give():
+            case MoveRequest():
                 self.moving.give(peer, message)
                 self.moving.tick()
             case RelayUp() | RelayDown() | RelayEnd():
-                self.door.relays.peer_message(peer, message)
+                self.dispatcher.relays.peer_message(peer, message)
             case _:
                 self.transfers.peer_message(peer, message)
         self._after()
@@ -411,19 +452,19 @@ class Engine:
     def rebalance(self, *, apply: bool) -> list[Move]:
         """Plan which sessions should go where; with `apply`, ask their owners to give them away."""
         context = self.context
-        moves = plan(context.owners, context.proxies.values(), context.drains)
+        moves = plan(context.cluster.owners, context.cluster.proxies.values(), context.cluster.drains)
         for move in moves if apply else ():
-            give = Give(move.session, move.owner.epoch, move.target)
+            give = MoveRequest(move.session, move.owner.epoch, move.target)
             if move.owner.proxy == context.proxy:
                 self.moving.give(context.proxy, give)
             else:
-                context.emit(SendPeer(move.owner.proxy, give))
+                context.outbox.emit(SendPeer(move.owner.proxy, give))
         self.moving.tick()
         return moves
 
     def deleted(self, session: SessionId, before: Ownership, reason: str) -> None:
         """Put on record that the session was deleted, which was `before`: its owner may be dead and say nothing."""
-        self.context.attest(
+        self.context.journal.attest(
             FactKind.DELETED, session, epoch=before.epoch, frontier=dict(self.state.frontier), reason=reason
         )
 
@@ -431,48 +472,49 @@ class Engine:
 
     def lease_granted(self, incarnation: Incarnation, until_ms: int) -> None:
         """A new life of this proxy is known to the registry, until `until_ms` on our clock."""
-        self.context.new_life(incarnation)
-        self.context.leased(until_ms)
+        self.context.begin(incarnation)
+        self.context.lease.granted(until_ms)
         self._hold_again()
         for session in list(self.context.sessions.values()):
             if session.role is Role.DORMANT:
-                self.claims.wake(session)
+                self.ownership.wake(session)
         self._after()
 
     def changelog_lost(self) -> None:
         """What the changelog had may not be there any more: it is written again."""
-        self.keeper.changelog_lost()
+        self.persister.changelog_lost()
 
     def secret_told(self, secret: bytes) -> None:
         """The registry has told the federation's secret."""
-        self.context.token_key = token_key(secret)
+        self.context.cluster.secret_reported(token_key(secret))
 
     def lease_renewed(self, until_ms: int) -> None:
-        self.context.leased(until_ms)
+        """The lease holds until then, in ms of the engine's clock."""
+        self.context.lease.granted(until_ms)
 
     def lease_lost(self) -> None:
         """Our lease has ended, or may have: serve nothing."""
-        self.context.fence_at_ms = None
-        self.claims.fence()
+        self.context.lease.lost()
+        self.ownership.fence()
         self.transfers.fence()
-        self.door.relays.fence()
-        self.door.attaching.fenced()
+        self.dispatcher.relays.fence()
+        self.dispatcher.attach_handler.fenced()
 
     def registry_event(self, event: RegistryEvent) -> None:
+        """The registry's watch has reported a change, or everything anew."""
         context = self.context
         match event:
             case Reloaded():
                 self._reloaded(event)
             case OwnerChanged():
-                context.watched(event.session, event.ownership)
+                context.cluster.owner_changed(event.session, event.ownership)
                 self._forgetting.watched(event.session, event.ownership)
                 self._owner_changed(event.session, event.ownership)
             case ProxyUp():
-                before = context.proxies.get(event.row.proxy)
+                before = context.cluster.proxies.get(event.row.proxy)
                 if before is not None and before.incarnation != event.row.incarnation:
-                    self.door.relays.proxy_gone(event.row.proxy, before.incarnation)
-                context.proxies[event.row.proxy] = event.row
-                context.changelogs[event.row.site] = event.row.changelog
+                    self.dispatcher.relays.proxy_gone(event.row.proxy, before.incarnation)
+                context.cluster.proxy_up(event.row)
             case ProxyDown():
                 self._proxy_down(event)
             case DrainChanged():
@@ -483,99 +525,97 @@ class Engine:
 
     def _reloaded(self, event: Reloaded) -> None:
         context = self.context
-        for proxy, row in list(context.proxies.items()):
+        for proxy, row in list(context.cluster.proxies.items()):
             now = event.proxies.get(proxy)
             if now is None or now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
-        context.reloaded(event.owners)
+        if any(each not in event.owners and not row.deleted for each, row in context.cluster.owners.items()):
+            self.ownership.rows_lost()
+        context.cluster.reloaded(event.owners, event.proxies, event.changelogs)
         self._forgetting.reloaded(event.owners)
-        context.proxies = dict(event.proxies)
-        context.changelogs = dict(event.changelogs)
-        context.watching = True
-        for proxy in {**context.drains, **event.drains}:
+        for proxy in {**context.cluster.drains, **event.drains}:
             self.moving.drain_changed(proxy, event.drains.get(proxy))
         for session, current in event.owners.items():
             self._owner_changed(session, current)
         self._drop_dead()
-        self.claims.sweep()
+        self.ownership.sweep()
 
     def _owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """The registry says who owns a session. A transfer of it that runs here hears it first, and ends by it."""
         self.transfers.owner_changed(session, current)
-        self.claims.owner_changed(session, current)
+        self.ownership.owner_changed(session, current)
 
     def _proxy_down(self, event: ProxyDown) -> None:
         context = self.context
-        if event.incarnation != context.incarnation:
-            context.attest(FactKind.ENDED, proxy=writer_of(event.proxy, event.incarnation))
-        row = context.proxies.get(event.proxy)
-        if row is not None and row.incarnation == event.incarnation:
-            del context.proxies[event.proxy]
+        if event.incarnation != context.lease.incarnation:
+            context.journal.attest(FactKind.ENDED, proxy=writer_of(event.proxy, event.incarnation))
+        if context.cluster.proxy_down(event.proxy, event.incarnation):
             self.transfers.proxy_down(event.proxy)
-            self.door.relays.proxy_gone(event.proxy, event.incarnation)
+            self.dispatcher.relays.proxy_gone(event.proxy, event.incarnation)
         self._drop_dead()
 
     def _drop_dead(self) -> None:
         """Say in the site log whose holds ended with a lease; any proxy of the site may, once is enough."""
-        alive = {(row.proxy, row.incarnation) for row in self.context.proxies.values()}
-        alive.add((self.context.proxy, self.context.incarnation))
+        alive = {(row.proxy, row.incarnation) for row in self.context.cluster.proxies.values()}
+        alive.add((self.context.proxy, self.context.lease.incarnation))
         held = {(proxy, hold.incarnation) for (proxy, _), hold in self.state.holds.items()}
         for proxy, incarnation in sorted(held - alive):
             if proxy != self.context.proxy:
-                self.context.append(Dropped(proxy, incarnation))
+                self.context.outbox.append(InterestsExpired(proxy, incarnation))
 
     # ------------------------------------------------------------ time
 
     def tick(self) -> None:
         """Do what is due."""
-        if self.context.fence_at_ms is not None and not self.context.may_serve():
+        if self.context.lease.has_ended:
             self.lease_lost()
         self.transfers.tick()
-        self.claims.tick()
+        self.ownership.tick()
         self._forgetting.tick()
         self.coverage.tick()
-        self.door.attaching.tick()
-        self.door.relays.tick()
+        self.dispatcher.attach_handler.tick()
+        self.dispatcher.relays.tick()
         self._repair()
         self._follow_receivers()
         self.moving.tick()
         self._after()
-        self.door.delivering.tick()
-        self.door.quenching.tick()
-        self.sweeps.tick()
-        self.keeper.tick()
+        self.dispatcher.delivery.tick()
+        self.dispatcher.quenching.tick()
+        self.expiry.tick()
+        self.persister.tick()
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due, in milliseconds of our clock."""
-        fence_at_ms = self.context.fence_at_ms
+        fence_at_ms = self.context.lease.fence_at_ms
         return min(
-            self.keeper.next_deadline(),
+            self.persister.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
-            self.claims.next_deadline(),
+            self.ownership.next_deadline(),
             self._forgetting.next_deadline(),
             self.moving.next_deadline(),
-            self.door.attaching.next_deadline(),
-            self.door.relays.next_deadline(),
-            self.door.delivering.next_deadline(),
-            self.door.quenching.next_deadline(),
-            self.sweeps.next_deadline(),
+            self.dispatcher.attach_handler.next_deadline(),
+            self.dispatcher.relays.next_deadline(),
+            self.dispatcher.delivery.next_deadline(),
+            self.dispatcher.quenching.next_deadline(),
+            self.expiry.next_deadline(),
             NEVER if fence_at_ms is None else fence_at_ms,
-            self._repair_at if self.state.is_broken and self.context.may_serve() else NEVER,
+            self._repair_at if self.state.is_broken and self.context.lease.may_serve() else NEVER,
         )
 
     def _follow_receivers(self) -> None:
-        for identity in self.door.relays.far.sessions():
-            session = self.context.serving(SessionId(identity))
+        for identity in self.dispatcher.relays.far.sessions():
+            session = self.context.sessions.serving(SessionId(identity))
             if session is not None:
                 self.moving.follow(session)
 
     def _after(self) -> None:
-        """Deliver what opened gates set free."""
+        """Do what follows from the input: what parts reported, and what opened gates set free."""
+        self._dispatch()
         while self.coverage.ready:
             session = self.context.sessions.get(self.coverage.ready.pop())
             if session is not None:
-                self.door.deliver(session)
+                self.dispatcher.deliver(session)
         if self._undrained:
             self._attest_drained()
 

@@ -12,18 +12,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from spark import classify, connector, doubt, epochs, judged, owed, reading, sitelogs
+from spark import classification, comparison, connector, doubt, epochs, obligations, readers, sitelogs
 from spark import journal as journals
 from spark import session as sessions
-from spark.classify import Evidence
-from spark.compile import UNUSABLE, Compiler, names_of
+from spark.classification import Evidence
+from spark.compiler import UNUSABLE, Compiler, names_of
 from spark.epochs import Epochs
 from spark.report import write_report
 from spark.schemas import CLASSES, EXPRESSION, OK, UNKNOWN, VIOLATED
 from spark.source import Source, Topics, locate
 from spark.verdict import MAX_EXAMPLES, Finding, Verdict
 from waypost.errors import LogUnavailable
-from waypost.records import FactKind
+from waypost.facts import FactKind
 from waypost.subscription import Expression, parse
 
 
@@ -79,9 +79,9 @@ def _keep(frame: DataFrame) -> DataFrame:
 
 def _judged(spark: SparkSession, source: Source) -> Verdict:
     with sessions.tuned(spark, small=source.size_bytes is not None and source.size_bytes < SMALL_BYTES):
-        facts = _keep(journals.numbered(reading.journals(spark, source)))
+        facts = _keep(journals.numbered(readers.journals(spark, source)))
         program = _program(spark, journals.once(facts))
-        read = reading.logs(spark, source, tuple(program.compiler.names))
+        read = readers.logs(spark, source, tuple(program.compiler.names))
         logs = _logs(spark, source, program, _keep(sitelogs.matched(read, program.compiler, program.tests)))
         rows = facts.count() + logs.records.count()
     with sessions.tuned(spark, small=rows < SMALL_ROWS):
@@ -101,28 +101,28 @@ class _Logs:
 def _logs(spark: SparkSession, source: Source, program: _Program, records: DataFrame) -> _Logs:
     """Read once more where a log lost its end: other logs may have what was lost."""
     extents = _keep(sitelogs.extents(records))
-    told = epochs.of(records, extents)
-    if not told:
-        return _Logs(records, extents, told, None)
-    records = _keep(epochs.with_origins(records, told))
-    beyond = {end.origin: end.first for end in told.lost}
-    copies = reading.copies(spark, source, tuple(program.compiler.names), beyond)
+    known = epochs.of(records, extents)
+    if not known:
+        return _Logs(records, extents, known, None)
+    records = _keep(epochs.with_origins(records, known))
+    beyond = {end.origin: end.first for end in known.lost}
+    copies = readers.copies(spark, source, tuple(program.compiler.names), beyond)
     matched = sitelogs.matched(copies, program.compiler, program.tests)
-    return _Logs(records, extents, told, _keep(sitelogs.copied(matched, records)))
+    return _Logs(records, extents, known, _keep(sitelogs.copied(matched, records)))
 
 
 def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool) -> Evidence:
     journal, records, spark = journals.once(facts), logs.records, facts.sparkSession
     continued = epochs.continued(spark, logs.epochs) if logs.epochs else None
-    asked = _keep(owed.subscriptions(journal, expressions, continued))
-    wanted = owed.wants(asked, owed.receivers(journal))
+    asked = _keep(obligations.subscriptions(journal, expressions, continued))
+    wanted = obligations.wants(asked, obligations.receivers(journal))
     holes = _keep(sitelogs.holes(records, logs.extents, dense))
     unknown = holes.unionByName(sitelogs.unreadable(records))
     truth = sitelogs.published(records)
     if logs.copies is not None:
         unknown = unknown.unionByName(epochs.beyond(spark, logs.epochs))
         truth = truth.unionByName(logs.copies)
-    stood = owed.standing(truth, wanted)
+    stood = obligations.standing(truth, wanted)
     line = epochs.partition("origin") if logs.epochs else None
     return Evidence(
         facts=facts,
@@ -132,7 +132,7 @@ def _evidence(facts: DataFrame, logs: _Logs, expressions: DataFrame, dense: bool
         unknown=_keep(unknown),
         subscriptions=asked,
         wanted=wanted,
-        judged=_keep(judged.judged(stood, owed.deliveries(journal), line)),
+        judged=_keep(comparison.judged(stood, obligations.deliveries(journal), line)),
         epochs=logs.epochs,
         copies=logs.copies,
     )
@@ -170,9 +170,9 @@ def _parsed(text: str) -> Expression | None:
 
 
 def _verdict(evidence: Evidence) -> Verdict:
-    totals = judged.totals(evidence.judged).collect()[0]
-    second_looks = [each for each in (judged.LOST, judged.STRAY, judged.RETRIED) if totals[each] > 0]
-    found = classify.all_findings(evidence, second_looks)
+    totals = comparison.totals(evidence.judged).collect()[0]
+    second_looks = [each for each in (comparison.LOST, comparison.STRAY, comparison.RETRIED) if totals[each] > 0]
+    found = classification.all_findings(evidence, second_looks)
     # A union has as many partitions as all its parts together, nearly all of them empty.
     found = doubt.weighed(_keep(found.coalesce(found.sparkSession.sparkContext.defaultParallelism)))
     counts = {row["code"]: row["count"] for row in found.groupBy("code").count().collect()}
@@ -194,8 +194,8 @@ def _verdict(evidence: Evidence) -> Verdict:
 
 def overall(counts: Iterable[str]) -> str:
     """Return the worst of what the classes found make of a run."""
-    said = {CLASSES[code][0] for code in counts}
-    return next((verdict for verdict in (VIOLATED, UNKNOWN) if verdict in said), OK)
+    verdicts = {CLASSES[code][0] for code in counts}
+    return next((verdict for verdict in (VIOLATED, UNKNOWN) if verdict in verdicts), OK)
 
 
 def _examples(found: DataFrame) -> list[Finding]:

@@ -80,7 +80,7 @@ def _run_maven(output: Path) -> None:
     # Not in the wheel's folder: Maven leaves a `target` where it works, and that may not be ours to write.
     options = {"cwd": output.parent, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        done = subprocess.run(command, timeout=FETCH_TIMEOUT_S, **options)  # type: ignore[call-overload]
+        done = subprocess.run(command, check=False, timeout=FETCH_TIMEOUT_S, **options)  # type: ignore[call-overload]
     except subprocess.TimeoutExpired:
         raise Unreachable(f"Maven did not fetch Spark's Kafka connector within {FETCH_TIMEOUT_S} s") from None
     if done.returncode != 0:

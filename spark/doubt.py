@@ -52,9 +52,9 @@ def _called(marked: DataFrame, facts: bool, records: bool) -> DataFrame:
     by_facts = F.lit(facts) | F.col("is_doubtful").isNotNull()
     is_loss = code.isin(*_LOSSES) & F.col("session").isNotNull() & (by_facts | F.col("is_unnamed").isNotNull())
     is_other = (code.isin(*_DELIVERIES, _RETRY) & by_facts) | (code.isin(*_ORDER, _RETRY) & F.lit(records))
-    said = F.when(is_loss | is_other, _note()).otherwise(F.col("note"))
+    note = F.when(is_loss | is_other, _note()).otherwise(F.col("note"))
     called = F.when(is_loss, "L3").when(is_other, CODE).otherwise(code)
-    return marked.withColumns({"code": called, "note": said})
+    return marked.withColumns({"code": called, "note": note})
 
 
 def _note() -> Column:

@@ -89,8 +89,8 @@ def read(begun: Iterable[Begun], firsts: dict[str, int]) -> Epochs:
         firsts: site -> the first position that its log has.
     """
     sites = groupby(sorted(begun, key=lambda each: each[:2]), key=lambda each: each.site)
-    told = [_Log(site, firsts.get(site, 0), list(records)) for site, records in sites]
-    later = [each for each in told if each.ends]
+    known = [_Log(site, firsts.get(site, 0), list(records)) for site, records in sites]
+    later = [each for each in known if each.ends]
     return Epochs(
         tuple(span for log in later for span in log.spans()),
         tuple(end for log in later for end in log.lost()),
@@ -170,11 +170,11 @@ def of(records: DataFrame, logs: DataFrame) -> Epochs:
     rows = records.where(F.col("kind") == BEGUN).select("site", "position", "begun").collect()
     if not rows:
         return Epochs()
-    told = [
+    known = [
         Begun(site, position, begun.log_epoch, begun.again, {name: (*ends,) for name, ends in begun.ended.items()})
         for site, position, begun in rows
     ]
-    return read(told, dict(logs.select("site", "first").collect()))
+    return read(known, dict(logs.select("site", "first").collect()))
 
 
 def with_origins(records: DataFrame, epochs: Epochs) -> DataFrame:

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from spark.finding import JOURNALS, SESSION, findings
 from spark.schemas import FACT
+from waypost.facts import FactKind
 from waypost.identity import GENERATION
-from waypost.records import FactKind
 
 SESSION_LIFE = ["session", "generation"]
 """What makes a session: one that was deleted and created again under the same name is another one."""
@@ -72,8 +72,8 @@ def put_away(journal: DataFrame) -> DataFrame:
     """Return what stood in parts of journals that are not there any more: `writer`, and `put_away_upto`, its number."""
     parts = of_kind(journal, FactKind.ROTATED).groupBy("writer")
     begins = parts.agg(F.min("number").alias("first"), F.min_by("frontier", "number").alias("before"))
-    told = begins.where(F.col("first") > 1).select(F.explode("before").alias("writer", "upto"))
-    return told.groupBy("writer").agg(F.max("upto").alias("put_away_upto"))
+    known = begins.where(F.col("first") > 1).select(F.explode("before").alias("writer", "upto"))
+    return known.groupBy("writer").agg(F.max("upto").alias("put_away_upto"))
 
 
 def missing(journal: DataFrame) -> DataFrame:

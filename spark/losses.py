@@ -23,27 +23,18 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from spark.comparison import LOST
 from spark.finding import findings
 from spark.journal import SESSION_LIFE, of_kind, torn_receivers
-from spark.judged import LOST
-from spark.owed import KEY
-from spark.owed import RECEIVER as _RECEIVER
+from spark.obligations import KEY
+from spark.obligations import RECEIVER as _RECEIVER
+from waypost.facts import Acquisition, FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING
-from waypost.records import (
-    DEADLINE,
-    FORGOTTEN,
-    HEEDED,
-    LAPSED,
-    MAXIMUM_COUNT,
-    MAXIMUM_QUEUE,
-    TIME_TO_LIVE,
-    FactKind,
-)
 
 _TOLD = 9
 """The rank of what a gap was told of."""
-HANDOVERS = ("handover", "failover", "thaw")
-"""Reasons of `owned` that mean that another proxy, or the same after a break, took over."""
+HANDOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
+"""Causes of `owned` that mean that another proxy, or the same after a break, took over."""
 
 _IDENTITY = [*_RECEIVER, "producer", "incarnation", "sequence"]
 
@@ -53,14 +44,14 @@ def losses(
 ) -> DataFrame:
     """Find L1 to L4, one finding for each notification and receiver.
 
-    `owing` tells by what each of the rows that it is given is owed (:func:`spark.owed.owing`).
+    `owing` tells by what each of the rows that it is given is owed (:func:`spark.obligations.owing`).
     An id that has several coordinates is lost only if none of them may still come, and excused only if all are.
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
     rank = F.when(F.col("is_gap"), _TOLD).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
-    # What nobody can name (spark/untold.py) has a coordinate and no id.
+    # What nobody can name (spark/unreported.py) has a coordinate and no id.
     nameless = F.when(F.col("producer").isNull(), F.struct("origin", "offset"))
     worst = looked_at.groupBy(*_IDENTITY, nameless.alias("nameless")).agg(F.min(coordinate).alias("worst"))
     apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _TOLD)
@@ -76,8 +67,8 @@ def excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFram
 
 def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) -> DataFrame:
     """Add `is_open`, if it may still have come; and `has_left`, if nobody is there any more to whom it could."""
-    said = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
-    drained = said.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
+    stated = of_kind(journal, FactKind.DRAINED).select(*_RECEIVER, F.explode("frontier").alias("origin", "upto"))
+    drained = stated.groupBy(*_RECEIVER, "origin").agg(F.max("upto").alias("drained_upto"))
     torn = torn_receivers(journal).withColumn("is_torn", F.lit(True))
     joined = (
         missed.join(horizons, on="origin", how="left")
@@ -92,32 +83,33 @@ def _with_horizon(missed: DataFrame, journal: DataFrame, horizons: DataFrame) ->
 
 
 def _gone(journal: DataFrame) -> DataFrame:
-    """Return the receivers whose last `attached` fact says that they left for good."""
-    last = F.max_by(F.col("reason").startswith(FORGOTTEN), F.struct("epoch", "at_ms", "number"))
-    return of_kind(journal, FactKind.ATTACHED).groupBy(*_RECEIVER).agg(last.alias("is_gone"))
+    """Return the receivers that were unregistered, and neither registered nor attached again after that."""
+    presence = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED))
+    last = F.max_by(F.col("kind") == FactKind.UNREGISTERED, F.struct("epoch", "at_ms", "number"))
+    return presence.groupBy(*_RECEIVER).agg(last.alias("is_gone"))
 
 
 def _with_excuses(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
     """Add `excuse`, and `is_gap`, if a gap was told of there (G1 says so itself)."""
     removed = missed.join(_removals(missed, journal, owing), on=KEY, how="left")
     deleted = removed.join(_deletions(journal), on=SESSION_LIFE, how="left")
-    lapsed = deleted.join(_lapses(missed, journal), on=KEY, how="left")
+    unpersisted = deleted.join(_lost_with_process(missed, journal), on=KEY, how="left")
     left = F.when(F.col("has_left"), F.lit("the receiver left for good"))
-    excused = lapsed.withColumn("excuse", F.coalesce("removal", "deletion", "lapse", left))
+    excused = unpersisted.withColumn("excuse", F.coalesce("removal", "deletion", "expiry", left))
     bounds = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     gaps = gap_facts(journal).withColumnRenamed("receiver", "of_receiver").withColumn("is_gap", F.lit(True))
-    told = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
-    return told.select("m.*", F.col("x.is_gap").isNotNull().alias("is_gap")).distinct()
+    reported = excused.alias("m").join(gaps.alias("x"), on=_concerns(bounds), how="left")
+    return reported.select("m.*", F.col("x.is_gap").isNotNull().alias("is_gap")).distinct()
 
 
 def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFrame:
-    """Return `removal`, the reason, of each KEY that was removed as all subscriptions that it is owed by allow."""
+    """Return `removal`, the policies, of each KEY that was removed as all subscriptions that it is owed by allow."""
     removed = of_kind(journal, FactKind.REMOVED).select(
         *SESSION_LIFE,
         F.col("receiver").alias("of_receiver"),
         "origin",
         F.explode("offsets").alias("offset"),
-        "reason",
+        "policies",
         F.struct("epoch", "number").alias("said"),
     )
     place = F.col("m.offset") == F.col("x.offset")
@@ -126,58 +118,67 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
         _bounds(journal), on=[F.col(f"m.{name}") == F.col(f"b_{name}") for name in SESSION_LIFE], how="left"
     )
     allowed = bounded.where(F.forall("m.terms", _allows) | _allowed_by_the_queue())
-    return allowed.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.reason").alias("removal"))
+    return allowed.groupBy(*(f"m.{name}" for name in KEY)).agg(
+        F.min(F.array_join("x.policies", " and ")).alias("removal")
+    )
 
 
 def _allows(terms: Column) -> Column:
     """Tell whether a subscription on these terms had stated before a policy of a kind that the removal names."""
-    kinds = {TIME_TO_LIVE: terms["ages_since"], MAXIMUM_COUNT: terms["counts_since"]}
-    named = [F.col("x.reason").contains(kind) & (since < F.col("x.said")) for kind, since in kinds.items()]
-    return F.coalesce(named[0], F.lit(False)) | F.coalesce(named[1], F.lit(False))
+    ages = _names(RemovalPolicy.TIME_TO_LIVE) | _names(RemovalPolicy.TIME_TO_LIVE_BY_LOG)
+    by_age = ages & (terms["ages_since"] < F.col("x.said"))
+    by_count = _names(RemovalPolicy.MAX_COUNT) & (terms["counts_since"] < F.col("x.said"))
+    return F.coalesce(by_age, F.lit(False)) | F.coalesce(by_count, F.lit(False))
 
 
-def _lapses(missed: DataFrame, journal: DataFrame) -> DataFrame:
-    """Return `lapse`, the reason, of each KEY that went with the process that kept it, as its receiver had said last
-    before that."""
+def _names(policy: RemovalPolicy) -> Column:
+    """Tell whether the removal names the policy."""
+    return F.array_contains("x.policies", policy.value)
+
+
+def _lost_with_process(missed: DataFrame, journal: DataFrame) -> DataFrame:
+    """Return `expiry`, the cause, of each KEY that went with the process that kept it, as its receiver had said last
+    before that.
+    """
     place = F.struct("epoch", "number")
-    has_come = ~F.col("reason").startswith(FORGOTTEN)
-    attached = of_kind(journal, FactKind.ATTACHED).where(has_come).select(*_RECEIVER, "best_effort", place.alias("at"))
-    told = _gap_facts(journal).where(F.col("reason") == LAPSED).withColumn("said", place)
-    before = told.join(attached, on=_RECEIVER).where(F.col("at") < F.col("said"))
-    last = before.groupBy(*_RECEIVER, "origin", "first", "last", "reason", "said").agg(
+    arrivals = journal.where(F.col("kind").isin(FactKind.ATTACHED, FactKind.REGISTERED))
+    attached = arrivals.select(*_RECEIVER, "best_effort", place.alias("at"))
+    reported = _gap_facts(journal).where(F.col("cause") == GapCause.LOST_WITH_PROCESS).withColumn("said", place)
+    before = reported.join(attached, on=_RECEIVER).where(F.col("at") < F.col("said"))
+    last = before.groupBy(*_RECEIVER, "origin", "first", "last", "cause", "said").agg(
         F.max_by("best_effort", "at").alias("allows")
     )
     allowing = last.where("allows")
     within = F.col("m.offset").between(F.col("x.first"), F.col("x.last"))
     same = [F.col(f"m.{name}") == F.col(f"x.{name}") for name in (*_RECEIVER, "origin")]
     met = missed.alias("m").join(allowing.alias("x"), on=reduce(Column.__and__, same, within))
-    return met.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.reason").alias("lapse"))
+    return met.groupBy(*(f"m.{name}" for name in KEY)).agg(F.min("x.cause").alias("expiry"))
 
 
 def _bounds(journal: DataFrame) -> DataFrame:
     """Return since when each session has had a queue that discards, and one in which deadlines count."""
     stated = of_kind(journal, FactKind.POLICY).where(F.col("subscription") == "")
     place = F.struct("epoch", "number")
-    bounded, deadlines = (F.col("max_count") > 0) | (F.col("bytes") > 0), F.col("reason").contains(HEEDED)
+    bounded, deadlines = (F.col("max_count") > 0) | (F.col("bytes") > 0), F.col("deadlines")
     names = [F.col(name).alias(f"b_{name}") for name in SESSION_LIFE]
     return stated.groupBy(*names).agg(
-        F.min(F.when(bounded, place)).alias("bounded_since"), F.min(F.when(deadlines, place)).alias("heeded_since")
+        F.min(F.when(bounded, place)).alias("bounded_since"), F.min(F.when(deadlines, place)).alias("deadlines_since")
     )
 
 
 def _allowed_by_the_queue() -> Column:
     """Tell whether the session had stated before a queue of a kind that the removal names."""
-    kinds = {MAXIMUM_QUEUE: "bounded_since", DEADLINE: "heeded_since"}
-    named = [F.col("x.reason").contains(kind) & (F.col(since) < F.col("x.said")) for kind, since in kinds.items()]
+    kinds = {RemovalPolicy.MAX_QUEUE: "bounded_since", RemovalPolicy.DEADLINE: "deadlines_since"}
+    named = [_names(policy) & (F.col(since) < F.col("x.said")) for policy, since in kinds.items()]
     return F.coalesce(named[0], F.lit(False)) | F.coalesce(named[1], F.lit(False))
 
 
 def _deletions(journal: DataFrame) -> DataFrame:
     """Return `deletion` of each session that was deleted: who did it says so, or the next one of its name does."""
-    said = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
+    stated = of_kind(journal, FactKind.DELETED).groupBy(*SESSION_LIFE).agg(F.min("reason").alias("reason"))
     last = F.max("generation").over(Window.partitionBy("session"))
     lives = journal.where(F.col("session") != "").select(*SESSION_LIFE).distinct().withColumn("last", last)
-    known = lives.join(said, on=SESSION_LIFE, how="left")
+    known = lives.join(stated, on=SESSION_LIFE, how="left")
     following = F.when(F.col("generation") < F.col("last"), F.lit("deleted, and created again"))
     deletion = F.coalesce("reason", following).alias("deletion")
     return known.select(*SESSION_LIFE, deletion).where(F.col("deletion").isNotNull())
@@ -195,19 +196,19 @@ def _concerns(place: Column) -> Column:
 
 def gap_facts(journal: DataFrame) -> DataFrame:
     """Return each gap in what the logs hold that somebody was told of: `first` to `last` of `origin`."""
-    return _gap_facts(journal).where(F.col("reason") != LAPSED)
+    return _gap_facts(journal).where(F.col("cause") != GapCause.LOST_WITH_PROCESS)
 
 
 def _gap_facts(journal: DataFrame) -> DataFrame:
     bounds = {"first": F.col("offsets").getItem(0), "last": F.element_at(F.col("offsets"), -1)}
-    told = of_kind(journal, FactKind.GAP).where(F.size("offsets") > 0).withColumns(bounds)
-    return told.select(*_RECEIVER, "origin", "first", "last", "epoch", "proxy", "writer", "number", "reason")
+    reported = of_kind(journal, FactKind.GAP).where(F.size("offsets") > 0).withColumns(bounds)
+    return reported.select(*_RECEIVER, "origin", "first", "last", "epoch", "proxy", "writer", "number", "cause")
 
 
 def gaps(journal: DataFrame) -> DataFrame:
-    told = gap_facts(journal)
-    note = F.concat(F.lit("up to "), F.col("last"), F.lit(" could not be had: "), F.col("reason"))
-    return findings(told, "G1", note, offset="first")
+    reported = gap_facts(journal)
+    note = F.concat(F.lit("up to "), F.col("last"), F.lit(" could not be had: "), F.col("cause"))
+    return findings(reported, "G1", note, offset="first")
 
 
 # ---------------------------------------------------------------- handovers around
@@ -220,7 +221,7 @@ def _with_handovers(lost: DataFrame, rows: DataFrame, journal: DataFrame) -> Dat
     between = F.filter("takeovers", lambda taken: (taken["epoch"] > before) & (taken["epoch"] <= after))
     looked = around.withColumns({"takeover": F.get(between, F.lit(0)), "other_epoch": before, "epoch": after})
     code = F.when((F.col("code") == "L1") & F.col("takeover").isNotNull(), "L2").otherwise(F.col("code"))
-    taken = F.format_string("epoch %d went to %s by %s", "takeover.epoch", "takeover.proxy", "takeover.reason")
+    taken = F.format_string("epoch %d went to %s by %s", "takeover.epoch", "takeover.proxy", "takeover.cause")
     note = F.coalesce("excuse", F.when(F.col("takeover").isNotNull(), taken), F.lit(""))
     return findings(looked, code, note, proxy="after.proxy", other_proxy="before.proxy")
 
@@ -246,7 +247,7 @@ def _with_neighbours(lost: DataFrame, rows: DataFrame) -> DataFrame:
 
 def _owners(journal: DataFrame) -> DataFrame:
     owned = of_kind(journal, FactKind.OWNED)
-    takeover = F.when(F.col("reason").isin(*HANDOVERS), F.struct("epoch", "proxy", "reason"))
+    takeover = F.when(F.col("cause").isin(*HANDOVERS), F.struct("epoch", "proxy", "cause"))
     return owned.groupBy(*SESSION_LIFE).agg(
         F.min("epoch").alias("first_epoch"),
         F.max("epoch").alias("last_epoch"),

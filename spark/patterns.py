@@ -1,12 +1,12 @@
-"""Patterns of the subscription language for Java's regular expressions, which Spark runs.
+r"""Patterns of the subscription language for Java's regular expressions, which Spark runs.
 
 The language takes RE2's dialect, where `.` matches a newline too. Java's differs in small ways: `$` also
-matches before a last newline, `.` knows five line ends, `\\s` holds a vertical tab, `\\b` goes by Unicode, `&&`
+matches before a last newline, `.` knows five line ends, `\s` holds a vertical tab, `\b` goes by Unicode, `&&`
 and `[` mean something inside a set. So nothing is passed through: each piece is read as RE2 reads it, and
 written in a form that Java has only one reading of. Captures, laziness and the flag U do not change whether a
 pattern is found, and are dropped.
 
-Known to differ: `\\C` is refused; tables of Unicode have Java's version, also for case under `(?i)`.
+Known to differ: `\C` is refused; tables of Unicode have Java's version, also for case under `(?i)`.
 Source: RE2's syntax page, https://github.com/google/re2/wiki/Syntax.
 """
 

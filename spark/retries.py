@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark import epochs, losses, owed
+from spark import epochs, losses, obligations
+from spark.comparison import RETRIED
 from spark.finding import findings
-from spark.judged import RETRIED
-from spark.owed import KEY, RECEIVER
+from spark.obligations import KEY, RECEIVER
 
 _ID = ["producer", "incarnation", "sequence"]
 
@@ -30,7 +30,7 @@ def retries(
 ) -> DataFrame:
     """Find O2 and O4, one finding for each retry that came behind.
 
-    `owing` tells by what each of the rows that it is given is owed (:func:`spark.owed.owing`).
+    `owing` tells by what each of the rows that it is given is owed (:func:`spark.obligations.owing`).
     """
     late = rows.where(F.array_contains("codes", RETRIED))
     looked = late.join(_first_copies(late, rows, truth, wanted), on=KEY, how="left")
@@ -49,9 +49,10 @@ def retries(
 
 def _first_copies(late: DataFrame, rows: DataFrame, truth: DataFrame, wanted: DataFrame) -> DataFrame:
     """Return, of those of `late` that have one, `first_copy`: what lies before it at its origin, was owed, and did not
-    come."""
+    come.
+    """
     copies = truth.join(late.select(*_ID).distinct(), on=_ID, how="left_semi")
-    due = owed.standing(copies, wanted).where("is_owed").select(*KEY, *_ID)
+    due = obligations.standing(copies, wanted).where("is_owed").select(*KEY, *_ID)
     absent = due.join(rows.where("is_delivery").select(*KEY), on=KEY, how="left_anti")
     before = absent.select(*RECEIVER, *_ID, _place().alias("first_copy"))
     met = late.select(*KEY, *_ID).join(before, on=[*RECEIVER, *_ID])

@@ -1,6 +1,7 @@
 """The shapes that the audit works on, written out: nothing is ever inferred.
 
-`RECORD` and `FACT` mirror :mod:`waypost.records`; `FINDING` is what every class of anomaly ends as.
+`RECORD` mirrors :mod:`waypost.records`, `FACT` mirrors :mod:`waypost.facts`; `FINDING` is what every class of anomaly
+ends as.
 """
 
 from __future__ import annotations
@@ -77,7 +78,13 @@ FACT: Final = T.StructType(
         offsets=T.ArrayType(_LONG),
         digests=T.ArrayType(_LONG),
         frontier=_OFFSETS,
+        cause=_STRING,
+        policies=T.ArrayType(_STRING),
         reason=_STRING,
+        role=_STRING,
+        phase=_STRING,
+        discard=_STRING,
+        deadlines=T.BooleanType(),
         transfer=_STRING,
         entries=_LONG,
         bytes=_LONG,

@@ -44,13 +44,13 @@ def build(master: str | None = None) -> SparkSession:
     builder = builder.master(master)
     for key, value in _settings(is_local=master.startswith("local")).items():
         builder = builder.config(key, value)
-    with TemporaryFile() as said:
+    with TemporaryFile() as output:
         try:
-            with _java_overheard(said):
+            with _java_overheard(output):
                 session = builder.getOrCreate()
         except PySparkException as error:
-            said.seek(0)
-            hint = said.read().decode(errors="replace").strip() or str(error)
+            output.seek(0)
+            hint = output.read().decode(errors="replace").strip() or str(error)
             raise BadConfiguration("Spark did not start; it needs Java 17", hint=hint) from error
     session.sparkContext.setLogLevel("OFF")
     return _checked(session)
@@ -59,7 +59,8 @@ def build(master: str | None = None) -> SparkSession:
 @contextmanager
 def _java_overheard(listener: IO[bytes]) -> Iterator[None]:
     """Let what is started in the block write to a file: Java greets people with three lines of warnings, and says on
-    stdout why it does not start. That matters only when nothing comes of it."""
+    stdout why it does not start. That matters only when nothing comes of it.
+    """
     sys.stdout.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
     for number, _ in kept:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.compile import Compiler
+from spark.compiler import Compiler
 from spark.finding import EVERYTHING, LOGS, findings
 from spark.schemas import ATTRIBUTES
 
@@ -43,10 +43,10 @@ def copied(copies: DataFrame, records: DataFrame) -> DataFrame:
     later = records.where(F.col("kind") == "nobodys").select(
         F.col("site").alias("home"), F.col("position").alias("at"), *identity
     )
-    told = copies.withColumns({"home": site_of("origin"), "at": F.col("offset")}).join(
+    stated = copies.withColumns({"home": site_of("origin"), "at": F.col("offset")}).join(
         later, on=["home", "at", *identity], how="left_anti"
     )
-    each = told.groupBy("origin", "offset").agg(
+    each = stated.groupBy("origin", "offset").agg(
         F.count_distinct(F.struct(*identity)).alias("different"),
         *(F.first(name).alias(name) for name in _PUBLISHED[2:]),
     )
@@ -58,7 +58,7 @@ _PUBLISHED = ("origin", "offset", "producer", "incarnation", "sequence", "digest
 
 def dropped(records: DataFrame) -> DataFrame:
     """Return the lives of proxies whose lease ended: `proxy`, `incarnation`."""
-    ends = records.where(F.col("kind") == "dropped")
+    ends = records.where(F.col("kind") == "interests-expired")
     return ends.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
@@ -67,8 +67,8 @@ def seen(records: DataFrame) -> DataFrame:
 
     Not those of which nothing is known but that they ended: one may do so before it writes its first fact.
     """
-    told = records.where(F.col("kind").isin("held", "closed") & F.col("producer").isNotNull())
-    return told.select(F.col("producer").alias("proxy"), "incarnation").distinct()
+    stated = records.where(F.col("kind").isin("interest-registered", "closed") & F.col("producer").isNotNull())
+    return stated.select(F.col("producer").alias("proxy"), "incarnation").distinct()
 
 
 def site_of(origin: str) -> Column:
@@ -88,8 +88,8 @@ def extents(records: DataFrame) -> DataFrame:
 def horizon(records: DataFrame) -> DataFrame:
     """Return `origin`, `closed_upto`: how far the markers in the origin's own log say that all has been handed over."""
     markers = records.where(F.col("kind") == "closed")
-    said = markers.select("site", F.explode("frontier").alias("origin", "upto"))
-    return said.where(site_of("origin") == F.col("site")).groupBy("origin").agg(F.max("upto").alias("closed_upto"))
+    stated = markers.select("site", F.explode("frontier").alias("origin", "upto"))
+    return stated.where(site_of("origin") == F.col("site")).groupBy("origin").agg(F.max("upto").alias("closed_upto"))
 
 
 def holes(records: DataFrame, logs: DataFrame, dense: bool) -> DataFrame:

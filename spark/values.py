@@ -29,7 +29,7 @@ ANY: Kinds = NUMBERS | {STRING, OPAQUE}
 _KIND_OF = {"int32": INT32, "int64": INT64, "real64": REAL64, "string": STRING, "opaque": OPAQUE}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
     """A value. `kinds` are those it may have; `constant`, if it is one, saves columns that could never count."""
 
@@ -50,19 +50,19 @@ def literal(value: Value) -> Operand:
     integer = F.lit(int(value)).cast("bigint") if isinstance(value, int) else null("bigint")
     real = F.lit(value) if isinstance(value, float) else null("double")
     text = F.lit(value) if isinstance(value, str) else null("string")
-    return Operand(frozenset({kind}), F.lit(kind), integer, real, text, value)
+    return Operand(kinds=frozenset({kind}), kind=F.lit(kind), integer=integer, real=real, text=text, constant=value)
 
 
 def attribute(place: int) -> Operand:
     """Return the attribute at this place of the arrays of :data:`spark.schemas.ATTRIBUTES`."""
     kind, integer, real, text = (F.col(name).getItem(place) for name in ATTRIBUTES)
-    return Operand(ANY, kind, integer, real, text)
+    return Operand(kinds=ANY, kind=kind, integer=integer, real=real, text=text)
 
 
 def string(text: Column) -> Operand:
     """Return a string that is bottom where `text` is null."""
     kind = F.when(text.isNotNull(), F.lit(STRING))
-    return Operand(frozenset({STRING}), kind, null("bigint"), null("double"), text)
+    return Operand(kinds=frozenset({STRING}), kind=kind, integer=null("bigint"), real=null("double"), text=text)
 
 
 def size(operand: Operand) -> Operand:
@@ -70,7 +70,7 @@ def size(operand: Operand) -> Operand:
     length = F.when(operand.kind == STRING, F.octet_length(operand.text).cast("bigint"))
     length = length.when(operand.kind == OPAQUE, operand.integer)
     kind = F.when(length.isNotNull(), F.lit(INT32))
-    return Operand(frozenset({INT32}), kind, length, null("double"), null("string"))
+    return Operand(kinds=frozenset({INT32}), kind=kind, integer=length, real=null("double"), text=null("string"))
 
 
 # ---------------------------------------------------------------- arithmetic and bits
@@ -84,7 +84,7 @@ def unary(operator: str, operand: Operand) -> Operand:
         integer, real = _cut(-integer, kinds, kind), -real
     elif operator == "~":
         integer = F.bitwise_not(integer)
-    return Operand(kinds, kind, integer, real, null("string"))
+    return Operand(kinds=kinds, kind=kind, integer=integer, real=real, text=null("string"))
 
 
 def binary(operator: str, left: Operand, right: Operand) -> Operand:
@@ -102,7 +102,7 @@ def binary(operator: str, left: Operand, right: Operand) -> Operand:
         kind = F.when((kind == REAL64) | (right.integer != 0), kind)
     integer = _on_integers(operator, kinds, kind, left.integer, right.integer)
     real = _ON_REALS[operator](_real(left), _real(right)) if REAL64 in kinds else null("double")
-    return Operand(kinds, kind, integer, real, null("string"))
+    return Operand(kinds=kinds, kind=kind, integer=integer, real=real, text=null("string"))
 
 
 def _suited(operand: Operand, suitable: Kinds) -> tuple[Kinds, Column]:

@@ -11,7 +11,7 @@ MAX_EXAMPLES = 1000
 Finding = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """`verdict` is "ok", "violated" or "unknown". `owed` and all below it count once for each receiver.
 

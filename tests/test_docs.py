@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from waypost import facts, records
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ROOMS: list[str] = SETTINGS["tool"]["importlinter"]["root_packages"]
+SMALLER_ROOMS = [
+    str(path.parent.relative_to(ROOT)) for each in ("proxy", "node") for path in (ROOT / each).glob("*/README.md")
+]
 FOLDERS = [*ROOMS, "bench", "docs", "tests"]
 FILES = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
 PAGES = sorted(path for path in FILES if path.suffix == ".md")
@@ -114,9 +121,9 @@ def test_every_failure_that_is_cited_is_written_down() -> None:
 
 def test_a_story_that_says_which_failure_it_shows_stands_in_that_row() -> None:
     rows = rows_of_failures()
-    for story in sorted((ROOT / "chaos/scenarios").glob("*.txt")):
-        for number in CITED_FAILURE.findall(story.read_text()):
-            assert name(story) in rows[int(number)], f"F{number} does not name {story.name}"
+    for scenario in sorted((ROOT / "chaos/scenarios").glob("*.txt")):
+        for number in CITED_FAILURE.findall(scenario.read_text()):
+            assert name(scenario) in rows[int(number)], f"F{number} does not name {scenario.name}"
 
 
 # ---------------------------------------------------------------- files
@@ -135,13 +142,42 @@ def test_every_page_that_a_source_names_exists() -> None:
     assert [each for each in sorted(named) if not (ROOT / each).exists()] == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", [*ROOMS, *SMALLER_ROOMS])
 def test_the_readme_of_a_room_names_every_file_of_the_room(room: str) -> None:
     named = set(re.findall(r"[\w]+\.py|\w+/", " ".join(code_of(ROOT / room / "README.md"))))
     files = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
     folders = {f"{path.parent.name}/" for path in (ROOT / room).glob("*/__init__.py")}
     assert files | folders
     assert (files | folders) - named == set()
+
+
+# ---------------------------------------------------------------- the journal
+
+
+def first_cells(page: str) -> list[str]:
+    """Return the names in the first cells of a page's tables."""
+    rows = re.findall(r"^\| (`[^|]+) \|", (ROOT / page).read_text(), re.MULTILINE)
+    return [named for row in rows for named in re.findall(r"`([^`]+)`", row)]
+
+
+def test_every_kind_field_code_and_record_is_in_the_page_of_the_journal() -> None:
+    kinds = get_args(records._Known)
+    tags = {kind.__struct_config__.tag for kind in kinds}
+    assert set(first_cells("docs/journal.md")) == {*facts.FactKind, *facts.fact_fields(), *facts.Acquisition, *tags}
+    written = (ROOT / "docs/journal.md").read_text()
+    codes = [*facts.Departure, *facts.GapCause, *facts.RemovalPolicy]
+    assert [code for code in codes if f"`{code}`" not in written] == []
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_pictures_are_drawn_from_their_sources() -> None:
+    sources = sorted((ROOT / "docs/pictures").glob("*.toml"))
+    draw = runpy.run_path(str(ROOT / "docs/pictures/render.py"))["drawn"]
+    assert sources
+    for source in sources:
+        assert source.with_suffix(".svg").read_text() == draw(source.read_text()), f"{name(source)}: make pictures"
 
 
 # ---------------------------------------------------------------- commands

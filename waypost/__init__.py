@@ -1,8 +1,8 @@
 """Waypost: a roaming client's place in a stream of content-based notifications, kept and handed on.
 
-    async with waypost.attach("travellers/alice") as session:
-        await session.subscribe('origin == "JFK" && dep_delay > 30')
-        async for notification in session:
+    async with waypost.attach("travellers/alice") as receiver:
+        await receiver.subscribe('origin == "JFK" && dep_delay > 30')
+        async for notification in receiver:
             ...
 
 Names are loaded when they are first used, so that a command that needs little starts quickly.
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from waypost import blocking
-    from waypost.client.attaching import attach, produce
-    from waypost.client.joining import join
-    from waypost.client.received import Received
-    from waypost.client.receiving import ReceiverState
-    from waypost.client.rendezvous import meet, offer
-    from waypost.client.session import Session, allow
+    from waypost.client.delivery_state import ReceiverState
+    from waypost.client.entry import attach, produce
+    from waypost.client.join import join
+    from waypost.client.producer import Producer
+    from waypost.client.received_notification import Received
+    from waypost.client.receiver import Receiver, grant
+    from waypost.client.rendezvous import connect_rendezvous, offer
     from waypost.errors import WaypostError
     from waypost.frontier import Frontier
     from waypost.keys import Keys, public_key
@@ -35,19 +36,20 @@ __all__ = [
     "Int64",
     "Keys",
     "Notification",
+    "Producer",
     "Queue",
     "Received",
+    "Receiver",
     "ReceiverState",
     "Reliability",
     "Request",
     "Resource",
-    "Session",
     "WaypostError",
-    "allow",
     "attach",
     "blocking",
+    "connect_rendezvous",
+    "grant",
     "join",
-    "meet",
     "offer",
     "parse",
     "produce",
@@ -59,21 +61,22 @@ _HOMES = {
     "Int64": "waypost.notification",
     "Keys": "waypost.keys",
     "Notification": "waypost.notification",
+    "Producer": "waypost.client.producer",
     "Queue": "waypost.queue",
-    "Received": "waypost.client.received",
-    "ReceiverState": "waypost.client.receiving",
+    "Received": "waypost.client.received_notification",
+    "Receiver": "waypost.client.receiver",
+    "ReceiverState": "waypost.client.delivery_state",
     "Reliability": "waypost.reliability",
     "Request": "waypost.rendezvous",
     "Resource": "waypost.rendezvous",
-    "Session": "waypost.client.session",
     "WaypostError": "waypost.errors",
-    "allow": "waypost.client.session",
-    "attach": "waypost.client.attaching",
-    "join": "waypost.client.joining",
-    "meet": "waypost.client.rendezvous",
+    "attach": "waypost.client.entry",
+    "connect_rendezvous": "waypost.client.rendezvous",
+    "grant": "waypost.client.receiver",
+    "join": "waypost.client.join",
     "offer": "waypost.client.rendezvous",
     "parse": "waypost.subscription",
-    "produce": "waypost.client.attaching",
+    "produce": "waypost.client.entry",
     "public_key": "waypost.keys",
 }
 

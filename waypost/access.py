@@ -35,7 +35,8 @@ BY_TOKEN = "*"
 
 class Grant(msgspec.Struct, frozen=True):
     """What a principal may do. `hash`: of its password; empty: whoever says its name is believed; BY_TOKEN: no password
-    proves it. A token does in any case."""
+    proves it. A token does in any case.
+    """
 
     rights: tuple[Right, ...]
     hash: str = ""
@@ -50,6 +51,6 @@ def grant_of(access: Access, principal: str) -> Grant | None:
     return access.get(principal) if access else _OPEN
 
 
-def told(access: Access) -> str:
+def described(access: Access) -> str:
     """Return what the journal has of it: no passwords, nor their hashes."""
     return "; ".join(f"{name or 'anybody'}: {' '.join(grant.rights)}" for name, grant in sorted(access.items()))

@@ -1,11 +1,11 @@
-"""The blocking facade: the same session, for code without an event loop.
+"""The blocking facade: receivers and producers for code without an event loop.
 
-    with waypost.blocking.attach("travellers/alice") as session:
-        session.subscribe('origin == "JFK"')
-        for notification in session:
+    with waypost.blocking.attach("travellers/alice") as receiver:
+        receiver.subscribe('origin == "JFK"')
+        for notification in receiver:
             ...
 
-One background thread runs one event loop per session; it ends with the session.
+One background thread runs one event loop for each of them; it ends with the block.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from waypost.client import attaching
-from waypost.client import session as asynchronous
-from waypost.client.received import Received
-from waypost.client.receiving import ReceiverState
+from waypost.client import entry
+from waypost.client import producer as asynchronous_producer
+from waypost.client import receiver as asynchronous_receiver
+from waypost.client.client import Client
+from waypost.client.delivery_state import ReceiverState
+from waypost.client.received_notification import Received
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, SubscriptionId
 from waypost.keys import NO_KEYS, Keys
@@ -27,6 +29,8 @@ from waypost.messages import Granted
 from waypost.notification import Value
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=Client)
+_Self = TypeVar("_Self", bound="_Blocking[Any]")
 TOLD_S = 1.0
 """How long those who still wait for an answer have to hear that there is none."""
 
@@ -38,19 +42,19 @@ class SessionClosed(Unreachable):
     definite = True
 
 
-class Session:
-    """A session for blocking code. All methods may be called from any thread."""
+class _Blocking(Generic[_C]):
+    """A client with a thread and an event loop of its own. All methods may be called from any thread."""
 
-    def __init__(self, make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(self, make: Callable[..., _C], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._ending = threading.Lock()
-        """Held by who ends the session: the second one finds nothing left to do."""
+        """Held by who ends the client: the second one finds nothing left to do."""
         self._handing = threading.Lock()
         """Held while something is handed to the loop, and while the loop closes: what it took, it also does."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="waypost", daemon=True)
         self._thread.start()
         try:
-            self._session: asynchronous.Session = self._call(_make(make, arguments, options))
+            self._client: _C = self._call(_make(make, arguments, options))
         except BaseException:
             self._end()
             raise
@@ -67,21 +71,58 @@ class Session:
             future.cancel()
             raise
 
-    def __enter__(self) -> Session:
+    def __enter__(self: _Self) -> _Self:
         try:
-            self._call(self._session.__aenter__())
+            self._call(self._client.__aenter__())
         except BaseException:
             self._end()
             raise
         return self
 
     def __exit__(self, *problem: Any) -> None:
+        self._leave(lambda: self._client.__aexit__(*problem))
+
+    def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
+        self._call(self._client.quench(*names, keys=keys, insecure=insecure))
+
+    def wanted(self, notification: Mapping[str, Value]) -> bool:
+        return self._client.wanted(notification)
+
+    @property
+    def terms(self) -> frozenset[str]:
+        return self._client.terms
+
+    def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
+        return self._call(self._client.publish(notification, keys=keys, insecure=insecure))
+
+    def publish_with(self, keys: Keys) -> None:
+        """As :meth:`waypost.Producer.publish_with`."""
+        self._call(self._client.publish_with(keys))
+
+    def close(self) -> None:
+        """Leave in order."""
+        self._leave(self._client.close)
+
+    def _leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do the last thing and end; whoever leaves second finds nothing left to do."""
         with self._ending:
             if not self._loop.is_closed():
                 try:
-                    self._call(self._session.__aexit__(*problem))
+                    self._call(last())
                 finally:
                     self._end()
+
+    def _end(self) -> None:
+        """End the thread, and tell whoever still waits for something."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        with self._handing:
+            self._loop.run_until_complete(_everybody_told())
+            self._loop.close()
+
+
+class Receiver(_Blocking[asynchronous_receiver.Receiver]):
+    """As :class:`waypost.Receiver`, for blocking code."""
 
     def __iter__(self) -> Iterator[Received]:
         while True:
@@ -96,7 +137,7 @@ class Session:
         async def step() -> Received | None:
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await self._session.__anext__()
+                    return await self._client.__anext__()
             except StopAsyncIteration:
                 return None
             except TimeoutError:
@@ -118,63 +159,48 @@ class Session:
         keys: Keys = NO_KEYS,
         insecure: bool = True,
     ) -> SubscriptionId:
+        """Subscribe, as :meth:`waypost.Receiver.subscribe` does; return the subscription's id when the proxy has it."""
         return self._call(
-            self._session.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure)
+            self._client.subscribe(expression, id=id, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure)
         )
 
     def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
-        self._call(self._session.set_keys(subscribing=subscribing, publishing=publishing))
-
-    def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
-        self._call(self._session.quench(*names, keys=keys, insecure=insecure))
-
-    def wanted(self, notification: Mapping[str, Value]) -> bool:
-        return self._session.wanted(notification)
-
-    @property
-    def terms(self) -> frozenset[str]:
-        return self._session.terms
+        """Set keys, as :meth:`waypost.Receiver.set_keys` does."""
+        self._call(self._client.set_keys(subscribing=subscribing, publishing=publishing))
 
     def unsubscribe(self, subscription: str) -> None:
-        self._call(self._session.unsubscribe(subscription))
+        """End the subscription. Raises NotFound: the session has none of that id."""
+        self._call(self._client.unsubscribe(subscription))
 
     def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
-        self._call(self._session.set_access(grants, password=password))
+        """Set who may do what, as :meth:`waypost.Receiver.set_access` does."""
+        self._call(self._client.set_access(grants, password=password))
 
     def delete(self) -> None:
         """Delete the session, for all its receivers."""
         with self._ending:
             try:
-                self._call(self._session.delete())
+                self._call(self._client.delete())
             finally:
                 if not self._loop.is_closed():
                     self._end()
 
-    def publish(self, notification: Mapping[str, Value], *, keys: Keys = NO_KEYS, insecure: bool = True) -> Coordinate:
-        return self._call(self._session.publish(notification, keys=keys, insecure=insecure))
-
     @property
     def state(self) -> ReceiverState:
-        return self._session.state
+        """What this receiver has; hand it to the next :func:`attach` of this receiver."""
+        return self._client.state
 
     def acknowledge(self) -> None:
-        self._call(_done(self._session.acknowledge))
+        """Count everything that was returned so far as had."""
+        self._call(_done(self._client.acknowledge))
 
     def close(self, *, forget: bool = False) -> None:
-        with self._ending:
-            if not self._loop.is_closed():
-                try:
-                    self._call(self._session.close(forget=forget))
-                finally:
-                    self._end()
+        """Leave in peace; `forget`: for good, and nothing is stored for this receiver any more."""
+        self._leave(lambda: self._client.close(forget=forget))
 
-    def _end(self) -> None:
-        """End the thread, and tell whoever still waits for something."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        with self._handing:
-            self._loop.run_until_complete(_everybody_told())
-            self._loop.close()
+
+class Producer(_Blocking[asynchronous_producer.Producer]):
+    """As :class:`waypost.Producer`, for blocking code."""
 
 
 async def _everybody_told() -> None:
@@ -189,16 +215,15 @@ async def _done(act: Callable[[], None]) -> None:
     act()
 
 
-async def _make(make: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> asynchronous.Session:
-    session: asynchronous.Session = make(*arguments, **options)
-    return session
+async def _make(make: Callable[..., _C], arguments: tuple[Any, ...], options: dict[str, Any]) -> _C:
+    return make(*arguments, **options)
 
 
-def attach(session: str, **options: Any) -> Session:
+def attach(session: str, **options: Any) -> Receiver:
     """As :func:`waypost.attach`, blocking."""
-    return Session(attaching.attach, (session,), options)
+    return Receiver(entry.attach, (session,), options)
 
 
-def produce(name: str, **options: Any) -> Session:
+def produce(name: str, **options: Any) -> Producer:
     """As :func:`waypost.produce`, blocking."""
-    return Session(attaching.produce, (name,), options)
+    return Producer(entry.produce, (name,), options)

@@ -9,7 +9,8 @@ import msgspec
 
 from waypost.access import Grant
 from waypost.checksum import sealed, unsealed
-from waypost.errors import BadRecord
+from waypost.errors import BadRecord, CheckpointOutdated
+from waypost.facts import GapCause
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.keys import Key
 from waypost.queue import UNBOUNDED, Order, Queue
@@ -19,7 +20,7 @@ UNSETTLED = 1 << 62
 """The end of a subscription in an origin from above which its session is not covered yet: it ends where that begins."""
 
 
-class SubscriptionRow(msgspec.Struct, frozen=True):
+class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A subscription, an interval of every origin; `end`, if it has ended, may be UNSETTLED (handover rule 7).
 
     `life` tells it from others of the same name in the session, before and after: ``EPOCH/NUMBER``, the epoch in which
@@ -30,7 +31,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
 
     `keys`: its own, and `owner_keys`: its owner's, all public (waypost/keys.py). One that was `replaced` ended because
     other keys took their place: it goes on as the next one of its name, which has its policy. `payer`: the client whose
-    bounds it counts for, wherever the session is (proxy/spending.py).
+    bounds it counts for, wherever the session is (proxy/core/cost_budget.py).
     """
 
     id: SubscriptionId
@@ -52,11 +53,11 @@ class SubscriptionRow(msgspec.Struct, frozen=True):
     payer: str = ""
 
 
-class ReceiverRow(msgspec.Struct, frozen=True):
+class ReceiverRow(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver's cursor: the number of the last entry that it acknowledged, and its frontier.
 
     `keys`: those that go with every subscription that it makes, public. It gives up its place when it was not attached
-    for `lasts_s` seconds (None: never); `idle_ms`: so long it has not been, as far as counted. `fresh`: it was given
+    for `expiry_s` seconds (None: never); `idle_ms`: so long it has not been, as far as counted. `fresh`: it was given
     its place, and was not told so yet. `reliability` and `order`: what was in force when it attached last. `selective`:
     what it has above its frontier.
     """
@@ -64,7 +65,7 @@ class ReceiverRow(msgspec.Struct, frozen=True):
     acknowledged: int
     frontier: dict[Origin, int]
     keys: tuple[Key, ...] = ()
-    lasts_s: int | None = None
+    expiry_s: int | None = None
     idle_ms: int = 0
     fresh: bool = False
     reliability: Reliability = PERSISTENT
@@ -78,39 +79,44 @@ class GapRow(msgspec.Struct, frozen=True):
     origin: Origin
     first: int
     last: int
-    reason: str
-    untold: list[ReceiverId]
+    cause: GapCause
+    unconfirmed: list[ReceiverId]
 
 
-class Farewell(msgspec.Struct, frozen=True):
+class ReceiverTombstone(msgspec.Struct, frozen=True):
     """A receiver left for good, by its own word: which life of it, and how often that had asked for the session. What
-    it had asked before may still be on its way, over a connection that has ended."""
-
-    incarnation: str
-    times: int
-
-
-class Descriptor(msgspec.Struct, frozen=True):
-    """All of a session that is not a stored notification.
-
-    `base`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session ends
-    when nobody was attached for `lasts_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as counted.
-    `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what receivers
-    had that have no place any more, and `farewells` those of them that left for good. `reliability`: that of the
-    session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
+    it had asked before may still be on its way, over a connection that has ended.
     """
 
-    base: dict[Origin, int] = {}
+    incarnation: str
+    attach_seq: int
+
+
+class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a session that is not a stored notification.
+
+    `created_at`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session
+    ends when nobody was attached for `expiry_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as
+    counted. `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what
+    receivers had that have no place any more, and `farewells` those of them that left for good. `reliability`: that of
+    the session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
+    """
+
+    created_at: dict[Origin, int] = {}
     subscriptions: list[SubscriptionRow] = []
     receivers: dict[ReceiverId, ReceiverRow] = {}
-    lasts_s: int | None = None
+    expiry_s: int | None = None
     idle_ms: int = 0
     gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
     departed: dict[ReceiverId, dict[Origin, int]] = {}
     reliability: Reliability = PERSISTENT
     queue: Queue = UNBOUNDED
-    farewells: dict[ReceiverId, Farewell] = {}
+    farewells: dict[ReceiverId, ReceiverTombstone] = {}
+
+
+Rank = tuple[int, int]
+"""The (epoch, serial) of a checkpoint: of two of a session the higher one counts (handover rule 19)."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -126,8 +132,25 @@ class Checkpoint(msgspec.Struct, frozen=True):
     acknowledged: dict[Origin, int]
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> Rank:
+        """The greater one counts: by epoch, then by serial (handover rule 19)."""
         return (self.epoch, self.serial)
+
+    @property
+    def is_first(self) -> bool:
+        """Tell whether it was written before its session was there, by whoever tried to create it."""
+        return self.serial == 0
+
+    def check_above(self, highest: Rank, *, is_damaged: bool = False) -> None:
+        """Compare it with the highest one that a changelog has (rule 19). A session's owner writes them in order.
+
+        Raises:
+            CheckpointOutdated: that one counts more.
+        """
+        epoch, serial = highest
+        if highest > self.rank or (highest == self.rank and not self.is_first):
+            why = f"there is a checkpoint of session {self.session} at epoch {epoch}"
+            raise CheckpointOutdated(why, epoch, by_owner=serial > 0 and not is_damaged)
 
 
 _decoder = msgspec.json.Decoder(Checkpoint)

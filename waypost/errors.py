@@ -175,6 +175,21 @@ class LogReplaced(LogUnavailable):
         self.end = end
 
 
+class CheckpointOutdated(LogUnavailable):
+    """A changelog has a checkpoint that counts more than one that was to be written. That was not written.
+
+    `epoch`: of the one that is there. `by_owner`: who owned the session wrote it, and clients may have been answered
+    what it says; else it is one from before a session was created, or damaged.
+    """
+
+    code = "CHECKPOINT_OUTDATED"
+
+    def __init__(self, message: str, epoch: int, *, by_owner: bool) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+        self.by_owner = by_owner
+
+
 class Altered(Unreachable):
     """What came is not what was sent: its checksum is wrong. Nothing of it was taken, and it is to be sent again."""
 

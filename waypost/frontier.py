@@ -42,6 +42,7 @@ class Selective:
         return bool(self._offsets)
 
     def has(self, origin: Origin, offset: int) -> bool:
+        """Tell whether that coordinate is in here."""
         return offset in self._offsets.get(origin, ())
 
     def any_of(self, origin: Origin) -> bool:
@@ -49,6 +50,7 @@ class Selective:
         return origin in self._offsets
 
     def add(self, origin: Origin, offsets: Iterable[int]) -> None:
+        """Add offsets of an origin."""
         if fresh := set(offsets):
             self._offsets.setdefault(origin, set()).update(fresh)
 
@@ -66,6 +68,7 @@ class Selective:
         return hash(frozenset((origin, frozenset(offsets)) for origin, offsets in self._offsets.items()))
 
     def rows(self) -> dict[Origin, list[int]]:
+        """Return the offsets of each origin, ascending."""
         return {origin: sorted(offsets) for origin, offsets in self._offsets.items()}
 
 
@@ -90,6 +93,7 @@ class RecentIds:
         return len(self._ids)
 
     def add(self, identity: NotificationId) -> None:
+        """Remember the id; the oldest one is forgotten when there are too many."""
         self._ids[identity] = None
         if len(self._ids) > self._limit:
             self._ids.popitem(last=False)

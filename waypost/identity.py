@@ -50,6 +50,7 @@ class Ownership(NamedTuple):
     epoch: Epoch
 
     def next(self, proxy: ProxyId) -> Ownership:
+        """Return the row of the proxy that takes the next epoch."""
         return Ownership(proxy, Epoch(self.epoch + 1))
 
     def gone(self) -> Ownership:
@@ -63,6 +64,7 @@ class Ownership(NamedTuple):
 
     @property
     def generation(self) -> int:
+        """Which session of that name it is: a deleted one and the next have epochs of different generations."""
         return self.epoch // GENERATION
 
     def outlives(self, epoch: int) -> bool:
@@ -72,11 +74,13 @@ class Ownership(NamedTuple):
 
 def without_row(floor: int) -> Ownership | None:
     """Return what a session without a row counts as (handover rule 28): deleted in the generation of the registry's
-    floor; None: no row was ever removed, so it never was."""
+    floor; None: no row was ever removed, so it never was.
+    """
     return Ownership(NO_PROXY, Epoch(floor * GENERATION)) if floor else None
 
 
 def origin_of(site: SiteId, partition: int = 0, log_epoch: int = 1) -> Origin:
+    """Return the origin of a site's log in that log epoch; the first one is not named."""
     return Origin(f"{site}/{partition}" if log_epoch == 1 else f"{site}/{partition}.{log_epoch}")
 
 
@@ -97,6 +101,7 @@ def _partition(origin: Origin) -> str:
 
 
 def site_of(origin: Origin) -> SiteId:
+    """Return the site of an origin."""
     return SiteId(origin.rpartition("/")[0])
 
 
@@ -111,8 +116,8 @@ def life_of(producer: str, secret: str) -> Incarnation:
     Every proxy finds it out from the secret, and shares nothing with the others for it. Whoever reads the name, in a
     notification or a log, does not learn the secret from it, and so cannot publish under that name.
     """
-    said = f"{len(producer)} {producer} {secret}".encode("utf-8", "surrogatepass")
-    return Incarnation(hashlib.blake2b(said, digest_size=16, person=b"waypost producer").hexdigest())
+    stated = f"{len(producer)} {producer} {secret}".encode("utf-8", "surrogatepass")
+    return Incarnation(hashlib.blake2b(stated, digest_size=16, person=b"waypost producer").hexdigest())
 
 
 def new_incarnation() -> Incarnation:

@@ -59,6 +59,7 @@ class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @property
     def public(self) -> Key:
+        """The public form, by which raw keys are compared."""
         return Key(self.scheme, self.side, public_key(self.value, algorithm_of(self.scheme)))
 
 
@@ -66,6 +67,7 @@ KeyList = Annotated[list[Key], Meta(max_length=MAX_KEYS)]
 
 
 def algorithm_of(scheme: Scheme) -> Algorithm:
+    """Return the digest of a scheme of Elvin's."""
     return "sha1" if scheme.startswith("sha1-") else "sha256"
 
 
@@ -165,9 +167,9 @@ class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):
 OPEN = Protection()
 
 
-def primed(side: Side, said: Iterable[Key]) -> tuple[Key, ...]:
+def primed(side: Side, keys: Iterable[Key]) -> tuple[Key, ...]:
     """Return the public forms of what one side said: its own keys are raw, the other's public already."""
-    return tuple(sorted({key.public if key.side == side else key for key in said}))
+    return tuple(sorted({key.public if key.side == side else key for key in keys}))
 
 
 def texts(keys: Sequence[Key]) -> list[str]:

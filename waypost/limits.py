@@ -41,7 +41,8 @@ Each costs the registry, the changelog and the store a write. Attaching to one t
 MAX_SUBSCRIPTIONS_PER_SESSION = 1000
 MAX_RECEIVERS_PER_SESSION = 1000
 MAX_DESCRIPTOR_BYTES = 768 * 1024
-"""Of a session without its notifications, when a subscription is added: its checkpoint is one record of a log."""
+"""Of a session without its notifications, when a subscription or a receiver comes to it: its checkpoint is one record
+of a log."""
 COUNTS_AT_ONCE = 16
 """Sessions with a queue of which a proxy reads what they have stored; the others when something comes for them."""
 MAX_STORED = 100_000_000
@@ -131,6 +132,15 @@ TURN_CREDIT_SHARE = 0.02
 LINE_SHARE = 0.4
 """Of the processor, for all together that cost more; they wait for each other."""
 
+LONG_WRITE_BYTES = 32 * 1024
+"""A frame that is larger waits for others like it before it is written: hundreds at once would hold up the loop."""
+LONG_READ_BYTES = 64 * 1024
+"""Who has said so much of a message waits for others like it before more of it is read."""
+WRITE_S = 3e-9
+"""What a byte of such a frame takes, by estimate."""
+RECEIVE_S = 10e-9
+"""What it takes to receive a byte, and to find that it is not worth more, by estimate."""
+
 MEMORY_BYTES = 2 * 1024**3
 """What a proxy may take, as the default of --memory. The bounds below are parts of it: they hold for what clients can
 make it keep, and leave room for what one message may need on its way."""
@@ -186,6 +196,8 @@ DELIVERY_BATCH = 200
 DELIVERY_BATCH_BYTES = 1024 * 1024
 ATTESTATIONS = 1_000
 """Attestations in one frame that says nothing else; a client that has more says them in several."""
+ATTESTED_A_S = 50_000
+"""Notifications of which one client may attest in a second that it was given them; more than it is ever given."""
 ATTESTATIONS_BYTES = 224 * 1024
 COORDINATES_FRAME_BYTES = 256 * 1024
 """Of a frame that names coordinates one by one: an attach, a detach, an acknowledgement. More would be decoded for long
@@ -223,6 +235,8 @@ QUARRELS_REMEMBERED = 10_000
 # --- sessions
 CHECKPOINTS_AT_ONCE = 100
 """Sessions that did not change and whose checkpoint is looked at in one go at least: one part of a round."""
+NOTED_AT_ONCE = 64
+"""Sessions of which the registry notes in one call up to which checkpoint clients were answered."""
 LOOKED_AFTER = 1_000
 """Sessions that a proxy looks after at one time at least: a second's or two's part of a round."""
 QUEUE_IN_MEMORY = 2_000
@@ -239,9 +253,9 @@ GATE_BUFFER = 10_000
 APPENDS_UNDER_WAY = 64
 """Appends on their way to the log, without those that wait to be admitted; past it a proxy reads no more from its
 producers."""
-AHEAD_S = 0.25
+AHEAD_S = 0.125
 """Estimated time to match and deliver the notifications that were admitted and are not folded yet; past it the others
-wait in node/ahead.py."""
+wait in node/append_admission.py."""
 AHEAD_PART_S = 0.02
 """Estimated time of several notifications that are admitted together where others wait."""
 AHEAD_BYTES = 4 * 1024 * 1024

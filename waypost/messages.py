@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.access import Right
+from waypost.facts import GapCause
 from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ProxyId, SessionId, SiteId, SubscriptionId
 from waypost.keys import KeyList
 from waypost.limits import (
@@ -36,7 +37,7 @@ from waypost.limits import (
 from waypost.queue import Order, Queue
 from waypost.reliability import Reliability
 
-VERSION = 2
+VERSION = 4
 _T = TypeVar("_T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)]
@@ -79,17 +80,18 @@ class Hello(_Message, tag="hello", frozen=True):
     credential: Credential = Credential()
 
 
-class Attach(_Message, tag="attach", frozen=True):
+class Attach(_Message, tag="attach", frozen=True, kw_only=True):
     """Serve me this session. `frontier`: what this receiver has; nothing at or below it is sent.
 
-    `lasts_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was before,
-    which is for ever, if nobody ever said. `place_s`: this receiver's place is given up once it was not attached for so
-    long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that served it last, as far as
-    the client knows, and at which epoch: a hint whom to ask for it, and nothing else. `reliability`: of this receiver,
-    and from now on `session_reliability`, of the session; None: as the level above has it, and as it was. `queue`: how
-    much the session stores at most, from now on. `order`: what the application is given first; it is the library that
-    sees to it. `selective`: what it has above `frontier`. `times`: so often this life of the library has asked for it,
-    which tells what comes late from what was asked since; 0: it does not count.
+    `session_expiry_s`: from now on the session is deleted once nobody was attached to it for so long; None: as it was
+    before, which is for ever, if nobody ever said. `receiver_expiry_s`: this receiver's place is given up once it was
+    not attached for so long, and what is stored for it alone goes with it. `previous` and `epoch`: the proxy that
+    served it last, as far as the client knows, and at which epoch: a hint whom to ask for it, and nothing else.
+    `reliability`: of this receiver, and from now on `session_reliability`, of the session; None: as the level above
+    has it, and as it was. `queue`: how much the session stores at most, from now on. `order`: what the application is
+    given first; it is the library that sees to it. `selective`: what it has above `frontier`. `attach_seq`: so often
+    this life of the library has asked for it, which tells what comes late from what was asked since; 0: it does not
+    count.
     """
 
     session: Name
@@ -98,9 +100,9 @@ class Attach(_Message, tag="attach", frozen=True):
     frontier: SaidFrontier
     window: Annotated[int, Meta(ge=1, le=RECEIVER_WINDOW)] = RECEIVER_WINDOW
     create: bool = True
-    lasts_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    session_expiry_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     credential: Credential = Credential()
-    place_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    receiver_expiry_s: Annotated[int, Meta(ge=1, le=MAX_TTL_S)] | None = None
     previous: Annotated[str, Meta(max_length=MAX_ID_LENGTH)] = ""
     epoch: Serial = 0
     reliability: Reliability | None = None
@@ -108,10 +110,10 @@ class Attach(_Message, tag="attach", frozen=True):
     queue: Queue | None = None
     order: Order = "any"
     selective: SaidCoordinates = {}
-    times: Serial = 0
+    attach_seq: Serial = 0
 
 
-class SubscriptionSettings(_Message, frozen=True):
+class SubscriptionSettings(_Message, frozen=True, kw_only=True):
     """A subscription as the session's receivers see it. `owner`: the receiver that made it.
 
     `keys`: how many it has, its owner's among them; which ones is nobody else's business.
@@ -125,7 +127,7 @@ class SubscriptionSettings(_Message, frozen=True):
     insecure: bool = True
 
 
-class Subscribe(_Message, tag="subscribe", frozen=True):
+class Subscribe(_Message, tag="subscribe", frozen=True, kw_only=True):
     """Idempotent by `subscription`, which the client chooses. Said again, it changes what is stored for how long, and
     by which keys: exactly between two notifications.
 
@@ -160,7 +162,7 @@ class SetKeys(_Message, tag="set-keys", frozen=True):
     keys: KeyList
 
 
-class Publish(_Message, tag="publish", frozen=True):
+class Publish(_Message, tag="publish", frozen=True, kw_only=True):
     """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them.
 
     `secret`: of this life, chosen at random, at least 128 bits. The incarnation in what is published is its hash
@@ -186,7 +188,7 @@ class PublishWith(_Message, tag="publish-with", frozen=True):
     keys: KeyList
 
 
-class Attestation(_Message, frozen=True):
+class Attestation(_Message, frozen=True, kw_only=True):
     """What the receiver's library gave to its application of one origin, in this order, with CRC-32 digests.
 
     `order`: by which it chose what it gave first. The proxy writes it to the journal as it is; the library numbers its
@@ -292,7 +294,7 @@ class Welcome(_Message, tag="welcome", frozen=True):
     site: SiteId
 
 
-class Attached(_Message, tag="attached", frozen=True):
+class Attached(_Message, tag="attached", frozen=True, kw_only=True):
     """The session is served to this receiver. `joined`: it had no place in it before, or has lost the one it had."""
 
     session: SessionId
@@ -324,6 +326,12 @@ class Deleted(_Message, tag="deleted", frozen=True):
 
     session: SessionId
     reason: str
+
+
+class Left(_Message, tag="left", frozen=True):
+    """The owner has what the receiver had when it left; this connection serves no session any more."""
+
+    receiver: Name
 
 
 class Forgotten(_Message, tag="forgotten", frozen=True):
@@ -385,7 +393,7 @@ class Interest(_Message, tag="interest", frozen=True):
     level: bool
 
 
-class Delivery(_Message, frozen=True):
+class Delivery(_Message, frozen=True, kw_only=True):
     """One notification as delivered. `check`: the CRC-32C of its body, as it was published."""
 
     origin: Origin
@@ -398,7 +406,7 @@ class Delivery(_Message, frozen=True):
     check: int
 
 
-class Deliver(_Message, tag="deliver", frozen=True):
+class Deliver(_Message, tag="deliver", frozen=True, kw_only=True):
     """Notifications, in the session's order. `matches[matched[i]]` are the subscriptions that entry i matched.
 
     `secure[i]`: those of them whose keys it met; what is not there met none.
@@ -412,7 +420,7 @@ class Deliver(_Message, tag="deliver", frozen=True):
     secure: dict[int, tuple[SubscriptionId, ...]] = {}
 
 
-class DeliverEncoded(_Message, tag="deliver", frozen=True):
+class DeliverEncoded(_Message, tag="deliver", frozen=True, kw_only=True):
     """The same message with its entries already encoded, once for all receivers."""
 
     epoch: Epoch
@@ -438,12 +446,12 @@ class Attested(_Message, tag="attested", frozen=True):
 
 
 class Gap(_Message, tag="gap", frozen=True):
-    """Offsets `first` to `last` of this origin can no longer be had; `reason` says why."""
+    """Offsets `first` to `last` of this origin cannot be had any more, for this cause."""
 
     origin: Origin
     first: int
     last: int
-    reason: str
+    cause: GapCause
 
 
 class AboutSession(_Message, tag="session", frozen=True):
@@ -486,6 +494,7 @@ ProxyMessage = (
     | Wait
     | Moved
     | Deleted
+    | Left
     | Forgotten
     | Subscribed
     | SubscriptionChanged

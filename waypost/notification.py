@@ -98,6 +98,7 @@ class Notification(Mapping[str, Value]):
 
     @property
     def attributes(self) -> Mapping[str, Value]:
+        """The attributes by name; decoded when they are first asked for."""
         if self._attributes is None:
             self._attributes = MappingProxyType(decode_body(self._body))
         return self._attributes
@@ -142,12 +143,12 @@ def attribute_count(body: bytes) -> int:
     """Return how many attributes a body says that it has, without decoding it; never more than it has room for."""
     head = body[:1]
     if b"\x80" <= head <= b"\x8f":
-        said = head[0] & 0x0F
+        stated = head[0] & 0x0F
     elif head in (b"\xde", b"\xdf"):
-        said = int.from_bytes(body[1 : 3 if head == b"\xde" else 5], "big")
+        stated = int.from_bytes(body[1 : 3 if head == b"\xde" else 5], "big")
     else:
         return 0
-    return min(said, len(body) // 2)
+    return min(stated, len(body) // 2)
 
 
 def decoding_cost_ns(body: bytes) -> int:

@@ -76,6 +76,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 def priority_of(attributes: Mapping[str, Value]) -> int:
+    """Return the notification's priority; 0: it has none that is a number."""
     found = attributes.get(PRIORITY)
     return int(found) if isinstance(found, int) else 0
 

@@ -1,6 +1,6 @@
-"""What is written down: the records of a site log, and the facts of a journal.
+"""The records of a site log: the shape that the service writes and the audit reads.
 
-These shapes are the one thing that the service and the audit share. A log is a sequence of records at offsets
+A log is a sequence of records at offsets
 0, 1, 2, ...; an offset is also the coordinate of a notification that was first appended there.
 
 Records of a link carry the epoch of the link's leader. After a record of a newer epoch, older ones mean nothing
@@ -9,21 +9,18 @@ Records of a link carry the epoch of the link's leader. After a record of a newe
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
 from waypost.checksum import SEAL_BYTES, checksum, is_whole, seal_of, sealed
-from waypost.errors import BadRecord, LogUnavailable
+from waypost.errors import LogUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.keys import OPEN, Protection
 
-# ---------------------------------------------------------------- the site log
 
-
-class Published(msgspec.Struct, tag="published", frozen=True, array_like=True):
+class Published(msgspec.Struct, tag="published", frozen=True, array_like=True, kw_only=True):
     """A notification first appended here. `at_ms`: the proxy's clock, Unix time. `check`: the CRC-32C of the body, as
-    its producer, or else the proxy's door, took it; it goes with it as far as the receiver's library."""
+    its producer, or else the proxy's door, took it; it goes with it as far as the receiver's library.
+    """
 
     producer: str
     incarnation: Incarnation
@@ -34,9 +31,10 @@ class Published(msgspec.Struct, tag="published", frozen=True, array_like=True):
     check: int = 0
 
 
-class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True):
+class Forwarded(msgspec.Struct, tag="forwarded", frozen=True, array_like=True, kw_only=True):
     """A notification of another site, come over a link. `path`: the sites it was appended at before; `check`: as
-    of :class:`Published`."""
+    of :class:`Published`.
+    """
 
     link: SiteId
     link_epoch: int
@@ -61,7 +59,7 @@ class Progress(msgspec.Struct, tag="progress", frozen=True, array_like=True):
     upto: int
 
 
-class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True):
+class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True, kw_only=True):
     """From above `above` on, everything of `origin` that matches `expression` comes over this link."""
 
     link: SiteId
@@ -72,7 +70,7 @@ class Effective(msgspec.Struct, tag="effective", frozen=True, array_like=True):
     above: int
 
 
-class Held(msgspec.Struct, tag="held", frozen=True, array_like=True):
+class InterestRegistered(msgspec.Struct, tag="interest-registered", frozen=True, array_like=True):
     """From here on `proxy` needs these expressions for `session`; none: it needs nothing more.
 
     `protections`: by which keys, of those that are not open to everybody. It decides nothing of what comes; it is told
@@ -86,17 +84,17 @@ class Held(msgspec.Struct, tag="held", frozen=True, array_like=True):
     protections: dict[str, tuple[Protection, ...]] = {}
 
 
-class Dropped(msgspec.Struct, tag="dropped", frozen=True, array_like=True):
+class InterestsExpired(msgspec.Struct, tag="interests-expired", frozen=True, array_like=True):
     """The lease of that life of `proxy` has ended; what it held is held no more."""
 
     proxy: ProxyId
     incarnation: Incarnation
 
 
-class Asked(msgspec.Struct, tag="asked", frozen=True, array_like=True):
+class FiltersRequested(msgspec.Struct, tag="filters-requested", frozen=True, array_like=True):
     """From here on neighbour `link` wants exactly these: expression -> its number of the installation.
 
-    `protections`: as those of :class:`Held`.
+    `protections`: as those of :class:`InterestRegistered`.
     """
 
     link: SiteId
@@ -165,7 +163,8 @@ class Severed(msgspec.Struct, tag="severed", frozen=True, array_like=True):
 
 class Repaired(msgspec.Struct, tag="repaired", frozen=True, array_like=True):
     """Some proxy could not read records up to offset `upto`, which may have been of any kind: all that the site knows
-    of holds, asks and coverage ends here, and is said again behind it (handover rule 29)."""
+    of holds, asks and coverage ends here, and is said again behind it (handover rule 29).
+    """
 
     upto: int
 
@@ -183,7 +182,7 @@ class Damaged(msgspec.Struct, frozen=True):
 
 
 _OfLink = Forwarded | Progress | Effective | OriginEnded | Severed
-_Known = Published | Held | Dropped | Asked | Closed | LogBegun | Repaired | _OfLink
+_Known = Published | InterestRegistered | InterestsExpired | FiltersRequested | Closed | LogBegun | Repaired | _OfLink
 Record = _Known | Unreadable | Damaged
 
 MISSING = Damaged("it is missing")
@@ -235,139 +234,3 @@ SITE_LOG_DDL = (
 def place_of(data: bytes, offset: int) -> int:
     """Return what says that a record stands where it was put: damage can move one that is whole."""
     return seal_of(data) ^ offset
-
-
-# ---------------------------------------------------------------- the journal
-
-
-class FactKind(StrEnum):
-    """What a fact says, and so which of its fields are filled."""
-
-    OPENED = "opened"
-    """The writer's life begins."""
-    CLOSED = "closed"
-    """It has ended, and `number` is that of its last fact."""
-    MARKED = "marked"
-    """The writer goes on, and has written down all so far: a closing marker stands in the log."""
-    ACKNOWLEDGED = "acknowledged"
-    """The producer was told that `offsets` of `origin` are safe."""
-    ENDED = "ended"
-    """The lease of the writer that `proxy` names has ended; it will say `closed` no more."""
-    ATTACHED = "attached"
-    """`receiver` attached with `frontier`; or, with a `reason` that begins with :data:`FORGOTTEN`, it left for good, or
-    its place was given up; or, with the reason :data:`JOINED`, it was given a place: it is owed what lies above
-    `frontier`."""
-    DRAINED = "drained"
-    """A closing marker was read, and `receiver` has all that was owed up to `frontier`."""
-    SUBSCRIBED = "subscribed"
-    """`subscription`, `expression`, `keys`, `secure_only`: asked for and accepted; nothing below `frontier` is wanted.
-    """
-    POLICY = "policy"
-    """`subscription`, `ttl_s`, `max_count`: how long what it matches is stored, 0: without an end. Without a
-    subscription: of the session as a whole, `max_count` and `bytes`, and in `reason` what is discarded then, and
-    whether deadlines count."""
-    RESTATED = "restated"
-    """`subscription`, with its `expression`, `keys`, `secure_only`, `ttl_s`, `max_count`, and as `frontier` what was
-    promised so far: said of each at every start of serving, for a crash may have come before the fact that said so
-    first."""
-    ACCESS = "access"
-    """The session's access was changed by `receiver`; `reason` says who may do what now."""
-    EFFECTIVE = "effective"
-    """`subscription`, `frontier`: from above this, P1 holds for it."""
-    UNSUBSCRIBED = "unsubscribed"
-    """`subscription`, `frontier`: up to this, P1 held for it; restated too, as long as it is owed."""
-    RECEIVED = "received"
-    """`receiver` got `offsets` of `origin`, in this order, digests of the bodies beside them."""
-    OWNED = "owned"
-    """`proxy` serves `session` at `epoch` from now on; `reason` says how it came to it."""
-    RELEASED = "released"
-    """`proxy` serves `session` at `epoch` no more; `frontier` is its cut."""
-    DELETED = "deleted"
-    """`session` is no more, and what was stored of it went with it; beyond `frontier`, as far as the writer has read,
-    nothing was wanted of that generation of its epochs; `reason`."""
-    REMOVED = "removed"
-    """`offsets` of `origin` were removed from the session by a stated policy; `reason` names "time to live", "maximum
-    count", or both; or, of the session's queue, "maximum queue" or "its own deadline"."""
-    GAP = "gap"
-    """`offsets` = [first, last] of `origin` could not be had any more, `reason`; with the reason :data:`LAPSED`, by
-    `receiver`."""
-    ROTATED = "rotated"
-    """A part of a journal begins, the `number`th; in the parts before it were facts of each writer in `frontier` up to
-    that number. The writer is the journal itself."""
-    HANDOVER = "handover"
-    """A transfer, of id `transfer`, of the session owned at `epoch`, began the phase that `reason` names after the
-    role, or ended so; `entries` notifications of `bytes` were copied until then."""
-
-
-LOG_LOST, RETENTION, DAMAGE = "the log lost its end", "retention", "damage"
-"""Reasons of :attr:`FactKind.GAP` beside :data:`LAPSED`."""
-FORGOTTEN, JOINED = "forgotten", "joined"
-"""Reasons of :attr:`FactKind.ATTACHED` that mean another thing than that a receiver attached."""
-LAPSED = "best effort"
-"""The reason of a gap."""
-TIME_TO_LIVE, TOO_OLD, MAXIMUM_COUNT = "time to live", "time to live, by the time in its log", "maximum count"
-MAXIMUM_QUEUE, DEADLINE = "maximum queue", "its own deadline"
-"""Policies, as the journal names them where they removed something."""
-HEEDED = "deadlines"
-"""What the journal says of a queue in which they count."""
-"""Reason of :attr:`FactKind.GAP`: what waited for a receiver of best-effort events went with the process that kept it.
-"""
-
-
-class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One attested fact. Facts of a writer are numbered 1, 2, 3, ..., so that a hole is visible.
-
-    `life` goes with every `subscription`: one name may be taken back and made again, and is another one then.
-    """
-
-    writer: str
-    number: int
-    at_ms: int
-    kind: FactKind
-    proxy: str = ""
-    site: str = ""
-    session: str = ""
-    epoch: int = 0
-    receiver: str = ""
-    subscription: str = ""
-    expression: str = ""
-    origin: str = ""
-    offsets: list[int] = []
-    digests: list[int] = []
-    frontier: dict[str, int] = {}
-    reason: str = ""
-    transfer: str = ""
-    entries: int = 0
-    bytes: int = 0
-    ttl_s: int = 0
-    max_count: int = 0
-    life: str = ""
-    keys: list[str] = []
-    """Public keys, as :func:`waypost.keys.texts` writes them."""
-    secure_only: bool = False
-    """Nothing is wanted where no keys meet."""
-    best_effort: bool = False
-    """The receiver that attached has best-effort events."""
-    order: str = "any"
-    """In which the library that received gives what it is sent (:mod:`waypost.queue`)."""
-
-
-_fact_encoder = msgspec.json.Encoder()
-_fact_decoder = msgspec.json.Decoder(Fact)
-
-
-def encode_fact(fact: Fact) -> bytes:
-    """Return the fact as one line of JSON, without the line end."""
-    return _fact_encoder.encode(fact)
-
-
-def decode_fact(line: bytes) -> Fact:
-    """Decode a line. Raises BadRecord."""
-    try:
-        return _fact_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRecord(f"a fact cannot be read: {error}") from None
-
-
-def fact_fields() -> tuple[str, ...]:
-    return Fact.__struct_fields__

@@ -59,9 +59,9 @@ def _lower(one: Degree, other: Degree) -> Degree:
 
 def reliability_of(events: str, connection: str) -> Reliability:
     """Return the one that somebody named. Raises Refused: a word is none of ours, or together they mean nothing."""
-    for field, said in (("events", events), ("connection", connection)):
-        if said not in DEGREES:
-            raise Refused(f"{said!r} is neither {' nor '.join(DEGREES)}", field=field)
+    for field, degree in (("events", events), ("connection", connection)):
+        if degree not in DEGREES:
+            raise Refused(f"{degree!r} is neither {' nor '.join(DEGREES)}", field=field)
     try:
         return Reliability(events, connection)  # type: ignore[arg-type]
     except ValueError as error:

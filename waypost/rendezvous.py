@@ -4,15 +4,15 @@ Theory
 ------
 A rendezvous is a conversation between two sessions. The owner of resources has one that subscribes to requests for
 them, who asks has one that subscribes to what is answered. Both are sessions like any other: what is asked waits for
-the owner at its proxy, the answer waits for who asked at his, and both follow their clients from proxy to proxy,
-without a loss, through whatever dies. The three messages of P2P-DIET are three steps of that:
+the owner at its proxy, the answer waits for the requester at its own, and both follow their clients from proxy to
+proxy, without a loss, through whatever dies. The three messages of P2P-DIET are three steps of that:
 
 arrange-rendezvous    who asks publishes a request
-rendezvous-request    the owner's proxy delivers it: when he is back, if he is away
-rendezvous-resource   the owner publishes the resource in parts, which are delivered to who asked: when he is back
+rendezvous-request    the owner's proxy delivers it: when the owner is back, if it is away
+rendezvous-resource   the owner publishes the resource in parts, which are delivered to the requester: when it is back
 
 Each time that a request is answered is an *attempt* of its own, so that the parts of two of them are never taken for
-one resource. Who holds what about the frontier and repeats: waypost/client/receiving.py.
+one resource. Who holds what about the frontier and repeats: waypost/client/delivery_state.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
 ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
 MAX_NAME_LENGTH = MAX_ID_LENGTH - len("rendezvous/owner/")
-"""Characters of the name of an owner or an asker; the rest is that of the session."""
+"""Characters of the name of an owner or a requester; the rest is that of the session."""
 MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_PART_BYTES)
 
 
@@ -51,9 +51,9 @@ def session_of_owner(name: str) -> SessionId:
     return SessionId(f"rendezvous/owner/{name}")
 
 
-def session_of_asker(name: str) -> SessionId:
+def session_of_requester(name: str) -> SessionId:
     """Return the session in which answers wait for who asked under this name."""
-    return SessionId(f"rendezvous/asker/{name}")
+    return SessionId(f"rendezvous/requester/{name}")
 
 
 def requests_to(owner: str) -> str:
@@ -61,32 +61,32 @@ def requests_to(owner: str) -> str:
     return _both(REQUEST, OWNER, owner)
 
 
-def answers_to(asker: str) -> str:
+def answers_to(requester: str) -> str:
     """Return the subscription to what is answered to this asker."""
-    return _both(RESOURCE, ASKER, asker)
+    return _both(RESOURCE, ASKER, requester)
 
 
 def _both(kind: str, attribute: str, name: str) -> str:
     return f"{write_name(KIND)} == {write_string(kind)} && {write_name(attribute)} == {write_string(name)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What `asker` asks of `owner`: the resource at `path`, of `most_bytes` at most.
+    """What `requester` asks of `owner`: the resource at `path`, of `most_bytes` at most.
 
     `key`: only who knows the raw one gets the answer; it is the public form of a consumer's key.
     """
 
     id: str
     owner: str
-    asker: str
+    requester: str
     path: str
     most_bytes: int = MAX_RESOURCE_BYTES
     key: Key | None = None
 
     def notification(self) -> Notification:
         """Return it as it is published. Raises LimitExceeded, which names the field."""
-        for field_, name in (("id", self.id), ("owner", self.owner), ("asker", self.asker)):
+        for field_, name in (("id", self.id), ("owner", self.owner), ("requester", self.requester)):
             check_name(name, field_)
         if not 0 < len(self.path) <= MAX_PATH_LENGTH:
             raise LimitExceeded(f"{len(self.path)} characters; a path has 1 to {MAX_PATH_LENGTH}", field="path")
@@ -96,7 +96,7 @@ class Request:
             KIND: REQUEST,
             ID: self.id,
             OWNER: self.owner,
-            ASKER: self.asker,
+            ASKER: self.requester,
             PATH: self.path,
             MOST: self.most_bytes,
         }
@@ -115,18 +115,18 @@ class Request:
             except (KeyError, ValueError):
                 raise BadNotification(f"scheme {scheme} has no keys of the consumer", field=SCHEME) from None
         return cls(
-            _text(notification, ID, MAX_ID_LENGTH),
-            _text(notification, OWNER, MAX_ID_LENGTH),
-            _text(notification, ASKER, MAX_ID_LENGTH),
-            _text(notification, PATH, MAX_PATH_LENGTH),
-            _number(notification, MOST, 1, MAX_RESOURCE_BYTES),
-            key,
+            id=_text(notification, ID, MAX_ID_LENGTH),
+            owner=_text(notification, OWNER, MAX_ID_LENGTH),
+            requester=_text(notification, ASKER, MAX_ID_LENGTH),
+            path=_text(notification, PATH, MAX_PATH_LENGTH),
+            most_bytes=_number(notification, MOST, 1, MAX_RESOURCE_BYTES),
+            key=key,
         )
 
     def answer(self, attempt: str, data: bytes) -> Iterator[Notification]:
         """Yield the resource in parts, as they are published."""
         if len(data) > self.most_bytes:
-            yield self.refusal(attempt, f"{len(data)} bytes; {self.asker} takes {self.most_bytes}")
+            yield self.refusal(attempt, f"{len(data)} bytes; {self.requester} takes {self.most_bytes}")
             return
         begins = range(0, len(data), RESOURCE_PART_BYTES) or range(1)
         whole: dict[str, Value] = {BYTES: len(data), DIGEST: hashlib.sha256(data).digest(), PARTS: len(begins)}
@@ -143,7 +143,7 @@ class Request:
             KIND: RESOURCE,
             ID: self.id,
             OWNER: self.owner,
-            ASKER: self.asker,
+            ASKER: self.requester,
             PATH: self.path,
             ATTEMPT: attempt,
         }
@@ -160,7 +160,7 @@ class Resource:
     error: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Attempt:
     """The parts so far of one resource."""
 
@@ -198,7 +198,10 @@ class Assembly:
         part = _number(notification, PART, 0, parts - 1)
         size = _number(notification, BYTES, 0, parts * RESOURCE_PART_BYTES)
         data, digest = _data(notification, DATA, RESOURCE_PART_BYTES), _data(notification, DIGEST, 32)
-        mine = self._attempts.setdefault((identity, attempt), _Attempt(owner, path, parts, size, digest, now_ms))
+        mine = self._attempts.setdefault(
+            (identity, attempt),
+            _Attempt(owner=owner, path=path, parts=parts, size=size, digest=digest, touched_ms=now_ms),
+        )
         if (mine.parts, mine.size, mine.digest) != (parts, size, digest):
             raise BadNotification("it is another resource than the part before it", field=PART)
         mine.touched_ms = now_ms
@@ -220,7 +223,7 @@ class Assembly:
         return resource
 
     def give_up(self, before_ms: int) -> None:
-        """Forget what nothing came of since then: its owner begins anew, if he can."""
+        """Forget what nothing came of since then: its owner begins anew, if it can."""
         for key in [key for key, each in self._attempts.items() if each.touched_ms < before_ms]:
             del self._attempts[key]
 

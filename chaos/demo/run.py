@@ -42,7 +42,7 @@ class Plan:
     travellers: int = 24
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Progress:
     """What can be said while the flights fly."""
 
@@ -54,7 +54,7 @@ class Progress:
     note: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Outcome:
     tally: Tally
     moves_ms: list[float]
@@ -78,16 +78,16 @@ class Demo:
 
     def __init__(self, plan: Plan, root: Path, say: Callable[[str], None], show: Callable[[Progress], None]) -> None:
         self._plan = plan
-        self._chance = random.Random(plan.seed)
+        self._rng = random.Random(plan.seed)
         self._say = say
         self._show = show
         self.cluster = Cluster(PLACES, LINKS, root, real=plan.real)
         self._flights = flights(
-            whole_year=plan.whole_year, first_day=0 if plan.whole_year else self._chance.randrange(0, 350)
+            whole_year=plan.whole_year, first_day=0 if plan.whole_year else self._rng.randrange(0, 350)
         )
-        self._people = travellers(plan.travellers, self._chance)
+        self._people = travellers(plan.travellers, self._rng)
         self._published: dict[NotificationId, Notification] = {}
-        self._progress = Progress(len(self._flights))
+        self._progress = Progress(total=len(self._flights))
         self._dropped = 0
         self._expected_down = ""
 
@@ -117,15 +117,22 @@ class Demo:
         await asyncio.gather(*(self._depart(person) for person in self._people))
         moves = [each for person in self._people for each in person.moves_ms]
         absences = sum(person.absences for person in self._people)
-        return Outcome(tally, moves, absences, self._dropped, time.monotonic() - began, settled)
+        return Outcome(
+            tally=tally,
+            moves_ms=moves,
+            absences=absences,
+            repeats_dropped=self._dropped,
+            seconds=time.monotonic() - began,
+            settled=settled,
+        )
 
     async def _arrive(self, person: Traveller) -> None:
-        await person.appear(self._chance.choice(self.urls), self.urls)
+        await person.appear(self._rng.choice(self.urls), self.urls)
         await person.subscribe_all(ORIGINS)
 
     async def _depart(self, person: Traveller) -> None:
         if person.session is not None:
-            await person.session.until_attested()
+            await person.session.wait_attested()
             self._dropped += person.session.duplicates_dropped
             await person.session.close()
 
@@ -162,7 +169,7 @@ class Demo:
             while producer.unacknowledged:
                 await asyncio.sleep(0.05)
 
-    async def _publish(self, producer: waypost.Session, flight: Flight) -> None:
+    async def _publish(self, producer: waypost.Producer, flight: Flight) -> None:
         identity = producer.next_id
         future = await producer.publish_soon(flight.notification)
         self._published[identity] = flight.notification
@@ -178,7 +185,7 @@ class Demo:
         """In the middle, kill one proxy with -9, and start it again a while later."""
         while self._progress.published < 0.4 * self._progress.total:
             await asyncio.sleep(0.05)
-        victim = self._chance.choice(list(self.cluster.proxies.values()))
+        victim = self._rng.choice(list(self.cluster.proxies.values()))
         self._expected_down = victim.name
         self._say(f"kill -9 {victim.process.pid}: proxy {victim.name} is gone")
         victim.kill()
@@ -221,7 +228,7 @@ class Demo:
         self._progress.note = ""
         for person in self._people:
             if person.session is not None:
-                await person.session.until_attested()
+                await person.session.wait_attested()
         await asyncio.gather(*(asyncio.to_thread(self._mark, proxy) for proxy in self.cluster.proxies.values()))
         return short <= 0
 

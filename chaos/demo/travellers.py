@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import waypost
 from chaos.checker import Given
-from waypost.client.received import Received
-from waypost.client.told import Redirected
+from waypost.client.events import Redirected
+from waypost.client.received_notification import Received
 from waypost.errors import WaypostError
 
 EXPRESSIONS = (
@@ -61,7 +61,7 @@ NAMES = [
 ]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Traveller:
     """One roaming client, its subscriptions and its tally."""
 
@@ -74,7 +74,7 @@ class Traveller:
     """Of each attach at another proxy: until the session was served there."""
     absences: int = 0
     place: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
-    session: waypost.Session | None = None
+    session: waypost.Receiver | None = None
     proxy: str = ""
     moving: bool = False
     """On its way to a proxy at which it was not before."""
@@ -104,7 +104,7 @@ class Traveller:
         self.moving = url != self._url
         await session.__aenter__()
         self.session = session
-        attached = await session.until_attached()
+        attached = await session.wait_attached()
         self._url, self.moving = url, False
         if before and attached.proxy != before:
             self.moves_ms.append((time.monotonic() - began) * 1000)
@@ -115,7 +115,7 @@ class Traveller:
         if isinstance(event, Redirected):
             self.proxy = event.proxy
 
-    async def read(self, session: waypost.Session) -> None:
+    async def read(self, session: waypost.Receiver) -> None:
         """Take all there is, as long as the session is attached."""
         async for batch in session.batches():
             self.tally(batch)
@@ -125,7 +125,7 @@ class Traveller:
         assert self.session is not None
         for expression in self.subscriptions:
             identity = await self.session.subscribe(expression)
-            await self.session.until_effective(identity, origins)
+            await self.session.wait_effective(identity, origins)
 
     async def vanish(self, *, politely: bool) -> None:
         """Go offline, with a goodbye or without."""
@@ -142,18 +142,18 @@ class Traveller:
             with contextlib.suppress(asyncio.CancelledError, WaypostError):
                 await self._reader
 
-    async def roam(self, urls: Sequence[str], chance: random.Random, stop: asyncio.Event, pace_s: float) -> None:
+    async def roam(self, urls: Sequence[str], rng: random.Random, stop: asyncio.Event, pace_s: float) -> None:
         """Wander until told to stop; be online then."""
         while not stop.is_set():
-            await _pause(stop, chance.uniform(0.3, 1.7) * pace_s)
+            await _pause(stop, rng.uniform(0.3, 1.7) * pace_s)
             if stop.is_set():
                 break
-            await self.vanish(politely=chance.random() < 0.5)
-            if chance.random() < 0.4:
-                await _pause(stop, chance.uniform(0.5, 3) * pace_s)
-            await self.appear(chance.choice(list(urls)), urls)
+            await self.vanish(politely=rng.random() < 0.5)
+            if rng.random() < 0.4:
+                await _pause(stop, rng.uniform(0.5, 3) * pace_s)
+            await self.appear(rng.choice(list(urls)), urls)
         if self.session is None:
-            await self.appear(chance.choice(list(urls)), urls)
+            await self.appear(rng.choice(list(urls)), urls)
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
@@ -162,12 +162,12 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
 
 
-def travellers(count: int, chance: random.Random) -> list[Traveller]:
+def travellers(count: int, rng: random.Random) -> list[Traveller]:
     """Return travellers with one to three subscriptions each."""
     return [
         Traveller(
-            NAMES[each] if each < len(NAMES) else f"{NAMES[each % len(NAMES)]}{each // len(NAMES)}",
-            tuple(chance.sample(EXPRESSIONS, chance.randint(1, 3))),
+            name=NAMES[each] if each < len(NAMES) else f"{NAMES[each % len(NAMES)]}{each // len(NAMES)}",
+            subscriptions=tuple(rng.sample(EXPRESSIONS, rng.randint(1, 3))),
         )
         for each in range(count)
     ]

@@ -34,7 +34,7 @@ class Damage:
         """Of peers."""
         host, _, number = behind.rpartition(":")
         self._behind = (host, int(number))
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._one_in = one_in
         self._injected = False
         self._listener: asyncio.Server | None = None
@@ -88,7 +88,7 @@ class Damage:
         """Turn the last bit over: of a tag, if frames were read whole."""
         if self.due:
             self.due -= 1
-        elif not self._injected or self._chance.randrange(self._one_in):
+        elif not self._injected or self._rng.randrange(self._one_in):
             return data
         self.changed += 1
         return data[:-1] + bytes([data[-1] ^ 1])

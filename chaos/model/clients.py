@@ -1,6 +1,6 @@
 """The client: where it is, what it was given, what it is owed.
 
-After `waypost/client/machine.py` and `proxy/door.py`."""
+After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`."""
 
 from __future__ import annotations
 
@@ -196,13 +196,13 @@ def tell(setup: Setup, state: State) -> State | None:
     copy = state.proxies[client.at].copy
     if copy is None or copy.second is None or copy.second.promised is None:
         return None
-    told = copy.second.promised
-    if state.promised is not None and state.promised <= told:
+    promised = copy.second.promised
+    if state.promised is not None and state.promised <= promised:
         return None
     known = state.checkpoint.second
     if known is None or known.promised is None:
         return None
     if "PROMISE" not in setup.off:
         state = save(state, client.at) or state
-    state = state._replace(promised=told)
+    state = state._replace(promised=promised)
     return wrong(state, LOSS) if _passed_over(setup, state) else state

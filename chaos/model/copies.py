@@ -1,6 +1,6 @@
 """A proxy's copy of the session: its role, its gate, what is stored, what it holds at its site, its checkpoints.
 
-After `proxy/session.py`, `proxy/coverage.py` and `proxy/keeper.py`.
+After `proxy/session/session.py`, `proxy/stream/coverage.py` and `proxy/stream/persister.py`.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def hold(setup: Setup, state: State, which: int, wanted: int) -> State:
     """Tell the site what this proxy needs, if the log does not say so already."""
     if not is_far(setup, which):
         return state
-    said = (state.proxies[which].life, wanted) if wanted else None
-    if fold(state.far).held == said:
+    registered = (state.proxies[which].life, wanted) if wanted else None
+    if fold(state.far).held == registered:
         return state
     return state._replace(far=(*state.far, ("held", state.proxies[which].life, wanted, 0)))
 

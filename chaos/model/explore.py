@@ -42,7 +42,7 @@ class Model(Protocol[S]):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Result:
     """What was found. `violation` empty: everything held."""
 

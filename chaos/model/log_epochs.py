@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from federation.log_epochs import LogSeen, as_lost, judge, raised, record_of, says_so
+from federation.log_epochs import LogSeen, as_lost, judge, raised, record_of, row_as_read, says_so
 from federation.ports import SiteLogRow
 from federation.site_state import SiteState
 from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of
@@ -46,13 +46,13 @@ Entry = int | Begun
 Log = tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
     """`phase`: running; held, said: what keeps the log was out of reach; lost: it begins anew; down; beginning.
 
     `read`: what it has read, as it was. `below`: below this place all was read, or its append was answered. `end`:
     where it found the log to end. `row`: the registry's, as it was when it began; `began`: the log says so, as far as
-    it was read. `frontier`, `given`, `told`: of its receiver.
+    it was read. `frontier`, `given`, `reported`: of its receiver.
     """
 
     phase: str
@@ -63,14 +63,14 @@ class Proxy:
     end: int | None = None
     frontier: tuple[tuple[Origin, int], ...] = ()
     given: tuple[int, ...] = ()
-    told: frozenset[tuple[Origin, int]] = frozenset()
+    reported: frozenset[tuple[Origin, int]] = frozenset()
 
     @property
     def state(self) -> SiteState:
         return meaning(self.read)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     log: Log
     row: Row
@@ -99,8 +99,8 @@ class LogEpochs:
 
     def initial(self) -> State:
         log: Log = (Begun(1, ()),)
-        proxy = Proxy("running", log, 1, Row())
-        return State(log, Row(), (proxy, proxy))
+        proxy = Proxy(phase="running", read=log, below=1, row=Row())
+        return State(log=log, row=Row(), proxies=(proxy, proxy))
 
     def broken(self, state: State) -> str:
         for proxy in state.proxies:
@@ -116,7 +116,7 @@ class LogEpochs:
         if any(each.phase != "running" or each.read != state.log for each in state.proxies):
             return False
         return all(
-            number in each.given or (origin, offset) in each.told
+            number in each.given or (origin, offset) in each.reported
             for each in state.proxies
             for number, origin, offset in state.acknowledged
         )
@@ -207,7 +207,7 @@ class LogEpochs:
                 proxy = self._give(proxy, origin, offset, entry)
         lost = {(origin, offset) for offset in range(max(had, ended.end) + 1, ended.seen + 1)}
         frontier = _with(proxy.frontier, origin, max(had, ended.seen))
-        return replace(proxy, told=proxy.told | lost, frontier=frontier)
+        return replace(proxy, reported=proxy.reported | lost, frontier=frontier)
 
     def _say(self, state: State, which: int) -> State:
         proxy, row = state.proxies[which], state.row
@@ -246,7 +246,8 @@ class LogEpochs:
         if intact:
             begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
         assert begun is None or isinstance(begun, LogBegun)
-        seen = LogSeen(0, len(state.log), begun, mark, intact)
+        known = row_as_read(SITE, mark, proxy.state.ended)
+        seen = LogSeen(first=0, end=len(state.log), begun=begun, mark=mark, intact=intact, known=known)
         judgement = judge(SITE, FEDERATION, _site_log_row(state.row), seen, IDENTITY)
         row = _row(judgement.row)
         read = proxy.read if judgement.is_intact else ()
@@ -279,7 +280,7 @@ def meaning(log: Log) -> SiteState:
 
 def _record(entry: Entry, offset: int) -> Record:
     if isinstance(entry, int):
-        return Published("p", Incarnation("i"), entry, 0, b"\x80")
+        return Published(producer="p", incarnation=Incarnation("i"), sequence=entry, at_ms=0, body=b"\x80")
     ended = dict(entry.ended)
     return LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=entry.log_epoch, ended=ended)
 

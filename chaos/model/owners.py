@@ -1,4 +1,7 @@
-"""The registry's row, and how a proxy comes to own the session without a transfer. After `proxy/ownership.py`."""
+"""The registry's row, and how a proxy comes to own the session without a transfer.
+
+After `proxy/ownership/controller.py`.
+"""
 
 from __future__ import annotations
 

@@ -165,14 +165,14 @@ def _link(setup: Setup, state: State) -> Iterator[Step]:
         record = ("forwarded" if through else "progress", number, 0, 0)
         yield Step(f"the link brings {record[0]} {number}", state._replace(far=(*state.far, record)))
     if end.wants != state.filter:
-        told = [
+        announced = [
             ("effective", kind, installation, end.frontier)
             for kind, installation in end.wants
             if (kind, installation) not in state.filter
         ]
         yield Step(
             "the link is told what the far site wants",
-            state._replace(filter=end.wants, far=(*state.far, *told)),
+            state._replace(filter=end.wants, far=(*state.far, *announced)),
         )
 
 

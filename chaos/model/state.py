@@ -56,7 +56,7 @@ class Interest(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """One proxy's copy of the session. `role`: the name of a `proxy.session.Role`."""
+    """One proxy's copy of the session. `role`: the name of a `proxy.session.session.Role`."""
 
     role: str
     epoch: int

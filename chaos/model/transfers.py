@@ -1,7 +1,7 @@
 """Both sides of a transfer: the tables of `handover/`, and their effects.
 
-After `proxy/outgoing.py` and `proxy/incoming.py`. What is copied ahead travels with the cut here: chunks are an
-arrangement of the same data.
+After `proxy/ownership/outgoing_transfers.py` and `proxy/ownership/incoming_transfers.py`. What is copied ahead travels
+with the cut here: chunks are an arrangement of the same data.
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _prepare(setup: Setup, state: State, which: int, message: Message) -> State:
         return send(state, Message(1 - which, "Refused", message.transfer, message.epoch))
     client = state.client
     if message.attach and client.attached and client.at == which:
-        return send(state, Message(1 - which, "Stay", message.transfer, message.epoch))
+        return send(state, Message(1 - which, "TransferDeclined", message.transfer, message.epoch))
     if out is not None:
         proxy = proxy._replace(over=proxy.over | {out.transfer})
     begun = Out("COPYING", message.transfer, message.epoch, message.attach)

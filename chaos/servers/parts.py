@@ -137,6 +137,7 @@ def _run(*command: str, cwd: Path = HERE, env: Mapping[str, str] | None = None) 
     try:
         done = subprocess.run(
             program,
+            check=False,
             cwd=cwd,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,

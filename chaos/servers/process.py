@@ -114,7 +114,7 @@ class Process:
     def _failure(self, message: str) -> Unreachable:
         return Unreachable(message, hint=f"{self.log} says:\n{self.complaints()}\n...\n{self.log_tail()}")
 
-    def said(self, text: str) -> bool:
+    def has_logged(self, text: str) -> bool:
         """Whether the log has `text` since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._log_from)

@@ -12,10 +12,10 @@ from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
 from chaos.simulator.phases import PHASES, phases
 from chaos.simulator.recording import log_lane
-from chaos.simulator.secrets import SAID, Said
+from chaos.simulator.secrets import SAID, Secrets
 from chaos.simulator.world import World
 from federation.acceptance import Acceptance
-from handover.messages import Give
+from handover.messages import MoveRequest
 from waypost.access import EVERYTHING, READ
 from waypost.identity import SessionId, log_epoch_of
 from waypost.messages import Granted
@@ -29,8 +29,8 @@ def _node(world: World, pick: int) -> Node:
     return list(world.nodes.values())[pick % len(world.nodes)]
 
 
-def publish(world: World, pick: int, number: int, said: Said) -> None:
-    world.clients[f"p-{_node(world, pick).proxy}"].publish(number, said)
+def publish(world: World, pick: int, number: int, keys: Secrets) -> None:
+    world.clients[f"p-{_node(world, pick).proxy}"].publish(number, keys)
 
 
 def _move(world: World, client: Client, pick: int, number: int) -> None:
@@ -46,7 +46,7 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
     """An operator wants the session somewhere."""
     session, row = SessionId("s"), world.registry.owners.get(SessionId("s"))
     if row is not None and not row.deleted:
-        give = Give(session, row.epoch, _node(world, pick).proxy)
+        give = MoveRequest(session, row.epoch, _node(world, pick).proxy)
         world.nodes[row.proxy]._in(lambda engine: engine.peer_message(row.proxy, give))
 
 

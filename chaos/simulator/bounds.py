@@ -1,4 +1,4 @@
-"""What a simulated proxy holds is within its bounds: all that waits (proxy/queues.py), and what is only kept.
+"""What a simulated proxy holds is within its bounds: all that waits (proxy/queue_lengths.py), and what is only kept.
 
 Looked at whenever a proxy's timer fires, at least once a second; the windows also with every delivery and every message
 of a link, which are what fills them. What has a bound of another kind, or none, stands in chaos/README.md.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from proxy.queues import Waiting, of_engine
+from proxy.queue_lengths import Waiting, of_engine
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION, TRANSFERS_REMEMBERED, TRANSFERS_SHOWN
 
 if TYPE_CHECKING:

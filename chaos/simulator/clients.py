@@ -9,12 +9,13 @@ import msgspec
 
 from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
-from chaos.simulator.secrets import OPEN, Said
+from chaos.simulator.secrets import OPEN, Secrets
+from waypost.client.delivery_state import ReceiverState
+from waypost.client.events import NotTaken, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
 from waypost.client.machine import ClientMachine
-from waypost.client.producing import Published
-from waypost.client.receiving import ReceiverState
-from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.publish_buffer import Published
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
+from waypost.facts import FactKind
 from waypost.frames import decode_client_message, decode_proxy_message, encode_message
 from waypost.identity import (
     GENERATION,
@@ -29,7 +30,6 @@ from waypost.identity import (
 from waypost.messages import VERSION, Attached, BecameEffective, Credential, Deleted, DeliverEncoded, Gap, Hello
 from waypost.notification import Notification, read_body
 from waypost.queue import PRIORITY, Order, Queue, goes_by_attributes
-from waypost.records import FactKind
 from waypost.reliability import Reliability
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Wire:
 
     def to_client(self, message: msgspec.Struct | msgspec.Raw) -> None:
         data = encode_message(message)
-        self._carry("down", _named(message), lambda: self.client.hear(self, data))
+        self._carry("down", _named(message), lambda: self.client.receive(self, data))
 
     def to_proxy(self, message: msgspec.Struct) -> None:
         if isinstance(message, Hello):
@@ -107,16 +107,16 @@ class Client:
         name: str,
         session: str | None,
         window: int,
-        lasts_s: int | None,
+        session_expiry_s: int | None,
         credential: Credential | None = None,
         *,
         receiver: str = "",
         version: int = VERSION,
-        place_s: int | None = None,
+        receiver_expiry_s: int | None = None,
         reliability: Reliability | None = None,
         queue: Queue | None = None,
         order: Order = "any",
-        sip_ms: int = 0,
+        poll_interval_ms: int = 0,
     ) -> None:
         self.world = world
         self.name = name
@@ -129,7 +129,7 @@ class Client:
         """It does not want to be connected."""
         self.paused = False
         """It is connected, and does not look at what comes."""
-        self.sip_ms = sip_ms
+        self.poll_interval_ms = poll_interval_ms
         """It takes one notification at a time, for so long, and says each time how far it is; 0: all that there is."""
         self.machine = ClientMachine(
             name,
@@ -137,8 +137,8 @@ class Client:
             receiver or name,
             state=ReceiverState(incarnation=Incarnation(f"{name}#1")),
             window=window,
-            lasts_s=lasts_s,
-            place_s=place_s,
+            session_expiry_s=session_expiry_s,
+            receiver_expiry_s=receiver_expiry_s,
             credential=credential,
             reliability=reliability,
             queue=queue,
@@ -146,7 +146,7 @@ class Client:
         )
         self.by_priority = goes_by_attributes(order)
         is_held = reliability is None or reliability.connection == "persistent"
-        self.loses_its_place = place_s is not None or not is_held
+        self.loses_its_place = receiver_expiry_s is not None or not is_held
         if session and queue is not None:
             world.queues[session] = queue
         self._sipping = False
@@ -226,7 +226,7 @@ class Client:
             return
         self._tries += 1
         if self._tries > 8 and (others := self.world.live_nodes()):
-            self.home = self.world.chance.choice(others).proxy if self.world.seed is not None else others[0].proxy
+            self.home = self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy
         self.wire = self.world.connect(self, self.home)
         if self.wire is None:
             self._again()
@@ -236,7 +236,7 @@ class Client:
         self._speak()
 
     def _tell(self, what: str) -> None:
-        """Say what this client does, in the trace and in the story."""
+        """Say what this client does, in the trace and in the scenario."""
         self.world.note(f"{self.name} {what}", tell=True, by=self.name)
 
     def _speak(self) -> None:
@@ -246,7 +246,7 @@ class Client:
 
     # ------------------------------------------------------------ what it hears
 
-    def hear(self, wire: Wire, data: bytes) -> None:
+    def receive(self, wire: Wire, data: bytes) -> None:
         message = decode_proxy_message(data)
         self.world.note(f"{self.name} hears {type(message).__name__}")
         self.machine.message(message)
@@ -256,57 +256,57 @@ class Client:
         self._speak()
 
     def _react(self, wire: Wire) -> None:
-        for told in self.machine.take_told():
-            match told:
+        for event in self.machine.take_events():
+            match event:
                 case Attached():
                     self.refused = False
-                    self.unaware = self.unaware and self._is_of_the_past(told)
-                    if told.joined and self.joined is not None and self.loses_its_place:
+                    self.unaware = self.unaware and self._is_of_the_past(event)
+                    if event.joined and self.joined is not None and self.loses_its_place:
                         self._tell("has lost its place, and has another")
                         self.joined = self.world.lengths()
-                    if self.joined is None and not self._is_of_the_past(told):
+                    if self.joined is None and not self._is_of_the_past(event):
                         earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
                         here = self.world.lengths()
                         self.joined = next(filter(None, earlier), here)
                 case NotTaken():
-                    self.world.later(50 * told.times, lambda: self._publish_again(wire))
+                    self.world.later(50 * event.attempts, lambda: self._publish_again(wire))
                 case Retry():
-                    quarrel = "in use in two places" in told.reason
+                    quarrel = "in use in two places" in event.reason
                     self.world.note(
-                        f"{self.name} has to wait {told.after_ms} ms: {told.reason}", tell=quarrel, by=self.name
+                        f"{self.name} has to wait {event.after_ms} ms: {event.reason}", tell=quarrel, by=self.name
                     )
-                    self.world.later(told.after_ms, lambda: self._attach(wire))
+                    self.world.later(event.after_ms, lambda: self._attach(wire))
                 case Redirected():
-                    self.home = told.url
+                    self.home = event.url
                     wire.close()
                 case Published():
-                    if told.coordinate is not None:
-                        self.safe[told.coordinate] = self.numbers[told.sequence]
-                case BecameEffective() if told.subscription in self.renewed:
+                    if event.coordinate is not None:
+                        self.safe[event.coordinate] = self.numbers[event.sequence]
+                case BecameEffective() if event.subscription in self.renewed:
                     # Said of the one before it, which whoever raised the session may not know to have ended.
                     pass
                 case BecameEffective():
-                    for origin, above in told.above.items():
-                        promised = self.promised.setdefault(told.subscription, {})
+                    for origin, above in event.above.items():
+                        promised = self.promised.setdefault(event.subscription, {})
                         promised[origin] = min(above, promised.get(origin, above))
                 case Gap():
-                    gap = f"gap {[told.first, told.last]} of {told.origin}"
+                    gap = f"gap {[event.first, event.last]} of {event.origin}"
                     self._tell(f"is told of a {gap}")
-                    self.gaps.add((told.origin, told.first, told.last))
-                case Outcome() if told.error is not None and told.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
-                    self._ask_again(told.subscription)
+                    self.gaps.add((event.origin, event.first, event.last))
+                case Outcome() if event.error is not None and event.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
+                    self._ask_again(event.subscription)
                 case Outcome(error=SessionDeleted()):
-                    self.open.discard(told.subscription)
-                    self.ended.add(told.subscription)
+                    self.open.discard(event.subscription)
+                    self.ended.add(event.subscription)
                 case Outcome():
-                    self.open.discard(told.subscription)
-                    self.renewed.discard(told.subscription)
-                    if told.subscription not in self.ended:
+                    self.open.discard(event.subscription)
+                    self.renewed.discard(event.subscription)
+                    if event.subscription not in self.ended:
                         # Else it is told that it ended, and by which keys it went until then was not answered.
                         lengths = self.world.lengths()
-                        self.world.secrets[self.place[0], told.subscription].settle(lengths)
-                    if told.error is not None:
-                        self.problems.append(str(told.error))
+                        self.world.secrets[self.place[0], event.subscription].settle(lengths)
+                    if event.error is not None:
+                        self.problems.append(str(event.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
                     # What it had asked for since went with it, whatever it was answered.
                     self.unaware = False
@@ -314,28 +314,28 @@ class Client:
                     self.open.difference_update(self.policies)
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
-                case Answered(what=Asked.PLACE):
+                case RequestResult(what=RequestKind.PLACE):
                     self.gone = True
                     self.leave()
-                case Answered(what=Asked.ACCESS):
-                    self._access_answered(told)
+                case RequestResult(what=RequestKind.ACCESS):
+                    self._access_answered(event)
                 case Refusal(error=Forbidden()):
                     self._tell("is refused")
                     self.refused = True
                     self.leave()
                 case Refusal(error=WrongVersion() | ReceiverTaken()):
-                    self._tell(f"stops: {told.error}")
+                    self._tell(f"stops: {event.error}")
                     self.stopped = True
                     self.leave()
                 case Refusal() if self.stopped:
                     pass
                 case Refusal():
-                    self.problems.append(str(told.error))
+                    self.problems.append(str(event.error))
 
-    def _is_of_the_past(self, told: Attached) -> bool:
+    def _is_of_the_past(self, event: Attached) -> bool:
         """Tell whether the session that it was let into has been deleted since."""
-        row = self.world.registry.owner(told.session)
-        return row is None or told.epoch // GENERATION < row.epoch // GENERATION
+        row = self.world.registry.owner(event.session)
+        return row is None or event.epoch // GENERATION < row.epoch // GENERATION
 
     def _publish_again(self, wire: Wire) -> None:
         if self.wire is wire:
@@ -352,18 +352,18 @@ class Client:
         self._sipping = False
         if self.paused:
             return
-        while taken := self.machine.take(1 if self.sip_ms else None):
+        while taken := self.machine.take(1 if self.poll_interval_ms else None):
             for entry, *_ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
                 self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
                 self._tell(f"is given {number}")
-            if self.sip_ms:
+            if self.poll_interval_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
                 self.machine.acknowledge()
                 self._sipping = True
-                self.world.later(self.sip_ms, self.take)
+                self.world.later(self.poll_interval_ms, self.take)
                 break
         self._speak()
 
@@ -399,9 +399,9 @@ class Client:
         expression: str,
         ttl_s: int | None = None,
         max_count: int | None = None,
-        said: Said | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
-        """Ask for a subscription; `said` None: by the secrets that it has."""
+        """Ask for a subscription; `secrets` None: by the secrets that it has."""
         policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
         self.world.policies.setdefault(self.session or self.name, []).append(policy)
         self.asked[subscription] = expression
@@ -409,7 +409,7 @@ class Client:
         history = self.world.secrets[self.place[0], subscription]
         # What another receiver has, nobody may know who raised the session after a crash.
         had = frozenset(coordinate for _, coordinate, _ in self.given)
-        history.ask(history.last if said is None else said, had)
+        history.ask(history.last if secrets is None else secrets, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
         self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)
         self._speak()
@@ -437,18 +437,18 @@ class Client:
         self.machine.set_access(dict(grants))
         self._speak()
 
-    def _access_answered(self, told: Answered) -> None:
+    def _access_answered(self, event: RequestResult) -> None:
         grants, self.changing = self.changing, None
         assert grants is not None and self.session is not None
-        if told.error is None:
+        if event.error is None:
             self._tell("has changed who may do what")
             if not self.unaware:
                 # Else it was in force in a session that has been deleted since.
                 self.world.rights.confirmed(self.session, grants)
-        elif isinstance(told.error, SessionDeleted):
+        elif isinstance(event.error, SessionDeleted):
             self.world.rights.forget(self.session)
-        elif isinstance(told.error, Refused):
-            self.problems.append(str(told.error))
+        elif isinstance(event.error, Refused):
+            self.problems.append(str(event.error))
         else:
             self.world.later(200, lambda: self.set_access(grants) if self.wanted is grants else None)
 
@@ -470,7 +470,12 @@ class Client:
         self.ended.add(subscription)
         self.open.add(subscription)
         engine = self.wire.node.engine if self.wire else None
-        if is_first and engine is not None and self.session is not None and engine.context.serving(self.session):
+        if (
+            is_first
+            and engine is not None
+            and self.session is not None
+            and engine.context.sessions.serving(self.session)
+        ):
             # What matched before is still delivered, whatever the session is catching up.
             self.world.matched_before.setdefault((self.session, subscription), dict(engine.state.frontier))
         self.machine.unsubscribe(SubscriptionId(subscription))
@@ -485,11 +490,11 @@ class Client:
         if subscription not in self.ended:
             self.subscribe(subscription, *self.policies[subscription])
 
-    def publish(self, number: int, said: Said = OPEN) -> None:
-        self.world.said[number] = said
-        keys = said.published().listed()
+    def publish(self, number: int, secrets: Secrets = OPEN) -> None:
+        self.world.keys_of[number] = secrets
+        keys = secrets.published().listed()
         body = Notification({"n": number, PRIORITY: number % PRIORITIES}).body
-        sequence = self.machine.publish(body, keys, insecure=said.insecure)
+        sequence = self.machine.publish(body, keys, insecure=secrets.insecure)
         self.numbers[sequence] = number
         self.machine.flush()
         self._speak()

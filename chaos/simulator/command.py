@@ -29,8 +29,12 @@ def sim(
         str | None,
         typer.Option("--seeds", metavar="A..B", help="Seeds from A up to, not with, B; else 1,000 new ones."),
     ] = None,
-    scenario: Annotated[str | None, typer.Option("--scenario", metavar="NAME", help="Play one story instead.")] = None,
-    trace: Annotated[bool, typer.Option("--trace", help="Print all that happened. For one seed, or a story.")] = False,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", metavar="NAME", help="Play one scenario instead.")
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Print all that happened. For one seed, or a scenario.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="Draw one seed as a page: lanes, messages, roles, faults."),
@@ -51,9 +55,9 @@ def sim(
     Example: waypost sim --seeds 0..2000
     """
     if as_json and (scenario is not None or trace or html is not None):
-        raise BadMessage("a story, a trace and a picture are for people; leave --json out", field="json")
+        raise BadMessage("a scenario, a trace and a picture are for people; leave --json out", field="json")
     if scenario is not None and seeds:
-        raise BadMessage("a story is no seed; leave --seeds or --scenario out", field="seeds")
+        raise BadMessage("a scenario is no seed; leave --seeds or --scenario out", field="seeds")
     if scenario is not None:
         raise typer.Exit(_scenario(scenario, trace=trace))
     wanted = _range(seeds) if seeds else fresh(count or FRESH)
@@ -86,19 +90,21 @@ def _scenario(name: str, *, trace: bool) -> int:
 
     path = SCENARIOS / f"{name}.txt"
     if not path.exists():
-        close = get_close_matches(name, [each.stem for each in SCENARIOS.glob("*.txt")], 3, 0.3)
+        names = sorted(each.stem for each in SCENARIOS.glob("*.txt"))
+        close = get_close_matches(name, names, 3, 0.3)
         raise NotFound(
-            f"there is no story {name}; did you mean {' or '.join(close) or 'one of chaos/scenarios'}?",
+            f"there is no scenario {name}" + (f"; did you mean {' or '.join(close)}?" if close else ""),
             field="scenario",
+            hint="" if close else f"there are {', '.join(names)}",
         )
-    story = Scenario()
-    told = story.run(path.read_text(encoding="utf-8"))
-    print("\n".join(story.world.trace) if trace else told)
-    return 0 if told == path.read_text(encoding="utf-8") and "all is well" in told else WRONG
+    scenario = Scenario()
+    lines = scenario.run(path.read_text(encoding="utf-8"))
+    print("\n".join(scenario.world.trace) if trace else lines)
+    return 0 if lines == path.read_text(encoding="utf-8") and "all is well" in lines else WRONG
 
 
 def _trace(seed: int) -> int:
-    from chaos.simulator.draw import draw
+    from chaos.simulator.generator import draw
 
     world, wrong = draw(seed).play()
     print("\n".join([*world.trace, *(wrong or ["all is well"]), f"trace {world.hash()}"]))
@@ -107,7 +113,7 @@ def _trace(seed: int) -> int:
 
 def _picture(seed: int, path: Path) -> int:
     """Draw a seed; of one that goes wrong, what is left when it was shrunk."""
-    from chaos.simulator.draw import draw
+    from chaos.simulator.generator import draw
     from chaos.simulator.picture import drawn
     from chaos.simulator.schedule import shrink, wrong_of
 
@@ -161,7 +167,7 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
 
 def _explain(seed: int, tally: Tally) -> None:
     """Print what was wrong with a seed, its shortest script, and how to see it again."""
-    from chaos.simulator.draw import draw
+    from chaos.simulator.generator import draw
     from chaos.simulator.schedule import shrink
 
     wrong = tally.wrong[seed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from chaos.simulator.world import World
-from waypost.records import FactKind
+from waypost.facts import Acquisition, FactKind
 
 KINDS = (
     "handovers",
@@ -20,20 +20,25 @@ KINDS = (
     "removals",
     "deletions",
 )
-_BY_REASON = {"handover": "handovers", "thaw": "thaws", "failover": "failovers", "restart": "restarts"}
+_BY_CAUSE: dict[str, str] = {
+    Acquisition.HANDOVER: "handovers",
+    Acquisition.THAW: "thaws",
+    Acquisition.FAILOVER: "failovers",
+    Acquisition.RESTART: "restarts",
+}
 
 
 def coverage(world: World) -> Counter[str]:
     """Count, for one run, what :data:`KINDS` names."""
     counts: Counter[str] = Counter()
     for fact in world.facts:
-        if fact.kind == FactKind.OWNED and fact.reason in _BY_REASON:
-            counts[_BY_REASON[fact.reason]] += 1
+        if fact.kind == FactKind.OWNED and fact.cause in _BY_CAUSE:
+            counts[_BY_CAUSE[fact.cause]] += 1
         elif fact.kind == FactKind.REMOVED:
             counts["removals"] += len(fact.offsets)
         elif fact.kind == FactKind.DELETED:
             counts["deletions"] += 1
-        elif fact.kind == FactKind.HANDOVER and fact.reason.startswith("target aborted"):
+        elif fact.kind == FactKind.HANDOVER and (fact.role, fact.phase) == ("target", "aborted"):
             counts["aborts"] += 1
     counts["retries by both sides"] += len(world.retried_by_source & world.retried_by_target)
     counts["catch-ups"] += world.catch_ups

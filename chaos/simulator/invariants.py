@@ -10,10 +10,10 @@ from chaos.simulator.policies import removed
 from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
-from proxy.effects import ClaimRow, Save
-from proxy.queues import Waiting, of_windows
+from proxy.core.effects import ClaimRow, Save
+from proxy.queue_lengths import Waiting, of_windows
+from waypost.facts import Acquisition, Fact, FactKind
 from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
-from waypost.records import Fact, FactKind
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Client
@@ -58,7 +58,7 @@ class Invariants:
         assert engine is not None and session is not None
         if not world.rights.may_read(session, client.machine.credential):
             world.wrong(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
-        life = engine.context.incarnation
+        life = engine.context.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
             world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")
         lease = world.registry.lives.get((node.proxy, life))
@@ -88,7 +88,7 @@ class Invariants:
         if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
                 self._world.wrong(each)
-        if fact.kind == FactKind.OWNED and fact.reason == "handover":
+        if fact.kind == FactKind.OWNED and fact.cause == Acquisition.HANDOVER:
             self._begins(proxy, fact)
         if fact.kind != FactKind.RELEASED:
             return
@@ -103,7 +103,7 @@ class Invariants:
             if kept is not None and row == Ownership(node.proxy, kept.epoch):
                 self._world.wrong(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
-    def claims(self, node: Node, claim: ClaimRow) -> None:
+    def ownership(self, node: Node, claim: ClaimRow) -> None:
         """Who commits a handover has on its disk what it will own."""
         assert node.engine is not None
         into = node.engine.transfers.targets.running.get(claim.session)

@@ -20,7 +20,7 @@ from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
 from federation.site_state import SiteState
-from proxy import effects
+from proxy.core import effects
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, RegistryUnavailable
 from waypost.identity import Origin, ProxyId, SiteId, log_epoch_of
@@ -44,13 +44,13 @@ class Ends:
         self._node = node
         self._world = node.world
         self._engine = node.engine
-        self._life = node.engine.context.incarnation
-        chance = random.Random(f"links of {self._life} in {node.world.seed}")
-        self.machine = LinkEnds(node.engine.state, self._rows, chance, BOUNDS)
+        self._life = node.engine.context.lease.incarnation
+        rng = random.Random(f"links of {self._life} in {node.world.seed}")
+        self.machine = LinkEnds(node.engine.state, self._rows, rng, BOUNDS)
         self._tick_at = 0
 
     def _rows(self, site: SiteId) -> list[ProxyRow]:
-        rows = self._engine.context.proxies.values()
+        rows = self._engine.context.cluster.proxies.values()
         return sorted((row for row in rows if row.site == site), key=lambda row: row.proxy)
 
     # ------------------------------------------------------------ inputs
@@ -65,7 +65,7 @@ class Ends:
     def folded(self, batch: Any) -> None:
         self.step(lambda now: self.machine.folded(batch, now))
 
-    def heard(self, event: RegistryEvent) -> None:
+    def registry_event(self, event: RegistryEvent) -> None:
         if not isinstance(event, OwnerChanged):
             self.step(self.machine.proxies_changed)
 
@@ -106,11 +106,11 @@ class Ends:
             case link_effects.Append():
                 self._append(effect)
             case link_effects.ReadLog():
-                self._answer(effect.then, lambda: log.read(effect.offset, effect.offset + effect.limit))
+                self._answer(effect.on_done, lambda: log.read(effect.offset, effect.offset + effect.limit))
             case link_effects.FindFirst():
-                self._answer(effect.then, lambda: log.first)
+                self._answer(effect.on_done, lambda: log.first)
             case link_effects.FindEnd():
-                self._answer(effect.then, lambda: len(log))
+                self._answer(effect.on_done, lambda: len(log))
             case link_effects.Elect():
                 self._elect(effect)
             case link_effects.SeenBeyond():
@@ -136,10 +136,10 @@ class Ends:
             rows[node.site] = new
             world.appended(node.site, [record_of(FEDERATION, new)])
 
-    def _then(self, wait_ms: int, then: Callable[[Any, int], None], answer: Any) -> None:
-        self._world.later(wait_ms, lambda: self.step(partial(then, answer)))
+    def _then(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
+        self._world.later(wait_ms, lambda: self.step(partial(on_done, answer)))
 
-    def _answer(self, then: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
+    def _answer(self, on_done: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
         """Look into the log after a while; now and then it does not answer."""
         world = self._world
 
@@ -149,7 +149,7 @@ class Ends:
                 answer = LogUnavailable("no answer") if failed else ask()
             except HistoryTruncated as error:
                 answer = error
-            self._then(world.delay(), then, answer)
+            self._then(world.delay(), on_done, answer)
 
         world.later(world.delay(), act)
 
@@ -160,9 +160,9 @@ class Ends:
             if world.chances(0.5):
                 losses = world.logs[self._node.site].losses
                 world.later(world.delay(1_500), lambda: self._land(effect, losses))
-            self._then(world.delay(), effect.then, LogUnavailable("no answer"))
+            self._then(world.delay(), effect.on_done, LogUnavailable("no answer"))
             return
-        self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.then, answer))))
+        self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.on_done, answer))))
 
     def _land(self, effect: link_effects.Append, losses: int) -> None:
         # Where the log has lost its end since, the connection had broken, and nothing that was on it is sent again.
@@ -172,9 +172,9 @@ class Ends:
     def _elect(self, effect: link_effects.Elect) -> None:
         world, life = self._world, self._life
 
-        def then(answer: Any, now: int) -> None:
+        def on_done(answer: Any, now: int) -> None:
             led = self.machine.leading
-            effect.then(answer, now)
+            effect.on_done(answer, now)
             for site in self.machine.leading:
                 if site not in led:
                     world.note(f"link {site}->{self._node.site} led by {self._node.proxy}", by=self._node.proxy)
@@ -188,7 +188,7 @@ class Ends:
                 world.registry_changed()
                 if world.chances(world.faults.answers):
                     answer = RegistryUnavailable("no answer")
-            self._then(world.delay(), then, answer)
+            self._then(world.delay(), on_done, answer)
 
         world.later(world.delay(), act)
 
@@ -245,7 +245,7 @@ class Connection:
     def carry(self, message: LinkMessage) -> None:
         world, ends = self._world, self._to.ends
         now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
-        wait = world.delay() + (world.chance.randint(0, slow_ms) if slow_ms else 0)
+        wait = world.delay() + (world.rng.randint(0, slow_ms) if slow_ms else 0)
         self._due = max(self._due, now + wait)
         world.carries(self._sender, self._to.proxy, type(message).__name__, self._due - now)
         data = msgspec.msgpack.encode(message)

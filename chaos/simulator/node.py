@@ -16,20 +16,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from chaos.simulator.links import FEDERATION, Ends, history
+from chaos.simulator.narration import TOLD_FACTS, line_of
 from chaos.simulator.parts import PlainStore
-from chaos.simulator.telling import TOLD_FACTS, told
 from federation.acceptance import Acceptance, LogMark
-from federation.log_epochs import Judgement, LogSeen, first_epoch, is_lost, judge, raised, record_of, says_so
+from federation.log_epochs import (
+    Judgement,
+    LogSeen,
+    first_epoch,
+    is_lost,
+    judge,
+    raised,
+    record_of,
+    row_as_read,
+    says_so,
+)
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
-from handover.messages import Give, Offer, RelayMessage, ToSource, ToTarget
+from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
-from proxy import effects
-from proxy.context import Bounds, Settings
+from proxy.core import effects
+from proxy.core.settings import Bounds, Settings
+from proxy.core.store_port import Restored
 from proxy.engine import Engine
-from proxy.ports import Restored
 from waypost.clock import ManualClock
 from waypost.errors import (
+    CheckpointOutdated,
     HistoryTruncated,
     LogReplaced,
     LogUnavailable,
@@ -55,8 +66,9 @@ EXPIRY_MS = 1_500
 FORGET_MS = 50
 SNAPSHOT_MS = 1_500
 PUT_SITE_MS = 10
+NOTE_MS = 2
 HASH_MS = 40
-_Between = ToSource | ToTarget | Offer | Give | RelayMessage
+_Between = ToSource | ToTarget | HandoverOffer | MoveRequest | RelayMessage
 _handover: msgspec.msgpack.Decoder[_Between] = msgspec.msgpack.Decoder(_Between)
 
 
@@ -87,7 +99,13 @@ class Node:
         self.proxy = proxy
         self.site = site
         self.settings = Settings(
-            proxy, site, neighbours, expiry_ms=EXPIRY_MS, snapshot_ms=SNAPSHOT_MS, forget_ms=FORGET_MS, bounds=bounds
+            proxy=proxy,
+            site=site,
+            neighbours=neighbours,
+            expiry_ms=EXPIRY_MS,
+            snapshot_ms=SNAPSHOT_MS,
+            forget_ms=FORGET_MS,
+            bounds=bounds,
         )
         self.store = PlainStore()
         self.engine: Engine | None = None
@@ -108,7 +126,7 @@ class Node:
         self.still = False
         """Perhaps it is stalled: :meth:`stalls` knows."""
         self._stalled: deque[Callable[[], None]] = deque()
-        self._waking = False
+        self._activation_queue = False
         self.behind = False
         """The watch must begin anew."""
         self.clock = SkewedClock(world.clock, world.skew())
@@ -121,12 +139,16 @@ class Node:
         self.sent: dict[str, Callable[[], None]] = {}
         """What was last said of every kind of handover message, to be said again."""
         self._lives = 0
-        self._heard_at = 0
+        self._received_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
         self.appends_until = 0
         """Until then appends are under way."""
         self._attest_at = 0
+        self._named = False
+        """The log says of itself what the registry says, and was read up to there."""
+        self._waiting: list[Callable[[], None]] = []
+        """Appends that wait for it."""
         self._tick_at = 0
         self._will_read = False
         """The tail will look into the log by itself."""
@@ -145,14 +167,14 @@ class Node:
         world = self.world
         restored = self.store.load()
         self._lives += 1
-        chance = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
+        rng = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
         life = Incarnation(f"{self.proxy}#{self._lives}")
         log, judgement = world.logs[self.site], self._judge(restored)
         known = self._known(judgement.row)
         self.engine = Engine(
             self.settings,
             self.clock,
-            chance,
+            rng,
             life,
             restored,
             log.first,
@@ -161,8 +183,9 @@ class Node:
             log_epoch=self._first_epoch,
         )
         self._read_below, self._looked = 0, log.losses
+        self._named, self._waiting = False, []
         self.ends = Ends(self)
-        self._heard_at = self.appends_until = self._attest_at = world.clock.time_ms
+        self._received_at = self.appends_until = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
         self._watched = world.revision
@@ -182,14 +205,18 @@ class Node:
         return known
 
     def _judge(self, restored: Restored | None) -> Judgement:
-        """Have the registry say which log epoch it is, as node/beginning.py does."""
+        """Have the registry say which log epoch it is, as node/log_start.py does."""
         log, rows = self.world.logs[self.site], self.world.registry.site_logs
-        mark = Acceptance.restore(self.site, restored.acceptance).mark if restored else LogMark()
         kept = self.world.changelogs[self.site].site
-        if restored is None and kept is not None:
-            mark = read_snapshot(kept.state).mark
+        read: Acceptance | Snapshot | None = None
+        if restored is not None:
+            read = Acceptance.restore(self.site, restored.acceptance)
+        elif kept is not None:
+            read = read_snapshot(kept.state)
+        mark = read.mark if read else LogMark()
+        known = row_as_read(self.site, mark, read.ended) if read else None
         begun = next((record for _, record in log.read(log.first) if isinstance(record, LogBegun)), None)
-        seen = LogSeen(log.first, len(log), begun, mark, log.has(mark))
+        seen = LogSeen(first=log.first, end=len(log), begun=begun, mark=mark, intact=log.has(mark), known=known)
         judgement = judge(self.site, FEDERATION, rows.get(self.site), seen, "log")
         rows[self.site] = judgement.row
         self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
@@ -258,13 +285,13 @@ class Node:
 
         def leave(engine: Engine) -> None:
             engine.leave(marked=False)
-            engine.keeper.saved(lambda _: self.world.later(1, again))
+            engine.persister.saved(lambda _: self.world.later(1, again))
 
         self._in(leave)
         self.world.later(LEAVE_MS, again)
 
     def _tell(self, what: str) -> None:
-        """Say what this proxy does, in the trace and in the story."""
+        """Say what this proxy does, in the trace and in the scenario."""
         self.world.note(f"{self.proxy} {what}", tell=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:
@@ -296,7 +323,7 @@ class Node:
         """Tell whether the process does nothing now; `action` waits then, in its place."""
         wait = self.stalled_until - self.world.clock.time_ms
         self.still = wait > 0 or bool(self._stalled)
-        if self._waking or not self.still:
+        if self._activation_queue or not self.still:
             return False
         if not self._stalled:
             self.world.later(wait, self._wake)
@@ -308,10 +335,10 @@ class Node:
         if wait > 0:
             self.world.later(wait, self._wake)
             return
-        self._waking = True
+        self._activation_queue = True
         while self._stalled:
             self._stalled.popleft()()
-        self._waking = False
+        self._activation_queue = False
 
     def _arm(self, engine: Engine) -> None:
         now = self.world.clock.time_ms
@@ -344,10 +371,10 @@ class Node:
 
         self.world.later(wait_ms, act)
 
-    def _answer(self, wait_ms: int, then: effects.Then, answer: object) -> None:
+    def _answer(self, wait_ms: int, on_done: effects.Then, answer: object) -> None:
         """Answer an effect, if somebody waits for it."""
-        if then is not effects.nobody_waits:
-            self._afterwards(wait_ms, lambda engine: then(answer))
+        if on_done is not effects.ignore_result:
+            self._afterwards(wait_ms, lambda engine: on_done(answer))
 
     def log_grew(self) -> None:
         if not self._will_read:
@@ -406,13 +433,25 @@ class Node:
         if not says_so(self.engine.state, FEDERATION, row):
             (offset,) = self.world.appended(self.site, [record_of(FEDERATION, row)])
             self._saw(offset + 1)
+        self._await_name(self._log_epoch)
+
+    def _await_name(self, log_epoch: int) -> None:
+        """Append what waits for it once the log was read up to where it says which log epoch it is in."""
+        assert self.engine is not None
+        if log_epoch_of(self.engine.state.origin) < log_epoch:
+            self._go_on(1, lambda: self._await_name(log_epoch))
+            return
+        self._named = True
+        waiting, self._waiting = self._waiting, []
+        for append in waiting:
+            append()
 
     def _report_log(self) -> None:
         """Tell the registry how far the log was read; one proxy of a site does it."""
         assert self.engine is not None
         rows, state = self.world.registry.site_logs, self.engine.state
         row, seen = rows[self.site], state.position - 1
-        first = min([self.proxy, *self.engine.context.at_site()]) == self.proxy
+        first = min([self.proxy, *self.engine.context.cluster.at_site()]) == self.proxy
         if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
             rows[self.site] = row.model_copy(update={"seen": seen})
 
@@ -435,24 +474,24 @@ class Node:
             self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
         self._go_on(LEASE_MS // 3, lambda: self._renew(life))
 
-    def hear(self, event: RegistryEvent) -> None:
+    def receive_event(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while."""
         now = self.world.clock.time_ms
         away = max(self.deaf_until, self.world.registry_away_until)
-        self._heard_at = max(self._heard_at, now + self.world.delay(30), away)
+        self._received_at = max(self._received_at, now + self.world.delay(30), away)
         behind, self.behind = self.behind, False
         revision = self.world.revision
 
-        def told(engine: Engine) -> None:
+        def deliver(engine: Engine) -> None:
             if revision <= self._watched:
                 # A watch that began anew has told of it.
                 return
-            said = self.world.registry.reloaded() if behind else event
+            delivered = self.world.registry.reloaded() if behind else event
             self._watched = self.world.revision if behind else revision
-            engine.registry_event(said)
-            self.ends.heard(said)
+            engine.registry_event(delivered)
+            self.ends.registry_event(delivered)
 
-        self._afterwards(self._heard_at - now, told)
+        self._afterwards(self._received_at - now, deliver)
 
     # ------------------------------------------------------------ effects
 
@@ -490,7 +529,7 @@ class Node:
             world.carries(self.proxy, effect.proxy, kind, None)
             return
         for _ in range(1 + world.chances(faults.double)):
-            wait = world.delay() + (world.chance.randint(0, faults.slow_ms) if faults.slow_ms else 0)
+            wait = world.delay() + (world.rng.randint(0, faults.slow_ms) if faults.slow_ms else 0)
             world.carries(self.proxy, effect.proxy, kind, wait)
             world.later(wait, lambda: self._reach(effect.proxy, data))
 
@@ -498,7 +537,7 @@ class Node:
         self.world.nodes[proxy]._in(lambda engine: engine.peer_message(self.proxy, _handover.decode(data)))
 
     def refuse(self, peer: ProxyId, error: Refused, what: str) -> None:
-        """Count what another proxy said wrong, as node/web.py does."""
+        """Count what another proxy said wrong, as node/http/server.py does."""
         if self.engine is not None:
             self.engine.context.refused.note(name_of(error), peer, str(error))
             self._tell(f"refuses {what}: {error}")
@@ -510,14 +549,14 @@ class Node:
             world.facts.append(fact)
             world.invariants.attests(self.proxy, fact)
             if fact.kind in TOLD_FACTS:
-                world.note(told(fact), tell=True, by=self.proxy)
+                world.note(line_of(fact), tell=True, by=self.proxy)
         self._attest_at = max(self._attest_at, now + world.delay() + self.journal_ms)
         engine = self.engine
 
         def act() -> None:
             if self.engine is engine:
                 world.journal.extend(effect.facts)
-                self._answer(0, effect.then, None)
+                self._answer(0, effect.on_done, None)
 
         world.later(self._attest_at - now, act)
 
@@ -526,7 +565,7 @@ class Node:
     ) -> None:
         world, answering = self.world, f"answer {self.proxy}"
         if isinstance(effect, effects.ClaimRow):
-            world.invariants.claims(self, effect)
+            world.invariants.ownership(self, effect)
         writes = not isinstance(effect, effects.ReadRow)
         stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.time_ms) if writes else 0
         engine = self.engine
@@ -545,7 +584,7 @@ class Node:
                 self._tell("has no answer from the registry")
                 answer = RegistryUnavailable("no answer")
             if self.engine is engine:
-                self._answer(world.delay(), effect.then, answer)
+                self._answer(world.delay(), effect.on_done, answer)
 
         world.later(world.delay() + stalled, act)
 
@@ -567,7 +606,10 @@ class Node:
         """Appends of one proxy stay in order; after an error nobody knows whether it was done."""
         world, now = self.world, self.world.clock.time_ms
         if self.leaving:
-            self._answer(1, effect.then, LogReplaced("the log is not what was read of it"))
+            self._answer(1, effect.on_done, LogReplaced("the log is not what was read of it"))
+            return
+        if not self._named:
+            self._waiting.append(lambda: self._append(effect))
             return
         self.appends_until = max(self.appends_until, now + world.delay() + self.append_ms)
         failed = world.chances(world.faults.writes)
@@ -595,7 +637,7 @@ class Node:
             if failed and not isinstance(answer, LogReplaced):
                 answer = LogUnavailable("no answer")
             if self.engine is engine:
-                self._answer(world.delay(), effect.then, answer)
+                self._answer(world.delay(), effect.on_done, answer)
 
         world.later(self.appends_until - now, act)
 
@@ -611,13 +653,13 @@ class Node:
         def act(engine: Engine) -> None:
             if full or unreadable:
                 self.world.note(f"{self.proxy}: {why}", by=self.proxy)
-                effect.then(StoreFailed(why))
+                effect.on_done(StoreFailed(why))
                 return
             try:
-                effect.then(self._stored(effect))
+                effect.on_done(self._stored(effect))
             except StoreDamaged as error:
                 self._tell(f"begins anew: {error}")
-                effect.then(error)
+                effect.on_done(error)
                 self.world.later(1, partial(self._begin_without_disk, engine))
 
         slow = self.world.delay(SLOW_DISK_MS) if self.world.clock.time_ms < self.slow_until else 0
@@ -645,19 +687,33 @@ class Node:
             error = LogUnavailable("no answer")
 
         def act() -> None:
-            if error is None:
-                world.changelogs[self.site].put(effect.checkpoint)
+            answer = error
+            if answer is None:
+                try:
+                    world.changelogs[self.site].put(effect.checkpoint)
+                except CheckpointOutdated as outdated:
+                    answer = outdated
             if self.engine is engine:
-                self._answer(world.delay(), effect.then, error)
+                self._answer(world.delay(), effect.on_done, answer)
 
         world.later(world.delay(), act)
+
+    def _note(self, effect: effects.NoteCheckpoints) -> None:
+        def act(engine: Engine) -> None:
+            if self.world.registry_answers():
+                self.world.registry.note_checkpoints(effect.ranks)
+                effect.on_done(None)
+            else:
+                effect.on_done(RegistryUnavailable("no answer"))
+
+        self._afterwards(NOTE_MS, act)
 
     def _put_site(self, effect: effects.PutSite) -> None:
         """Write it, or not, with the process that writes it."""
 
         def act(engine: Engine) -> None:
             self.world.changelogs[self.site].put_site(effect.snapshot)
-            effect.then(None)
+            effect.on_done(None)
 
         self._afterwards(PUT_SITE_MS, act)
 
@@ -667,7 +723,7 @@ class Node:
         def act(engine: Engine) -> None:
             self.world.changelogs[self.site].forget(effect.deleted)
             self._tell(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
-            effect.then(None)
+            effect.on_done(None)
 
         self._afterwards(PUT_SITE_MS, act)
 
@@ -683,12 +739,13 @@ class Node:
                 if serving is not None:
                     with suppress(Unreachable):
                         answer = history(world, serving.state, effect)
-                self._answer(world.delay(), effect.then, answer)
+                self._answer(world.delay(), effect.on_done, answer)
             else:
-                known = sorted({self.site, *engine.context.changelogs.values()})
+                noted = world.registry.noted.get(effect.session)
+                known = sorted({self.site, *engine.context.cluster.changelogs.values()})
                 found = [world.changelogs[site].latest(effect.session) for site in known]
                 best = max((each for each in found if each), key=lambda each: each.rank, default=None)
-                self._answer(world.delay(), effect.then, effects.FoundCheckpoint(best, True))
+                self._answer(world.delay(), effect.on_done, effects.FoundCheckpoint(best, True, noted=noted))
 
         self._afterwards(world.delay(), act)
 
@@ -697,9 +754,9 @@ class Node:
 
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.Verify):
-                effect.then(effect.hash.partition("/")[2] == effect.password)
+                effect.on_done(effect.hash.partition("/")[2] == effect.password)
             else:
-                effect.then([f"{self.world.salt()}/{each}" for each in effect.passwords])
+                effect.on_done([f"{self.world.salt()}/{each}" for each in effect.passwords])
 
         self._afterwards(self.world.delay(HASH_MS), act)
 
@@ -718,6 +775,7 @@ class Node:
         effects.FindOutdated: _use_store,
         effects.PutCheckpoint: _put,
         effects.PutSite: _put_site,
+        effects.NoteCheckpoints: _note,
         effects.ForgetCheckpoints: _forget_checkpoints,
         effects.FindCheckpoint: _look_up,
         effects.FetchHistory: _look_up,

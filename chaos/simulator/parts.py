@@ -22,10 +22,10 @@ from federation.ports import (
     SiteLogRow,
     SiteSnapshot,
 )
-from proxy.ports import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
-from proxy.retention import Mark, Window
-from proxy.stored import Entry
-from waypost.checkpoint import Checkpoint, Descriptor, decode_checkpoint, encode_checkpoint
+from proxy.core.store_port import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
+from proxy.session.retention import Mark, Window
+from proxy.session.stored_notification import Entry
+from waypost.checkpoint import Checkpoint, Descriptor, Rank, decode_checkpoint, encode_checkpoint
 from waypost.errors import HistoryTruncated, StoreDamaged
 from waypost.identity import NOTHING, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId, origin_of, without_row
 from waypost.records import Damaged, LogBegun, OriginEnded, Record, checksum_of, decode_record, encode_record
@@ -119,7 +119,13 @@ class PlainRegistry:
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
+        self.noted: dict[SessionId, Rank] = {}
         self.events: list[RegistryEvent] = []
+
+    def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        for session, rank in ranks.items():
+            if session in self.owners:
+                self.noted[session] = max(rank, self.noted.get(session, rank))
 
     def owner(self, session: SessionId) -> Ownership | None:
         return self.owners.get(session) or without_row(self.floor)
@@ -129,6 +135,7 @@ class PlainRegistry:
         for session, expected in deleted.items():
             if self.owners.get(session) == expected:
                 del self.owners[session]
+                self.noted.pop(session, None)
                 self.events.append(OwnerChanged(session, None))
 
     def claim(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:
@@ -183,6 +190,8 @@ class PlainChangelog:
 
     def put(self, checkpoint: Checkpoint) -> None:
         known = self._highest.get(checkpoint.session)
+        if known is not None:
+            checkpoint.check_above(known[0])
         if known is None or known[0] < checkpoint.rank:
             self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
 
@@ -204,7 +213,7 @@ LOOKED_AT = 3
 """Entries that one read looks at."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PlainStore:
     """One proxy's disk."""
 

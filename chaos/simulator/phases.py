@@ -42,7 +42,7 @@ def phases(world: World) -> set[str]:
                 found.add(CATCHING_UP)
             if session.rebuilding:
                 found.add(REBUILDING)
-        if not engine.context.may_serve():
+        if not engine.context.lease.may_serve():
             found.add(WITHOUT_LEASE)
     return found
 

@@ -90,9 +90,9 @@ def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:
 
 def about(run: Schedule) -> str:
     """Return what makes the run rich beside its steps."""
-    said = {name: getattr(run, name) for name in type(run).__dataclass_fields__ if name not in ("script", "seed")}
+    settings = {name: getattr(run, name) for name in type(run).__dataclass_fields__ if name not in ("script", "seed")}
     plain = type(run)(seed=run.seed, sites=run.sites, script=[])
-    return "; ".join(f"{name} {value}" for name, value in said.items() if value != getattr(plain, name))
+    return "; ".join(f"{name} {value}" for name, value in settings.items() if value != getattr(plain, name))
 
 
 def page(title: str, recording: Recording, wrong: Sequence[str], script: Iterable[str], about: str = "") -> str:

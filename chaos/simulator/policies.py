@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from waypost.facts import Fact, FactKind, RemovalPolicy
 from waypost.identity import NOTHING, Coordinate, Origin
 from waypost.notification import Notification
-from waypost.records import MAXIMUM_COUNT, MAXIMUM_QUEUE, TIME_TO_LIVE, Fact, FactKind, Published
+from waypost.records import Published
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ def removed(world: World, fact: Fact) -> list[str]:
 
 def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
     queue = world.queues.get(fact.session)
-    if fact.reason == MAXIMUM_QUEUE and queue is not None and len(world.published_at) > (queue.max_count or 0):
+    if (
+        fact.policies == [RemovalPolicy.MAX_QUEUE]
+        and queue is not None
+        and len(world.published_at) > (queue.max_count or 0)
+    ):
         return []
     record = _published(world, place)
     policies = [each for each in world.policies.get(fact.session, []) if matches(each.expression, record)]
@@ -36,9 +41,11 @@ def _wrong(world: World, fact: Fact, place: Coordinate) -> list[str]:
         return [f"REMOVED {fact.session} {place}, and nobody had asked for it"]
     # Across a restart ages are kept by the clock that people read: a step forward makes all that is stored older.
     age = world.clock.now_ms() - world.published_at[place] + world.stepped_ms
-    if fact.reason == TIME_TO_LIVE and not any(each.ttl_s and age >= each.ttl_s * 1_000 for each in policies):
+    if fact.policies == [RemovalPolicy.TIME_TO_LIVE] and not any(
+        each.ttl_s and age >= each.ttl_s * 1_000 for each in policies
+    ):
         return [f"REMOVED {fact.session} {place} after {age} ms, too early"]
-    if fact.reason == MAXIMUM_COUNT and not any(
+    if fact.policies == [RemovalPolicy.MAX_COUNT] and not any(
         each.max_count and _number(world, each.expression) > each.max_count for each in policies
     ):
         return [f"REMOVED {fact.session} {place}, and there are not so many"]

@@ -30,7 +30,7 @@ class Message(NamedTuple):
     arrives_ms: int | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Span:
     """From when until when a lane was in one condition; `session` is empty where it is the process's own."""
 
@@ -78,5 +78,7 @@ class Recording:
                     self.spans.remove(span)
         for key, (condition, epoch) in now.items():
             if key not in self._open:
-                span = self._open[key] = Span(*key, condition, epoch, now_ms)
+                span = self._open[key] = Span(
+                    lane=key[0], session=key[1], condition=condition, epoch=epoch, from_ms=now_ms
+                )
                 self.spans.append(span)

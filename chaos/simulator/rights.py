@@ -1,5 +1,5 @@
 """What the world knows of who may read a session: as clients asked for it, and as they were answered. Plain, and apart
-from proxy/guard.py, which is to be checked by it."""
+from proxy/clients/authorization.py, which is to be checked by it."""
 
 from __future__ import annotations
 

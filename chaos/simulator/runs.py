@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from chaos.simulator.coverage import coverage
-from chaos.simulator.draw import draw
+from chaos.simulator.generator import draw
 from chaos.simulator.phases import Met
 
 CHUNK = 25

@@ -8,10 +8,11 @@ out is written into the file; read the difference before you keep it.
 sites A: a1 a2 / B: b1            make the world; a line of its own before everything else; every site has a link to
                                   every other one, or, as ``sites in a line ...``, to the one before and behind it;
                                   as ``sites small ...``, with small bounds of copies and of what is in memory
-client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``lasts=3``: the session ends when
-                                  nobody was attached for three seconds; ``place=3``: so the receiver's place is
-                                  given up; ``reliability=events``: best effort of events, ``=none``: of its connection
-                                  too; ``queue=3 discard=lifo``: the session stores three at most, and loses the newest;
+client NAME SESSION at P          a client attaches; ``window=1`` for a small one; ``expiry=3``: the session expires
+                                  when nobody was attached for three seconds; ``receiver-expiry=3``: so does the
+                                  receiver's registration; ``reliability=events``: best effort of events, ``=none``: of
+                                  its connection too; ``queue=3 discard=lifo``: the session stores three at most, and
+                                  loses the newest;
                                   ``order=priority``: it is given by priority, the number modulo 3; ``sips``: it takes
                                   one at a time, every 4 ms;
                                   ``as=eve password=x``: as that principal, and with that password;
@@ -56,7 +57,7 @@ unreadable P N                    the next N reads of the store of P fail
 run MS                            let time pass
 until TEXT                        let time pass until a line with this text is told, for 10 s at most
 within MS TEXT                    the same, for so long at most
-quiet                             tell nothing more; for stories in which only the end matters
+quiet                             tell nothing more; for scenarios in which only the end matters
 check                             end all faults, let time pass, and say what is wrong
 ================================  ==================================================================================
 """
@@ -71,10 +72,10 @@ import msgspec
 
 from chaos.simulator.clients import SIP_MS
 from chaos.simulator.recording import log_lane
-from chaos.simulator.secrets import Said
+from chaos.simulator.secrets import Secrets
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World
-from handover.messages import Give
+from handover.messages import MoveRequest
 from waypost.access import LEVELS
 from waypost.identity import ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Credential, Granted
@@ -114,19 +115,19 @@ class Scenario:
 
     def _block(self, block: str) -> str:
         given = block.partition("\n----")[0]
-        told: list[str] = []
+        lines: list[str] = []
         for line in given.splitlines():
             if not line.startswith("#"):
                 name, _, rest = line.partition(" ")
                 answer = self._directives[name](rest, rest.split()) or []
-                told += self._new_lines() + answer
+                lines += self._new_lines() + answer
         if not [line for line in given.splitlines() if not line.startswith("#")]:
             return given
-        return "\n".join([given, "----", *told])
+        return "\n".join([given, "----", *lines])
 
     def _new_lines(self) -> list[str]:
-        new = self.world.story[self._told :]
-        self._told = len(self.world.story)
+        new = self.world.narrative[self._told :]
+        self._told = len(self.world.narrative)
         return [] if self._quiet else new
 
     # ------------------------------------------------------------ the world
@@ -140,7 +141,7 @@ class Scenario:
             sites[name.strip()] = proxies.split()
         self._world = World(sites, line=line, small=small)
         self.world.run(400)
-        self._told = len(self.world.story)
+        self._told = len(self.world.narrative)
         for proxy in self.world.nodes:
             self.world.client(f"producer-{proxy}", None, proxy)
 
@@ -154,8 +155,8 @@ class Scenario:
         return self._until(rest.partition(" ")[2], int(words[0]))
 
     def _until(self, text: str, for_ms: int) -> list[str] | None:
-        start = len(self.world.story)
-        came = self.world.run(for_ms, lambda: any(text in line for line in self.world.story[start:]))
+        start = len(self.world.narrative)
+        came = self.world.run(for_ms, lambda: any(text in line for line in self.world.narrative[start:]))
         return None if came else [f"it did not come to this: {text}"]
 
     def do_quiet(self, rest: str, words: list[str]) -> None:
@@ -163,21 +164,22 @@ class Scenario:
 
     def do_check(self, rest: str, words: list[str]) -> list[str]:
         wrong = heal(self.world)
-        told = self._new_lines()
+        lines = self._new_lines()
         for client in self.world.clients.values():
             if client.session is not None:
-                told.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.given)}".rstrip())
-        return told + (wrong or ["all is well"])
+                lines.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.given)}".rstrip())
+        return lines + (wrong or ["all is well"])
 
     # ------------------------------------------------------------ clients
 
     def do_client(self, rest: str, words: list[str]) -> None:
         name, session, _, proxy, *more = words
         options = {option: value for option, _, value in (each.partition("=") for each in more)}
-        window, lasts = int(options.get("window", 4000)), options.get("lasts")
+        window = int(options.get("window", 4000))
         credential = Credential(options.get("as", ""), options.get("password", ""))
         receiver, version = options.get("receiver", ""), int(options.get("version", VERSION))
-        lasts_s, place_s = int(lasts) if lasts else None, int(options.get("place", 0)) or None
+        session_expiry_s = int(options.get("expiry", 0)) or None
+        receiver_expiry_s = int(options.get("receiver-expiry", 0)) or None
         level = RELIABILITY.get(options.get("reliability", ""))
         most = int(options.get("queue", 0))
         queue = Queue(most, discard=options.get("discard", "fifo")) if most else None  # type: ignore[arg-type]
@@ -186,15 +188,15 @@ class Scenario:
             session,
             proxy,
             window,
-            lasts_s,
-            credential,
-            receiver,
-            version,
-            place_s,
-            level,
-            queue,
-            options.get("order", "any"),  # type: ignore[arg-type]
-            sip_ms=SIP_MS if "sips" in options else 0,
+            session_expiry_s=session_expiry_s,
+            credential=credential,
+            receiver=receiver,
+            version=version,
+            receiver_expiry_s=receiver_expiry_s,
+            reliability=level,
+            queue=queue,
+            order=options.get("order", "any"),  # type: ignore[arg-type]
+            poll_interval_ms=SIP_MS if "sips" in options else 0,
         )
         self.world.run(100)
 
@@ -211,7 +213,7 @@ class Scenario:
         expression = rest.split(maxsplit=2 + len(options))[2 + len(options)]
         policy = dict(word.split("=") for word in options if word.startswith(POLICY))
         ttl_s, max_count = (int(policy[name]) if name in policy else None for name in POLICY)
-        self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count, Said.of(options))
+        self.world.clients[words[0]].subscribe(words[1], expression, ttl_s, max_count, Secrets.of(options))
 
     def do_unsubscribe(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].unsubscribe(words[1])
@@ -222,7 +224,7 @@ class Scenario:
     def do_publish(self, rest: str, words: list[str]) -> None:
         place = words.index("at")
         for number in words[:place]:
-            self.world.clients[f"producer-{words[place + 1]}"].publish(int(number), Said.of(words[place + 2 :]))
+            self.world.clients[f"producer-{words[place + 1]}"].publish(int(number), Secrets.of(words[place + 2 :]))
 
     def do_move(self, rest: str, words: list[str]) -> None:
         self.world.clients[words[0]].go(words[1])
@@ -231,7 +233,9 @@ class Scenario:
         row = self.world.registry.owners[SessionId(words[0])]
         owner = self.world.nodes[row.proxy]
         owner._in(
-            lambda engine: engine.peer_message(row.proxy, Give(SessionId(words[0]), row.epoch, ProxyId(words[1])))
+            lambda engine: engine.peer_message(
+                row.proxy, MoveRequest(SessionId(words[0]), row.epoch, ProxyId(words[1]))
+            )
         )
 
     def do_leave(self, rest: str, words: list[str]) -> None:

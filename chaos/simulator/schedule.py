@@ -2,7 +2,7 @@
 
 A script is a list of (time to the next step in milliseconds, action, number). The number picks what the action is done
 to, so that a script with steps left out still means the same as far as it can. Schedules are drawn from seeds in
-chaos/simulator/draw.py; one that is kept in a file does not depend on how that is done.
+chaos/simulator/generator.py; one that is kept in a file does not depend on how that is done.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Schedule:
     best_effort: tuple[bool, bool] = (False, False)
     queue: Queue | None = None
     order: Order = "any"
-    sip_ms: int = 0
+    poll_interval_ms: int = 0
     script: list[Step]
 
     @property
@@ -84,7 +84,7 @@ class Schedule:
         if self.keyed:
             for name in world.nodes:
                 world.clients[f"p-{name}"].machine.quench(["n"], [], insecure=True)
-        client.sip_ms = self.sip_ms
+        client.poll_interval_ms = self.poll_interval_ms
         client.subscribe("x0", EXPRESSIONS[0], *self.policy)
         world.run(300)
         world.faults = self.faults
@@ -111,7 +111,7 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
     "best effort": lambda run: any(run.best_effort),
     "queue": lambda run: run.queue is not None,
     "priority": lambda run: run.order != "any",
-    "one at a time": lambda run: run.sip_ms > 0,
+    "one at a time": lambda run: run.poll_interval_ms > 0,
     "small window": lambda run: run.window < 10,
     "two sites": lambda run: len(run.sites) > 1,
 }
@@ -144,7 +144,7 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
     {"best_effort": (False, False)},
     {"queue": None},
     {"order": "any"},
-    {"sip_ms": 0},
+    {"poll_interval_ms": 0},
     {"window": 4000},
 )
 """What may be left out of a run beside its faults and its steps."""

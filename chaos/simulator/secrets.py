@@ -15,13 +15,13 @@ from waypost.identity import Coordinate, Origin
 from waypost.keys import Keys, public_key
 
 
-class Said(NamedTuple):
+class Secrets(NamedTuple):
     """What a producer says with a notification, or a receiver with a subscription: secrets, by name."""
 
     secrets: tuple[str, ...] = ()
     insecure: bool = True
 
-    def lets(self, other: Said) -> bool:
+    def lets(self, other: Secrets) -> bool:
         return (self.insecure and other.insecure) or bool(set(self.secrets) & set(other.secrets))
 
     def published(self) -> Keys:
@@ -31,19 +31,19 @@ class Said(NamedTuple):
         return Keys.producer(*(public_key(secret.encode()) for secret in self.secrets))
 
     @classmethod
-    def of(cls, words: list[str]) -> Said:
+    def of(cls, words: list[str]) -> Secrets:
         """Read ``key=NAME`` and ``secure``."""
         secrets = tuple(word.removeprefix("key=") for word in words if word.startswith("key="))
         return cls(secrets, "secure" not in words)
 
 
-OPEN = Said()
-SAID = (OPEN, Said(("k",)), Said(("k",), False), Said(("l",), False), Said(("k", "l")), Said((), False))
+OPEN = Secrets()
+SAID = (OPEN, Secrets(("k",)), Secrets(("k",), False), Secrets(("l",), False), Secrets(("k", "l")), Secrets((), False))
 
 
 @dataclass(slots=True)
 class _Change:
-    said: Said
+    keys: Secrets
     before: frozenset[Coordinate]
     """What its receiver had when it was asked for."""
     settled: dict[Origin, int] | None = None
@@ -57,22 +57,22 @@ class History:
         self._changes: list[_Change] = []
 
     @property
-    def last(self) -> Said:
-        return self._changes[-1].said if self._changes else OPEN
+    def last(self) -> Secrets:
+        return self._changes[-1].keys if self._changes else OPEN
 
-    def ask(self, said: Said, before: frozenset[Coordinate]) -> None:
-        if not self._changes or said != self.last:
-            self._changes.append(_Change(said, before))
+    def ask(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
+        if not self._changes or keys != self.last:
+            self._changes.append(_Change(keys, before))
 
     def settle(self, lengths: dict[Origin, int]) -> None:
         if self._changes and self._changes[-1].settled is None:
             self._changes[-1].settled = lengths
 
-    def may_hold(self, origin: Origin, offset: int) -> Iterator[Said]:
+    def may_hold(self, origin: Origin, offset: int) -> Iterator[Secrets]:
         """Yield all that may hold for what is there."""
         for change in reversed(self._changes):
             if Coordinate(origin, offset) in change.before:
                 continue
-            yield change.said
+            yield change.keys
             if change.settled is not None and offset >= change.settled.get(origin, 0):
                 return

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from chaos.simulator.clients import PRIORITIES
 from chaos.simulator.policies import excused
-from proxy.session import Role
+from proxy.session.session import Role
+from waypost.facts import FactKind
 from waypost.identity import NOTHING, Coordinate, NotificationId, Origin, follows, log_epoch_of
 from waypost.limits import PUBLISH_WINDOW
-from waypost.records import FactKind
 from waypost.subscription import parse
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def settled(world: World) -> bool:
         frontiers.append(engine.state.frontier)
         if frontiers[-1] != frontiers[0]:
             return False
-        if (engine.context.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
+        if (engine.context.lease.fence_at_ms or 0) <= world.clock.now_ms() + GRACE_MS:
             return False
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
@@ -114,7 +114,7 @@ def verdict(world: World) -> list[str]:
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
-        if client.machine.quenching.level:
+        if client.machine.quench_view.level:
             wrong += _quenched(world, client)
         if client.session is not None:
             wrong += _one_side(world, client) + _given(world, client, retried)
@@ -223,10 +223,10 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     lost: list[str] = []
     safe: dict[Coordinate, int] = {}
     for producer in world.clients.values():
-        said = {_located(producer, at, published): number for at, number in producer.safe.items()}
-        safe |= said
-        for coordinate in said.keys() - published.keys():
-            number = said[coordinate]
+        acknowledged = {_located(producer, at, published): number for at, number in producer.safe.items()}
+        safe |= acknowledged
+        for coordinate in acknowledged.keys() - published.keys():
+            number = acknowledged[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
     lives = [each for each in world.clients.values() if each.place == client.place]
     given = {identity for each in lives for identity, _, _ in each.given}
@@ -284,14 +284,18 @@ def _quenched(world: World, producer: Client) -> list[str]:
         for subscription in session.active()
         if subscription.insecure
     }
-    told = set(producer.machine.quenching.terms)
-    return [] if told == wanted else [f"QUENCH {producer.name} was told of {sorted(told)}, wanted is {sorted(wanted)}"]
+    announced = set(producer.machine.quench_view.terms)
+    return (
+        []
+        if announced == wanted
+        else [f"QUENCH {producer.name} was told of {sorted(announced)}, wanted is {sorted(wanted)}"]
+    )
 
 
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:
     """Tell whether the subscription may have it, by each of the secrets that may hold there."""
     history = world.secrets[client.place[0], subscription]
-    return [said.lets(world.said[number]) for said in history.may_hold(*at)]
+    return [secrets.lets(world.keys_of[number]) for secrets in history.may_hold(*at)]
 
 
 def _given(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:

@@ -1,7 +1,7 @@
 """A small world: real engines and real client machines, joined by wires that lose, double, delay and reorder.
 
 Everything happens at a time on one clock, in an order that the seed alone decides; :attr:`World.trace` has all of it,
-:attr:`World.story` what a person would tell. Without a seed every wire takes one millisecond and nothing is lost.
+:attr:`World.narrative` what a person would tell. Without a seed every wire takes one millisecond and nothing is lost.
 What must hold is in chaos/simulator/verdict.py.
 """
 
@@ -18,24 +18,25 @@ from typing import Any
 from chaos.simulator.clients import Client, Wire
 from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Link
+from chaos.simulator.narration import brief
 from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
+from chaos.simulator.peer_channels import Way
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
 from chaos.simulator.recording import REGISTRY, WRONG, Conditions, Recording, log_lane
 from chaos.simulator.rights import Rights
-from chaos.simulator.secrets import History, Said
-from chaos.simulator.telling import brief
-from chaos.simulator.ways import Way
+from chaos.simulator.secrets import History, Secrets
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged
-from handover.messages import Frozen, Offer, Prepare, Prepared, Ready, Stay
-from proxy.context import Bounds
+from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, Ready, TransferDeclined
+from proxy.core.settings import Bounds
 from waypost.clock import ManualClock
+from waypost.facts import Fact
 from waypost.identity import Coordinate, Origin, ProxyId, SessionId, SiteId, log_epoch_of
 from waypost.messages import VERSION, Credential
 from waypost.queue import Order, Queue
-from waypost.records import Fact, Published
+from waypost.records import Published
 from waypost.reliability import Reliability
 
 SMALL = Bounds(
@@ -84,7 +85,7 @@ class World:
     ) -> None:
         self.clock = ManualClock(1_000)
         self.seed = seed
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.faults = Faults()
         self.registry = PlainRegistry()
         self.revision = 0
@@ -100,7 +101,7 @@ class World:
         self.journal: list[Fact] = []
         """What of it was written: the rest is on its way, or went with a process."""
         self.trace: list[str] = []
-        self.story: list[str] = []
+        self.narrative: list[str] = []
         self.wrongs: list[str] = []
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
@@ -119,7 +120,7 @@ class World:
         """Up to where nobody is owed anything of sessions that were deleted."""
         self.secrets: dict[tuple[str, str], History] = defaultdict(History)
         """(session, subscription) -> by which secrets it goes."""
-        self.said: dict[int, Said] = {}
+        self.keys_of: dict[int, Secrets] = {}
         """What was said with a notification, by its number."""
         self.rights = Rights()
         self.met: Counter[Met] = Counter()
@@ -134,7 +135,7 @@ class World:
         self.retried_by_target: set[str] = set()
         """Transfers of which each side said something again."""
         self.catch_ups = self.relays = self.offers = 0
-        self._said: set[tuple[str, str]] = set()
+        self._refusals: set[tuple[str, str]] = set()
         self.parted: dict[tuple[str, str], int] = {}
         """(from, to) -> until when no handover message gets through that way."""
         self.registry_away_until = 0
@@ -168,7 +169,7 @@ class World:
     # ------------------------------------------------------------ time
 
     def delay(self, most_ms: int = 20) -> int:
-        return 1 if self.seed is None else 1 + int(self.chance.random() * most_ms)
+        return 1 if self.seed is None else 1 + int(self.rng.random() * most_ms)
 
     def later(self, wait_ms: int, action: Callable[[], None]) -> None:
         at = self.clock.time_ms + wait_ms
@@ -198,10 +199,10 @@ class World:
     # ------------------------------------------------------------ what is told
 
     def note(self, line: str, *, tell: bool = False, by: str | None = None) -> None:
-        """Put a line into the trace, and into the story with `tell`; a picture shows it in the lane of `by`."""
+        """Put a line into the trace, and into the scenario with `tell`; a picture shows it in the lane of `by`."""
         self.trace.append(f"{self.clock.time_ms:6} {line}")
         if tell:
-            self.story.append(line)
+            self.narrative.append(line)
         if self.recording is not None:
             self.recording.look(self.clock.time_ms)
             if by is not None:
@@ -241,14 +242,14 @@ class World:
     # ------------------------------------------------------------ shared happenings
 
     def chances(self, probability: float) -> bool:
-        return probability > 0 and self.chance.random() < probability
+        return probability > 0 and self.rng.random() < probability
 
     def salt(self) -> int:
         self._salts += 1
         return self._salts
 
     def skew(self) -> int:
-        return 0 if self.seed is None else self.chance.randint(-SKEW_MS, SKEW_MS)
+        return 0 if self.seed is None else self.rng.randint(-SKEW_MS, SKEW_MS)
 
     def step_clock(self, node: Node, step_ms: int) -> None:
         self.note(f"the clock of {node.proxy} steps by {step_ms} ms", tell=True, by=node.proxy)
@@ -291,8 +292,8 @@ class World:
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch
-        said = max((node.seen_below for node in here if node.can_say), default=0)
-        if seen_below > max(said, row.seen + 1 if is_in_row else 0):
+        known = max((node.seen_below for node in here if node.can_say), default=0)
+        if seen_below > max(known, row.seen + 1 if is_in_row else 0):
             # What only those had seen who died at that very time, nobody knows.
             return
         if is_in_row:
@@ -315,16 +316,16 @@ class World:
     def count(self, message: object) -> None:
         """Count what a handover message says of the run."""
         match message:
-            case Offer():
+            case HandoverOffer():
                 self.offers += 1
-            case Stay():
+            case TransferDeclined():
                 self.relays += 1
             case Prepare() | Ready() | Prepared() | Frozen():
-                said = (message.transfer, type(message).__name__)
-                if said in self._said:
+                refusal = (message.transfer, type(message).__name__)
+                if refusal in self._refusals:
                     by_target = isinstance(message, Prepare | Ready)
                     (self.retried_by_target if by_target else self.retried_by_source).add(message.transfer)
-                self._said.add(said)
+                self._refusals.add(refusal)
 
     def registry_answers(self) -> bool:
         return self.clock.time_ms >= self.registry_away_until
@@ -367,11 +368,11 @@ class World:
             if isinstance(event, OwnerChanged):
                 self.invariants.row_changed(event)
             for node in self.nodes.values():
-                node.hear(event)
+                node.receive_event(event)
 
     def connect(self, client: Client, name: str) -> Wire | None:
         node = self.nodes[name]
-        if node.engine is None or not node.ready:
+        if node.engine is None:
             return None
         self._connections += 1
         wire = Wire(self, self._connections, client, node)
@@ -385,31 +386,31 @@ class World:
         session: str | None,
         at: str,
         window: int = 4000,
-        lasts_s: int | None = None,
+        *,
+        session_expiry_s: int | None = None,
         credential: Credential | None = None,
         receiver: str = "",
         version: int = VERSION,
-        place_s: int | None = None,
+        receiver_expiry_s: int | None = None,
         reliability: Reliability | None = None,
         queue: Queue | None = None,
         order: Order = "any",
-        *,
-        sip_ms: int = 0,
+        poll_interval_ms: int = 0,
     ) -> Client:
         client = Client(
             self,
             name,
             session,
             window,
-            lasts_s,
+            session_expiry_s,
             credential,
             receiver=receiver,
             version=version,
-            place_s=place_s,
+            receiver_expiry_s=receiver_expiry_s,
             reliability=reliability,
             queue=queue,
             order=order,
-            sip_ms=sip_ms,
+            poll_interval_ms=poll_interval_ms,
         )
         self.clients[name] = client
         client.go(at)

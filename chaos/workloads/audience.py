@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 import waypost
 from chaos.checker import Tally, check
 from chaos.demo.travellers import Traveller
-from waypost.client.received import Received
+from waypost.client.received_notification import Received
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 
@@ -21,14 +21,14 @@ KINDS = 5
 PATIENCE_S = 60
 POLL_S = 0.1
 
-Give = Callable[[Sequence[Received]], Sequence[Received]]
+MoveRequest = Callable[[Sequence[Received]], Sequence[Received]]
 """What stands between library and tally; the tests of the checker swallow and repeat here."""
 
 
 class Guest(Traveller):
     """A traveller whose notifications pass through `give`."""
 
-    give: Give = staticmethod(lambda batch: batch)
+    give: MoveRequest = staticmethod(lambda batch: batch)
 
     def tally(self, received: Sequence[Received]) -> None:
         Traveller.tally(self, self.give(received))
@@ -55,16 +55,16 @@ class Audience:
         self._tasks: list[asyncio.Task[None]] = []
         self.published: dict[NotificationId, Notification] = {}
         self.clients = [
-            Guest(f"guest{each}-{seed}", (f"kind == {each % KINDS}", f"number % 7 == {each % 7}"))
+            Guest(name=f"guest{each}-{seed}", subscriptions=(f"kind == {each % KINDS}", f"number % 7 == {each % 7}"))
             for each in range(clients)
         ]
 
     async def setup(self) -> None:
         """Attach every client somewhere, with subscriptions that are effective everywhere."""
-        chance = random.Random(self._seed)
+        rng = random.Random(self._seed)
         origins = [f"{site}/0" for site in self._sites]
         for client in self.clients:
-            await client.appear(chance.choice(self._urls), self._urls)
+            await client.appear(rng.choice(self._urls), self._urls)
             await client.subscribe_all(origins)
 
     def start(self) -> None:
@@ -111,12 +111,12 @@ class Audience:
         return check(self.published, subscriptions, {client.name: client.got for client in self.clients})
 
     async def _produce(self, site: str) -> None:
-        chance = random.Random(f"{self._seed}/{site}")
+        rng = random.Random(f"{self._seed}/{site}")
         async with waypost.produce(f"producer-{site}", proxy=self._sites[site], timeout_s=PATIENCE_S) as producer:
             number = 0
             while not self._stop.is_set():
                 number += 1
-                body = Notification({"kind": chance.randrange(KINDS), "number": number, "site": site})
+                body = Notification({"kind": rng.randrange(KINDS), "number": number, "site": site})
                 identity = producer.next_id
                 await producer.publish_soon(body)
                 self.published[identity] = body

@@ -32,8 +32,8 @@ class Roaming(Audience):
         """Begin to publish and to roam."""
         super().start()
         for client in self.clients:
-            chance = random.Random(f"{self._seed}/{client.name}")
-            self.go(client.roam(self._urls, chance, self._stop, self._pace_s))
+            rng = random.Random(f"{self._seed}/{client.name}")
+            self.go(client.roam(self._urls, rng, self._stop, self._pace_s))
 
     @property
     def moves(self) -> int:

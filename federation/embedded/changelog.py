@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from federation.embedded.database import DatabaseThread, GroupCommit, translated, write
 from federation.ports import SiteSnapshot
-from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from waypost.checkpoint import Checkpoint, Rank, decode_checkpoint, encode_checkpoint
 from waypost.errors import BadRecord, LogUnavailable
 from waypost.identity import SessionId
 
@@ -26,6 +26,7 @@ INSERT INTO checkpoints VALUES (?, ?, ?, ?)
 ON CONFLICT (session) DO UPDATE SET epoch = excluded.epoch, serial = excluded.serial, body = excluded.body
 WHERE (excluded.epoch, excluded.serial) > (epoch, serial)
 """
+RANK = "SELECT epoch, serial FROM checkpoints WHERE session = ?"
 FORGET = "DELETE FROM checkpoints WHERE session = ? AND epoch <= ?"
 PUT_SITE = """
 INSERT INTO site VALUES (0, ?, ?, ?)
@@ -49,7 +50,7 @@ class EmbeddedChangelog:
         self._make = make
         self._writer = DatabaseThread(self._path, SCHEMA, durable=durable)
         self._reader = DatabaseThread(self._path, SCHEMA, durable=durable)
-        self._puts: GroupCommit[list[Row], None] = GroupCommit(self._writer, _put)
+        self._puts: GroupCommit[Row, Rank | None] = GroupCommit(self._writer, _put)
 
     async def start(self) -> None:
         """Open the file now and not at the first use. Raises LogUnavailable."""
@@ -60,10 +61,12 @@ class EmbeddedChangelog:
             )
         await self.latest(SessionId(""))
 
-    async def put(self, checkpoints: Sequence[Checkpoint]) -> None:
-        rows: list[Row] = [(each.session, each.epoch, each.serial, encode_checkpoint(each)) for each in checkpoints]
+    async def put(self, checkpoint: Checkpoint) -> None:
+        row = (checkpoint.session, checkpoint.epoch, checkpoint.serial, encode_checkpoint(checkpoint))
         with self._translated():
-            await self._puts.submit(rows)
+            highest = await self._puts.submit(row)
+        if highest is not None:
+            checkpoint.check_above(highest)
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
         with self._translated():
@@ -109,9 +112,16 @@ class EmbeddedChangelog:
         return translated(LogUnavailable, "the changelog", self._path)
 
 
-def _put(connection: sqlite3.Connection, puts: list[list[Row]]) -> list[None]:
-    connection.executemany(PUT, (row for rows in puts for row in rows))
-    return [None] * len(puts)
+def _put(connection: sqlite3.Connection, rows: list[Row]) -> list[Rank | None]:
+    """Write them. Return of each one None, or the highest rank of its session, where it was not written."""
+    return [_put_one(connection, row) for row in rows]
+
+
+def _put_one(connection: sqlite3.Connection, row: Row) -> Rank | None:
+    if connection.execute(PUT, row).rowcount:
+        return None
+    highest: Rank = connection.execute(RANK, row[:1]).fetchone()
+    return highest
 
 
 def _latest(connection: sqlite3.Connection, session: SessionId) -> bytes | None:

@@ -73,11 +73,11 @@ class DatabaseThread:
         """From now on call `on_change` in this event loop after every commit of another connection."""
         loop = asyncio.get_running_loop()
 
-        def ring() -> None:
+        def notify() -> None:
             with suppress(RuntimeError):  # the loop has ended before this thread
                 loop.call_soon_threadsafe(on_change)
 
-        self._on_change = ring
+        self._on_change = notify
         self._submit(lambda: None)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from federation.embedded.private_files import open_file
 from federation.journal_parts import Parts, Rotation, part_name, part_number
 from waypost.errors import LogUnavailable
-from waypost.records import Fact, decode_fact, encode_fact
+from waypost.facts import Fact, decode_fact, encode_fact
 
 
 def journal_path(folder: Path | str, writer: str) -> Path:

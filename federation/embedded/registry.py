@@ -20,7 +20,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from federation.bell import Bell
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import DatabaseThread, GroupCommit, snapshot, translated, write
 from federation.ports import (
@@ -35,6 +34,8 @@ from federation.ports import (
     SiteLogRow,
     WatchAlive,
 )
+from federation.versioned_condition import VersionedCondition
+from waypost.checkpoint import Rank
 from waypost.errors import Internal, RegistryUnavailable
 from waypost.identity import Incarnation, Ownership, ProxyId, SessionId, SiteId, without_row
 from waypost.limits import REGISTRY_CHANGES
@@ -97,7 +98,7 @@ class EmbeddedRegistry:
         self._reader = DatabaseThread(self._path, rows.SCHEMA, durable=durable)
         # A proxy that starts claims many sessions at a time.
         self._claims = GroupCommit(self._writer, _compare_and_set_all)
-        self._bell = Bell()
+        self._changed = VersionedCondition()
         self._polling = False
 
     async def start(self) -> None:
@@ -113,7 +114,7 @@ class EmbeddedRegistry:
     async def _claim(self, claim: _Claim) -> Claimed:
         with self._translated():
             claimed = await self._claims.submit(claim)
-        self._bell.ring()
+        self._changed.notify()
         return claimed
 
     async def owner(self, session: SessionId) -> Ownership | None:
@@ -154,11 +155,11 @@ class EmbeddedRegistry:
         number, now = lease.number, self.now()
         return await self.change(lambda c: rows.elect(c, link, proxy, number, now()))
 
-    async def secret(self) -> bytes:
-        known = await self._see(lambda c: rows.get(c, rows.SECRET))
-        if known is not None:
-            return bytes.fromhex(known)
-        proposed = secrets.token_bytes(SECRET_BYTES)
+    async def secret(self, before: bytes = b"", *, make: bool = True) -> bytes:
+        stored = await self._see(lambda c: rows.get(c, rows.SECRET))
+        if stored is not None or not make:
+            return bytes.fromhex(stored or "")
+        proposed = before or secrets.token_bytes(SECRET_BYTES)
         return await self.change(lambda c: rows.settle_secret(c, proposed))
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
@@ -167,20 +168,26 @@ class EmbeddedRegistry:
     async def claim_site_log(self, site: SiteId, expected: SiteLogRow | None, new: SiteLogRow) -> bool:
         return await self.change(lambda c: rows.claim_site_log(c, site, expected, new))
 
+    async def note_checkpoints(self, ranks: Mapping[SessionId, Rank]) -> None:
+        await self.change(lambda c: rows.note_checkpoints(c, ranks))
+
+    async def noted_checkpoint(self, session: SessionId) -> Rank | None:
+        return await self._see(lambda c: rows.noted_checkpoint(c, session))
+
     async def watch(self) -> AsyncIterator[RegistryEvent | WatchAlive]:
         self._poll()
         place: int | None = None
         while True:
-            seen = self._bell.rung
+            seen = self._changed.version
             news = await self._news(place)
             for event, revision in news:
                 place = revision
                 yield event
             if not news:
-                # Also when the bell rings: a lease that is renewed changes the file, and is no news.
+                # Also when the condition changes: a lease that is renewed changes the file, and is no news.
                 yield WatchAlive()
-            if self._bell.rung == seen:
-                await self._bell.wait(seen, await self._end_leases_due() / 1000)
+            if self._changed.version == seen:
+                await self._changed.wait(seen, await self._end_leases_due() / 1000)
 
     async def compact(self, keep: int = 0) -> None:
         """Forget all but the last `keep` changes; a watch that has not seen them loads anew."""
@@ -191,7 +198,7 @@ class EmbeddedRegistry:
         await self._claims.drain()
         await self._writer.close()
         await self._reader.close()
-        self._bell.ring()
+        self._changed.notify()
 
     def now(self) -> Callable[[], rows.Moment]:
         """Return a function for use under the write lock: waiting for the lock must not make a lease late."""
@@ -201,7 +208,7 @@ class EmbeddedRegistry:
         """Run `action` under the write lock, all or nothing."""
         with self._translated():
             result = await self._writer.call(lambda c: write(c, lambda: action(c)))
-        self._bell.ring()
+        self._changed.notify()
         return result
 
     async def _see(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -224,7 +231,7 @@ class EmbeddedRegistry:
     def _poll(self) -> None:
         if not self._polling:
             self._polling = True
-            self._reader.notify(self._bell.ring)
+            self._reader.notify(self._changed.notify)
 
     def _translated(self) -> AbstractContextManager[None]:
         return translated(RegistryUnavailable, "the registry", self._path)
@@ -241,6 +248,7 @@ def _forget(connection: sqlite3.Connection, deleted: Mapping[SessionId, Ownershi
         key = rows.owner_key(session)
         if expected.deleted and rows.get(connection, key) is not None and _owner(connection, session) == expected:
             rows.delete(connection, key)
+            connection.execute("DELETE FROM rows WHERE key = ?", (rows.CHECKPOINT + session,))
 
 
 def _compare_and_set_all(connection: sqlite3.Connection, claims: list[_Claim]) -> list[Claimed]:

@@ -7,6 +7,8 @@ leader/<link>                   LeaderRow, as long as its lease
 drain/<proxy>                   DrainRow, until it is taken back
 site/<site>                     where the site's changelog is, for ever; no change tells of it, the proxy's row does
 log/<site>                      SiteLogRow, for ever; no change tells of it
+checkpoint/<session>            EPOCH.SERIAL of the checkpoint up to which clients were answered; goes with the owner's
+                                row; no change tells of it
 floor                           the highest generation of rows that were forgotten; no change tells of it
 secret                          32 random bytes in hexadecimal, for ever; no change tells of it
 """
@@ -14,7 +16,7 @@ secret                          32 random bytes in hexadecimal, for ever; no cha
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -32,7 +34,10 @@ from federation.ports import (
     ProxyUp,
     RegistryEvent,
     SiteLogRow,
+    decode_rank,
+    encode_rank,
 )
+from waypost.checkpoint import Rank
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.limits import REGISTRY_CHANGES_KEPT, REGISTRY_CHANGES_PRUNED
 
@@ -48,6 +53,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS epochs (link TEXT PRIMARY KEY, epoch INTEGER NOT NULL)",
 )
 OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "drain/", "log/"
+CHECKPOINT = "checkpoint/"
 SECRET, FLOOR = "secret", "floor"
 
 
@@ -182,6 +188,18 @@ def claim_site_log(connection: sqlite3.Connection, site: SiteId, expected: SiteL
         return False
     connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (LOG + site, new.model_dump_json()))
     return True
+
+
+def noted_checkpoint(connection: sqlite3.Connection, session: SessionId) -> Rank | None:
+    value = get(connection, CHECKPOINT + session)
+    return decode_rank(value) if value is not None else None
+
+
+def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, Rank]) -> None:
+    for session, rank in ranks.items():
+        if get(connection, owner_key(session)) is not None and rank > (noted_checkpoint(connection, session) or (0, 0)):
+            row = (CHECKPOINT + session, encode_rank(rank))
+            connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", row)
 
 
 def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:

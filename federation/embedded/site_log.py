@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from federation.bell import Bell
 from federation.embedded.database import DatabaseThread, GroupCommit, is_damage, translated, write
 from federation.ports import Batch
+from federation.versioned_condition import VersionedCondition
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
 from waypost.limits import LOG_BATCH, LOG_READ_BYTES
 from waypost.records import MISSING, SITE_LOG_DDL, Damaged, Record, decode_record, encode_record, place_of
@@ -45,7 +45,7 @@ class EmbeddedSiteLog:
         self._writer = DatabaseThread(self._path, SCHEMA, durable=durable)
         self._reader = DatabaseThread(self._path, SCHEMA, durable=durable)
         self._appends: GroupCommit[list[bytes], range] = GroupCommit(self._writer, _append)
-        self._bell = Bell()
+        self._changed = VersionedCondition()
         self._polling = False
 
     async def start(self) -> None:
@@ -57,15 +57,15 @@ class EmbeddedSiteLog:
             return []
         with self._translated():
             offsets = await self._appends.submit([encode_record(record) for record in records])
-        self._bell.ring()
+        self._changed.notify()
         return list(offsets)
 
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
         if not self._polling:
             self._polling = True
-            self._reader.notify(self._bell.ring)
+            self._reader.notify(self._changed.notify)
         while True:
-            seen = self._bell.rung
+            seen = self._changed.version
             batch = await self.read(offset, LOG_BATCH)
             if batch:
                 yield batch
@@ -75,7 +75,7 @@ class EmbeddedSiteLog:
             if end < offset:
                 raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
             if end == offset:
-                await self._bell.wait(seen)
+                await self._changed.wait(seen)
 
     async def read(self, offset: int, limit: int) -> Batch:
         with self._translated():
@@ -111,7 +111,7 @@ class EmbeddedSiteLog:
         await self._appends.drain()
         await self._writer.close()
         await self._reader.close()
-        self._bell.ring()
+        self._changed.notify()
 
     def _translated(self) -> AbstractContextManager[None]:
         way_out = "bring back a copy of it, or move it away and begin another one: waypost sites begin-log SITE"

@@ -11,10 +11,10 @@ import pytest
 
 from chaos.checker import Given, check
 from chaos.cluster import Cluster, Place
-from chaos.workloads.audience import Give, Guest
+from chaos.workloads.audience import Guest, MoveRequest
 from chaos.workloads.roaming import Roaming
 from tests.helpers.waiting import until
-from waypost.client.received import Received
+from waypost.client.received_notification import Received
 from waypost.identity import Incarnation, NotificationId, Origin
 
 SEED = 11
@@ -59,7 +59,7 @@ def test_no_order_is_asked_between_origins_or_between_lives_of_a_producer() -> N
     assert check(published, {"r": ["n > 0"]}, {"r": [*at(A, TWO, other_life), *at(B, ONE)]}).clean
 
 
-def _swapping() -> tuple[Give, list[NotificationId]]:
+def _swapping() -> tuple[MoveRequest, list[NotificationId]]:
     """Keep the tenth notification back, and give it after the next one of the same producer."""
     seen = 0
     kept: list[Received] = []
@@ -82,7 +82,7 @@ def _swapping() -> tuple[Give, list[NotificationId]]:
     return give, planted
 
 
-def _planting(copies: int) -> tuple[Give, list[NotificationId]]:
+def _planting(copies: int) -> tuple[MoveRequest, list[NotificationId]]:
     """Give the tenth notification `copies` times: 0 swallows, 2 repeats."""
     seen, planted = 0, list[NotificationId]()
 
@@ -105,7 +105,7 @@ def _planting(copies: int) -> tuple[Give, list[NotificationId]]:
     ids=["swallows", "repeats", "swaps"],
 )
 async def test_what_a_client_swallows_repeats_or_swaps_is_found(
-    planting: Callable[[], tuple[Give, list[NotificationId]]],
+    planting: Callable[[], tuple[MoveRequest, list[NotificationId]]],
     called: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

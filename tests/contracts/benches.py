@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from federation.journal_parts import Rotation
 from federation.ports import Journal, Registry, SiteLog
-from waypost.records import Fact
+from waypost.facts import Fact
 
 
 @runtime_checkable

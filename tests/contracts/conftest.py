@@ -35,14 +35,14 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import Changelog, SiteLog
-from proxy.ports import NOWHERE, Restored, SessionStore, StoreBatch, Swept
-from proxy.retention import Window
-from proxy.store import SqliteSessionStore
-from proxy.stored import Entry
+from node.session_store.sqlite import SqliteSessionStore
+from proxy.core.store_port import NOWHERE, Restored, SessionStore, StoreBatch, Swept
+from proxy.session.retention import Window
+from proxy.session.stored_notification import Entry
 from tests.contracts.benches import Bench, Journals, Logs, Registries
 from waypost.clock import SystemClock
+from waypost.facts import Fact
 from waypost.identity import Origin, SessionId
-from waypost.records import Fact
 
 KINDS = ("memory", "embedded", "real")
 
@@ -116,9 +116,9 @@ class PlainSessionStore:
     async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
         return self._disk.outdated(session, windows, limit)
 
-    async def set_aside(self) -> Path:
+    async def set_aside(self) -> str:
         self._disk = PlainStore()
-        return Path()
+        return ""
 
     async def close(self) -> None:
         pass

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
+
+import pytest
 
 from federation.ports import Changelog, SiteSnapshot
 from tests.contracts.benches import Bench
 from waypost.checkpoint import Checkpoint, Descriptor, SubscriptionRow
+from waypost.errors import CheckpointOutdated
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 
 
 def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
     floor = {Origin("north/0"): serial}
-    descriptor = Descriptor({}, [SubscriptionRow(SubscriptionId("s1"), 'x == "ü"', {}, floor, {})])
+    descriptor = Descriptor(
+        created_at={},
+        subscriptions=[
+            SubscriptionRow(id=SubscriptionId("s1"), expression='x == "ü"', start={}, floor=floor, promised={})
+        ],
+    )
     return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})
 
 
@@ -24,32 +33,56 @@ async def test_a_session_that_nobody_wrote_of_has_none(changelogs: Bench[Changel
 async def test_a_checkpoint_comes_back_as_it_was_at_any_handle(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
     written = checkpoint("s|1/é", 1, 1)
-    await writer.put([written, checkpoint("other", 9, 9)])
+    await writer.put(written)
+    await writer.put(checkpoint("other", 9, 9))
     assert await writer.latest(SessionId("s|1/é")) == written
     assert await reader.latest(SessionId("s|1/é")) == written
-
-
-async def test_nothing_to_put_changes_nothing(changelogs: Bench[Changelog]) -> None:
-    changelog = await changelogs.open()
-    await changelog.put([checkpoint("s", 1, 1)])
-    await changelog.put([])
-    assert await changelog.latest(SessionId("s")) == checkpoint("s", 1, 1)
 
 
 async def test_a_later_serial_wins(changelogs: Bench[Changelog]) -> None:
     changelog = await changelogs.open()
     for serial in range(1, 20):
-        await changelog.put([checkpoint("s", 1, serial)])
+        await changelog.put(checkpoint("s", 1, serial))
     assert await changelog.latest(SessionId("s")) == checkpoint("s", 1, 19)
 
 
 async def test_a_late_write_of_an_old_owner_does_not_win(changelogs: Bench[Changelog]) -> None:
     old, new = await changelogs.open(), await changelogs.open()
-    await old.put([checkpoint("s", 1, 500)])
-    await new.put([checkpoint("s", 2, 1)])
-    await old.put([checkpoint("s", 1, 501)])
+    await old.put(checkpoint("s", 1, 500))
+    await new.put(checkpoint("s", 2, 1))
+    with suppress(CheckpointOutdated):
+        await old.put(checkpoint("s", 1, 501))
     for reader in (old, new, await changelogs.open()):
         assert await reader.latest(SessionId("s")) == checkpoint("s", 2, 1)
+
+
+async def test_who_writes_what_does_not_count_is_told(changelogs: Bench[Changelog]) -> None:
+    old, new = await changelogs.open(), await changelogs.open()
+    await old.put(checkpoint("s", 1, 0))
+    # As another proxy does that would create the session too.
+    await new.put(checkpoint("s", 1, 0))
+    await new.put(checkpoint("s", 1, 2))
+    assert await new.latest(SessionId("s")) == checkpoint("s", 1, 2)
+    with pytest.raises(CheckpointOutdated) as same_epoch:
+        await new.put(checkpoint("s", 1, 1))
+    assert same_epoch.value.by_owner
+    await new.put(checkpoint("s", 7, 1))
+    # That of a session to be made, wherever the others were written: for sure.
+    for epoch, serial in ((1, 0), (7, 0)):
+        with pytest.raises(CheckpointOutdated) as outdated:
+            await old.put(checkpoint("s", epoch, serial))
+        assert (outdated.value.epoch, outdated.value.by_owner) == (7, True)
+    await old.latest(SessionId("s"))
+    with pytest.raises(CheckpointOutdated):
+        await old.put(checkpoint("s", 1, 501))
+    await old.put(checkpoint("s", 8, 0))
+    assert await new.latest(SessionId("s")) == checkpoint("s", 8, 0)
+    with pytest.raises(CheckpointOutdated) as by_nobody:
+        await new.put(checkpoint("s", 7, 9))
+    assert not by_nobody.value.by_owner
+    # A handle that has written nothing yet has read what there is.
+    with pytest.raises(CheckpointOutdated):
+        await (await changelogs.open()).put(checkpoint("s", 7, 10))
 
 
 async def test_the_highest_rank_wins_in_whatever_order_they_were_written(
@@ -59,14 +92,15 @@ async def test_the_highest_rank_wins_in_whatever_order_they_were_written(
     all_of_them = [checkpoint("s", epoch, serial) for epoch in range(1, 6) for serial in range(1, 6)]
     random.Random(7).shuffle(all_of_them)
     for one in all_of_them:
-        await changelog.put([one])
+        with suppress(CheckpointOutdated):
+            await changelog.put(one)
     assert await changelog.latest(SessionId("s")) == checkpoint("s", 5, 5)
     assert await (await changelogs.open()).latest(SessionId("s")) == checkpoint("s", 5, 5)
 
 
 async def test_what_was_acknowledged_survives_reopening(changelogs: Bench[Changelog]) -> None:
     changelog = await changelogs.open()
-    await changelog.put([checkpoint(f"s{number}", 1, number) for number in range(500)])
+    await asyncio.gather(*(changelog.put(checkpoint(f"s{number}", 1, number)) for number in range(500)))
     await changelog.close()
     again = await changelogs.open()
     assert await again.latest(SessionId("s0")) == checkpoint("s0", 1, 0)
@@ -76,15 +110,20 @@ async def test_what_was_acknowledged_survives_reopening(changelogs: Bench[Change
 async def test_a_reader_sees_what_another_handle_was_told_is_safe(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
     for serial in range(1, 40):
-        await writer.put([checkpoint("s", 1, serial)])
+        await writer.put(checkpoint("s", 1, serial))
         assert await reader.latest(SessionId("s")) == checkpoint("s", 1, serial)
 
 
 async def test_concurrent_writers_lose_nothing(changelogs: Bench[Changelog]) -> None:
     handles = [await changelogs.open() for _ in range(3)]
+
+    async def put(handle: Changelog, one: Checkpoint) -> None:
+        with suppress(CheckpointOutdated):
+            await handle.put(one)
+
     await asyncio.gather(
         *(
-            handle.put([checkpoint(f"s{number}", epoch, 1)])
+            put(handle, checkpoint(f"s{number}", epoch, 1))
             for epoch, handle in enumerate(handles, 1)
             for number in range(50)
         )
@@ -99,13 +138,13 @@ def snapshot(position: int, size: int = 100) -> SiteSnapshot:
 
 async def test_of_a_site_of_which_nobody_wrote_there_is_no_state(changelogs: Bench[Changelog]) -> None:
     changelog = await changelogs.open()
-    await changelog.put([checkpoint("s", 1, 1)])
+    await changelog.put(checkpoint("s", 1, 1))
     assert await changelog.latest_site() is None
 
 
 async def test_a_sites_state_comes_back_as_it_was_at_any_handle(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
-    await writer.put([checkpoint("s", 1, 1)])
+    await writer.put(checkpoint("s", 1, 1))
     await writer.put_site(snapshot(7))
     assert await writer.latest_site() == await reader.latest_site() == snapshot(7)
     assert await reader.latest(SessionId("s")) == checkpoint("s", 1, 1)
@@ -143,13 +182,13 @@ async def test_of_a_sites_states_one_of_a_later_log_epoch_counts_however_far_it_
 
 async def test_what_was_deleted_is_removed_up_to_its_epoch(changelogs: Bench[Changelog]) -> None:
     writer, reader = await changelogs.open(), await changelogs.open()
-    await writer.put([checkpoint("deleted", 1, 0), checkpoint("deleted", 1, 3), checkpoint("anew", 2, 1)])
-    await writer.put([checkpoint("deleted", 2, 1), checkpoint("stays", 1, 1)])
+    for one in (("deleted", 1, 0), ("deleted", 1, 3), ("anew", 2, 1), ("deleted", 2, 1), ("stays", 1, 1)):
+        await writer.put(checkpoint(*one))
     await reader.forget({SessionId("deleted"): 2, SessionId("anew"): 1, SessionId("never was"): 9})
     for each in (writer, reader, await changelogs.open()):
         assert await each.latest(SessionId("deleted")) is None
         assert await each.latest(SessionId("anew")) == checkpoint("anew", 2, 1)
         assert await each.latest(SessionId("stays")) == checkpoint("stays", 1, 1)
     # The name may be given again.
-    await writer.put([checkpoint("deleted", 3, 1)])
+    await writer.put(checkpoint("deleted", 3, 1))
     assert await reader.latest(SessionId("deleted")) == checkpoint("deleted", 3, 1)

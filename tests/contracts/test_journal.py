@@ -6,15 +6,15 @@ import asyncio
 
 from federation.journal_parts import Rotation
 from tests.contracts.benches import Journals
-from waypost.records import Fact, FactKind, encode_fact
+from waypost.facts import Fact, FactKind, encode_fact
 
 
 def fact(number: int) -> Fact:
     return Fact(
-        "proxy/1",
-        number,
-        1_700_000_000_000,
-        FactKind.RECEIVED,
+        writer="proxy/1",
+        number=number,
+        at_ms=1_700_000_000_000,
+        kind=FactKind.RECEIVED,
         session="s",
         receiver='r "1"\n',
         origin="north/0",

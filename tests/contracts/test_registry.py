@@ -163,9 +163,9 @@ async def test_rows_survive_reopening(registries: Registries) -> None:
 
 
 async def test_a_claim_whose_answer_was_lost_is_settled_by_reading(registries: Registries) -> None:
-    asker, other = await registries.open(), await registries.open()
-    await asker.create(SESSION, owned("p1", 1))
-    claim = asyncio.create_task(asker.claim(SESSION, owned("p1", 1), owned("p2", 2)))
+    requester, other = await registries.open(), await registries.open()
+    await requester.create(SESSION, owned("p1", 1))
+    claim = asyncio.create_task(requester.claim(SESSION, owned("p1", 1), owned("p2", 2)))
     await asyncio.sleep(0.001)
     claim.cancel()
     with suppress(asyncio.CancelledError):
@@ -174,7 +174,28 @@ async def test_a_claim_whose_answer_was_lost_is_settled_by_reading(registries: R
     answer = await other.claim(SESSION, owned("p1", 1), owned("p1", 2))
     assert answer.current in (owned("p2", 2), owned("p1", 2))
     assert answer.won == (answer.current == owned("p1", 2))
-    assert await asker.owner(SESSION) == answer.current == await other.owner(SESSION)
+    assert await requester.owner(SESSION) == answer.current == await other.owner(SESSION)
+
+
+async def test_the_highest_checkpoint_that_was_noted_stays_until_the_row_is_forgotten(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    without = SessionId("never made")
+    first = owned("p1", 1)
+    await one.create(SESSION, first)
+    async with watching(other) as observer:
+        assert await one.noted_checkpoint(SESSION) is None
+        await one.note_checkpoints({SESSION: (1, 9), without: (1, 1)})
+        await asyncio.gather(*(each.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for each in (one, other)))
+        assert await other.noted_checkpoint(SESSION) == (1, 12)
+        await other.note_checkpoints({SESSION: (2, 1)})
+        await one.note_checkpoints({SESSION: (1, 99)})
+        assert await one.noted_checkpoint(SESSION) == (2, 1)
+        assert await one.noted_checkpoint(without) is None
+        assert (await one.claim(SESSION, first, first.gone())).won
+        await one.forget({SESSION: first.gone()})
+        await observer.until_seen(OwnerChanged(SESSION, None))
+        assert await one.noted_checkpoint(SESSION) is None
+        assert set(observer.owners) <= {SESSION}
 
 
 async def test_a_closed_handle_says_so(registries: Registries) -> None:
@@ -472,6 +493,13 @@ async def test_of_twenty_who_ask_at_once_one_makes_the_secret(registries: Regist
     handles = [await registries.open() for _ in range(4)]
     told = await asyncio.gather(*(handles[n % 4].secret() for n in range(20)))
     assert len(set(told)) == 1
+
+
+async def test_a_registry_that_has_none_takes_the_secret_that_is_known(registries: Registries) -> None:
+    one, other = await registries.open(), await registries.open()
+    known = bytes(range(SECRET_BYTES))
+    assert await one.secret(known) == known
+    assert await other.secret() == await other.secret(known[::-1]) == known
 
 
 async def test_the_secret_survives_reopening(registries: Registries) -> None:

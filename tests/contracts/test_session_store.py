@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.ports import Outdated, Restored, SavedSession, SessionChange, SessionStore, StoreBatch, Swept
-from proxy.retention import Mark, Matched, Window
-from proxy.stored import Entry, Stored
+from proxy.core.store_port import Outdated, Restored, SavedSession, SessionChange, SessionStore, StoreBatch, Swept
+from proxy.session.retention import Mark, Matched, Window
+from proxy.session.stored_notification import Entry, StoredNotification
 from tests.contracts.benches import Bench
 from waypost.checkpoint import Descriptor, SubscriptionRow
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
@@ -14,18 +14,29 @@ from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 A, B = Origin("A/0"), Origin("B/0")
 S, T = SessionId("s"), SessionId("t")
 X, Y = (SubscriptionId("x"),), (SubscriptionId("y"),)
-POLICY = SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {}, ttl_s=5)
-KEPT = Descriptor({}, [SubscriptionRow(SubscriptionId("x"), "n > 0", {}, {}, {})])
+POLICY = SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, floor={}, promised={}, ttl_s=5)
+KEPT = Descriptor(
+    created_at={},
+    subscriptions=[SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, floor={}, promised={})],
+)
 Stores = Bench[SessionStore]
 
 
 def entry(number: int, matched: Matched = X, offset: int | None = None) -> Entry:
     at = number if offset is None else offset
-    return (number, Stored(A, at, f"delivery {at}".encode()), matched)
+    return (number, StoredNotification(A, at, f"delivery {at}".encode()), matched)
 
 
 def row(session: SessionId = S, first: int = 1, following: int = 1, descriptor: Descriptor = KEPT) -> SavedSession:
-    return SavedSession(session, Epoch(1), "serving", descriptor, first, following, {A: 3, B: None})
+    return SavedSession(
+        id=session,
+        epoch=Epoch(1),
+        role="serving",
+        descriptor=descriptor,
+        first_number=first,
+        next_number=following,
+        gates={A: 3, B: None},
+    )
 
 
 def change(
@@ -37,11 +48,19 @@ def change(
     removed: tuple[Window, ...] = (),
 ) -> SessionChange:
     following = entries[-1][0] + 1 if entries else first
-    return SessionChange(row(session, first, following, Descriptor({}, [POLICY])), entries, fresh, marks, removed)
+    return SessionChange(
+        saved=row(session, first, following, Descriptor(created_at={}, subscriptions=[POLICY])),
+        entries=entries,
+        fresh=fresh,
+        marks=marks,
+        removed=removed,
+    )
 
 
 def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
-    return StoreBatch(position, b"acceptance", b"state", changes, dropped)
+    return StoreBatch(
+        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, dropped=dropped
+    )
 
 
 async def numbers(store: SessionStore, session: SessionId = S) -> list[int]:
@@ -64,7 +83,7 @@ async def test_an_empty_disk_has_nothing(stores: Stores) -> None:
 
 async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
     saved = row(first=1, following=3)
-    await (await stores.open()).apply(batch(SessionChange(saved, [entry(1), entry(2, Y)]), position=7))
+    await (await stores.open()).apply(batch(SessionChange(saved=saved, entries=[entry(1), entry(2, Y)]), position=7))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (7, b"acceptance", (7, b"acceptance", b"state"))
     assert found.sessions == [saved]
@@ -78,7 +97,7 @@ async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
 async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch())
-    await store.apply(StoreBatch(2, b"later", None, (), ()))
+    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), dropped=()))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (2, b"later", (2, b"later", b"state"))
 
@@ -86,10 +105,10 @@ async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> No
 async def test_the_site_state_may_stay_behind_what_sessions_have(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(position=1))
-    await store.apply(StoreBatch(2, b"later", None, (), (), behind=True))
+    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), dropped=(), behind=True))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (2, b"later", (1, b"acceptance", b"state"))
-    await store.apply(StoreBatch(3, b"last", b"new", (), ()))
+    await store.apply(StoreBatch(position=3, acceptance=b"last", site_state=b"new", changes=(), dropped=()))
     assert (await restored(stores)).site == (3, b"last", b"new")
 
 
@@ -107,7 +126,7 @@ async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(s
 
 async def test_what_a_receiver_has_may_be_passed_over_and_does_not_count(stores: Stores) -> None:
     store = await stores.open()
-    mixed = [(n, Stored(A if n % 2 else B, n, b"delivery"), X) for n in range(1, 9)]
+    mixed = [(n, StoredNotification(A if n % 2 else B, n, b"delivery"), X) for n in range(1, 9)]
     await store.apply(batch(change(*mixed)))
     found = {each[0] for each in await store.entries(S, 0, 8, {A: 6})}
     assert {2, 4, 6, 7, 8} <= found
@@ -181,7 +200,8 @@ async def test_a_session_dropped_and_made_again_in_one_batch_is_the_new_one(stor
 async def test_a_batch_that_cannot_be_written_changes_nothing(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1)), position=1))
-    bad = SessionChange(row(T, descriptor=Descriptor({}, [object()])), [entry(1)])  # type: ignore[list-item]
+    descriptor = Descriptor(created_at={}, subscriptions=[object()])  # type: ignore[list-item]
+    bad = SessionChange(saved=row(T, descriptor=descriptor), entries=[entry(1)])
     with pytest.raises(TypeError):
         await store.apply(batch(change(entry(2), fresh=True), bad, position=9, dropped=(S,)))
     found = await restored(stores)
@@ -240,14 +260,14 @@ async def test_ages_are_found_again_as_long_as_they_say_something(stores: Stores
 
 async def test_what_no_policy_speaks_of_has_no_ages(stores: Stores) -> None:
     store = await stores.open()
-    await store.apply(batch(SessionChange(row(T, following=2), [entry(1)]), change(entry(1))))
+    await store.apply(batch(SessionChange(saved=row(T, following=2), entries=[entry(1)]), change(entry(1))))
     assert list((await restored(stores)).policed) == [S]
 
 
 async def test_single_entries_go_by_their_numbers(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(change(entry(1), entry(2), entry(3))))
-    at = SessionChange(row(S, 1, 5), [entry(4)], discarded=[2, 4, 9])
+    at = SessionChange(saved=row(S, 1, 5), entries=[entry(4)], discarded=[2, 4, 9])
     await store.apply(batch(at, position=2))
     assert await numbers(store) == [1, 3]
     assert [each[0] for each in await (await stores.open()).entries(S, 0, 100)] == [1, 3]

@@ -13,12 +13,12 @@ from tests.contracts.benches import Logs
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import (
-    Asked,
     Closed,
-    Dropped,
     Effective,
+    FiltersRequested,
     Forwarded,
-    Held,
+    InterestRegistered,
+    InterestsExpired,
     Progress,
     Published,
     Record,
@@ -29,7 +29,9 @@ LIFE = Incarnation("00ff00ff00ff00ff")
 
 
 def published(producer: str, sequence: int) -> Published:
-    return Published(producer, LIFE, sequence, 1_700_000_000_000, b"\x00\xffbody")
+    return Published(
+        producer=producer, incarnation=LIFE, sequence=sequence, at_ms=1_700_000_000_000, body=b"\x00\xffbody"
+    )
 
 
 def numbered(producer: str, count: int, start: int = 0) -> list[Record]:
@@ -63,12 +65,23 @@ async def test_every_kind_of_record_comes_back_as_it_was(logs: Logs) -> None:
     site, origin, proxy = SiteId("south"), Origin("south/0"), ProxyId("p1")
     records: list[Record] = [
         published("p", 1),
-        Forwarded(site, 3, origin, 17, (site, SiteId("east")), "p", LIFE, 1, 5, b""),
+        Forwarded(
+            link=site,
+            link_epoch=3,
+            origin=origin,
+            offset=17,
+            path=(site, SiteId("east")),
+            producer="p",
+            incarnation=LIFE,
+            sequence=1,
+            at_ms=5,
+            body=b"",
+        ),
         Progress(site, 3, origin, 40),
-        Effective(site, 3, "a == 1", 2, origin, -1),
-        Held(proxy, LIFE, SessionId("s"), ("a == 1", 'b == "ü"')),
-        Dropped(proxy, LIFE),
-        Asked(site, 3, 9, {"a == 1": 2}),
+        Effective(link=site, link_epoch=3, expression="a == 1", installation=2, origin=origin, above=-1),
+        InterestRegistered(proxy, LIFE, SessionId("s"), ("a == 1", 'b == "ü"')),
+        InterestsExpired(proxy, LIFE),
+        FiltersRequested(site, 3, 9, {"a == 1": 2}),
         Closed("p1", 5, {origin: 40}),
     ]
     offsets = await log.append(records)
@@ -91,7 +104,9 @@ async def test_appending_nothing_is_nothing(logs: Logs) -> None:
 
 async def test_an_append_larger_than_any_batch_stays_whole_and_in_order(logs: Logs) -> None:
     log = await logs.open()
-    large = [Published("a", LIFE, number, 0, bytes(20_000)) for number in range(200)]
+    large = [
+        Published(producer="a", incarnation=LIFE, sequence=number, at_ms=0, body=bytes(20_000)) for number in range(200)
+    ]
     offsets = await log.append(large)
     assert offsets == sorted(set(offsets)) and len(offsets) == 200
     assert of(await collect(log, 0, 200), "a") == list(range(200))

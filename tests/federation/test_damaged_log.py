@@ -18,7 +18,14 @@ from waypost.records import MISSING, Damaged, Published
 
 COUNT = 2_000
 RECORDS = [
-    Published("p", Incarnation("i"), n, 0, Notification({"n": n, "text": "as it was"}).body) for n in range(COUNT)
+    Published(
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=n,
+        at_ms=0,
+        body=Notification({"n": n, "text": "as it was"}).body,
+    )
+    for n in range(COUNT)
 ]
 
 

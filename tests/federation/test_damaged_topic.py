@@ -16,7 +16,14 @@ from waypost.records import Damaged, Published
 
 COUNT, TOGETHER = 60, 6
 RECORDS = [
-    Published("p", Incarnation("i"), n, 0, Notification({"n": n, "t": f"number {n:04}"}).body) for n in range(COUNT)
+    Published(
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=n,
+        at_ms=0,
+        body=Notification({"n": n, "t": f"number {n:04}"}).body,
+    )
+    for n in range(COUNT)
 ]
 TOPIC = "damaged"
 

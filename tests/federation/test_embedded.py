@@ -32,9 +32,10 @@ from federation.journal_parts import Rotation
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
 from tests.helpers.watching import changes
 from waypost.errors import LogUnavailable, RegistryUnavailable
+from waypost.facts import Fact, FactKind, encode_fact
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.limits import LOG_WRITES_TOGETHER
-from waypost.records import Fact, FactKind, Published, encode_fact
+from waypost.records import Published
 
 T = TypeVar("T")
 PATIENCE_S = 30
@@ -44,12 +45,15 @@ from federation.embedded import *
 from federation.ports import ProxyRow
 from waypost.records import Published
 path, name = sys.argv[1:3]
+
+def made(sequence, at_ms=0):
+    return Published(producer=name, incarnation="", sequence=sequence, at_ms=at_ms, body=b"")
 """
 APPENDER = """
 async def main():
     log = EmbeddedSiteLog(path)
     for turn in range(200):
-        offsets = await log.append([Published(name, "", 5 * turn + n, 0, b"") for n in range(5)])
+        offsets = await log.append([made(5 * turn + n) for n in range(5)])
         print(*offsets, flush=True)
     await log.close()
 """
@@ -57,7 +61,7 @@ FLOOD = """
 async def main():
     log = EmbeddedSiteLog(path)
     for turn in range(1000):
-        await log.append([Published(name, "", 100 * turn + n, 0, b"") for n in range(100)])
+        await log.append([made(100 * turn + n) for n in range(100)])
     await log.close()
 """
 STAMPER = """
@@ -65,7 +69,7 @@ async def main():
     log = EmbeddedSiteLog(path)
     for turn in range(100):
         await asyncio.sleep(0.015)
-        await log.append([Published(name, "", turn, time.monotonic_ns(), b"")])
+        await log.append([made(turn, time.monotonic_ns())])
     await log.close()
 """
 HOLDER = """
@@ -149,7 +153,9 @@ async def test_what_a_killed_process_was_told_is_safe_is_there(tmp_path: Path) -
     assert set(acknowledged) <= {offset for offset, _ in kept}
     # An append is there as a whole or not at all.
     assert len(kept) % 5 == 0
-    assert await log.append([Published("b", Incarnation(""), 0, 0, b"")]) == [len(kept)]
+    assert await log.append([Published(producer="b", incarnation=Incarnation(""), sequence=0, at_ms=0, body=b"")]) == [
+        len(kept)
+    ]
     await log.close()
 
 
@@ -164,7 +170,12 @@ async def test_concurrent_appends_share_transactions(tmp_path: Path, monkeypatch
     log = EmbeddedSiteLog(tmp_path / "site.db")
     await log.start()
     transactions.clear()
-    await asyncio.gather(*(log.append([Published("a", Incarnation(""), number, 0, b"")]) for number in range(2000)))
+    await asyncio.gather(
+        *(
+            log.append([Published(producer="a", incarnation=Incarnation(""), sequence=number, at_ms=0, body=b"")])
+            for number in range(2000)
+        )
+    )
     assert 2000 / LOG_WRITES_TOGETHER <= len(transactions) < 100
     assert await log.end() == 2000
     await log.close()
@@ -203,7 +214,9 @@ def modes(folder: Path) -> set[int]:
 async def test_closing_ends_the_tails_and_finishes_the_appends(tmp_path: Path) -> None:
     log = EmbeddedSiteLog(tmp_path / "site.db")
     tail = asyncio.create_task(collect(log, 10**9))
-    append = asyncio.create_task(log.append([Published("a", Incarnation(""), 0, 0, b"")]))
+    append = asyncio.create_task(
+        log.append([Published(producer="a", incarnation=Incarnation(""), sequence=0, at_ms=0, body=b"")])
+    )
     await asyncio.sleep(0)
     await log.close()
     assert await append == [0]
@@ -341,7 +354,7 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
 
 
 def fact(number: int) -> Fact:
-    return Fact("w", number, 0, FactKind.OWNED, session="s")
+    return Fact(writer="w", number=number, at_ms=0, kind=FactKind.OWNED, session="s")
 
 
 async def test_a_line_that_a_crash_cut_short_does_not_swallow_the_next_one(tmp_path: Path) -> None:

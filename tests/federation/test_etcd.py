@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from aetcd import rpc
 
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.process import free_port
@@ -152,6 +153,39 @@ async def test_a_watch_whose_past_was_compacted_loads_anew(
         await registry.claim(S, owned(3), owned(4))
         assert await until(events, OwnerChanged(S, owned(4))) == [OwnerChanged(S, owned(4))]
     await registry.close()
+
+
+async def test_what_rows_were_before_does_not_stay_for_ever(etcd: EtcdServer, key_prefix: str) -> None:
+    """Rows that change for ever would fill etcd, which keeps all that they were."""
+    registries = [EtcdRegistry(etcd.endpoint, key_prefix, compact_s=0.5) for _ in range(2)]
+    await registries[0].create(S, owned(1))
+    client = await registries[0]._client()
+    first = (await client.get(registries[0]._key("owner/", S))).mod_revision
+    watches: list[Any] = [changes(registry) for registry in registries]
+
+    async def past_is_gone() -> bool:
+        request = rpc.RangeRequest(key=b"x", revision=first)
+        try:
+            await client.kvstub.Range(request, timeout=2)
+        except rpc.RpcError as error:
+            assert "compacted" in str(error)
+            return True
+        return False
+
+    async with aclosing(watches[0]), aclosing(watches[1]), asyncio.timeout(PATIENCE_S):
+        for events in watches:
+            await until(events, Reloaded({S: owned(1)}, {}, {}))
+        epoch = 1
+        while not await past_is_gone():
+            await registries[1].claim(S, owned(epoch), owned(epoch + 1))
+            epoch += 1
+            for events in watches:
+                # Nothing is skipped, and nothing is loaded anew, by who keeps up.
+                assert await until(events, OwnerChanged(S, owned(epoch))) == [OwnerChanged(S, owned(epoch))]
+            await asyncio.sleep(0.1)
+        assert await registries[0].owner(S) == owned(epoch)
+    for registry in registries:
+        await registry.close()
 
 
 async def test_more_rows_than_fit_in_one_read_are_loaded(

@@ -17,7 +17,9 @@ OWN = Origin("A/0")
 
 
 def published(number: int) -> Published:
-    return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
+    return Published(
+        producer="p", incarnation=Incarnation("i"), sequence=number, at_ms=0, body=Notification({"n": number}).body
+    )
 
 
 def answer(

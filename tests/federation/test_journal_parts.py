@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from federation.journal_parts import Parts, Rotation
+from waypost.facts import Fact, FactKind, encode_fact
 from waypost.limits import JOURNAL_NAMES_BYTES, JOURNAL_PART
-from waypost.records import Fact, FactKind, encode_fact
 
 SMALL = Rotation(part_bytes=100)
 
 
 def fact(writer: str, number: int) -> Fact:
-    return Fact(writer, number, 0, FactKind.OPENED)
+    return Fact(writer=writer, number=number, at_ms=0, kind=FactKind.OPENED)
 
 
 @pytest.mark.parametrize(

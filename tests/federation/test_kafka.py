@@ -27,7 +27,7 @@ PATIENCE_S = 60
 
 
 def record(number: int) -> Published:
-    return Published("p", Incarnation(""), number, 0, b"")
+    return Published(producer="p", incarnation=Incarnation(""), sequence=number, at_ms=0, body=b"")
 
 
 async def collect(log: KafkaSiteLog, numbers: list[int], count: int) -> None:
@@ -129,6 +129,87 @@ async def test_after_an_interruption_nothing_is_appended_or_read_until_it_was_lo
             await other.close()
 
 
+async def break_off(path: FaultyPath) -> None:
+    """End all connections; from now on there is a way again."""
+    await asyncio.to_thread(path.proxy.disable)
+    await asyncio.to_thread(path.proxy.enable)
+
+
+async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices_the_next(
+    faulty_kafka: FaultyPath, topic_prefix: str
+) -> None:
+    """Without a connection nobody notices that the broker goes: so there is one before it is looked."""
+    log = KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site")
+    await log.start()
+    try:
+        await log.append([record(number) for number in range(5)])
+        for _ in range(2):
+            await break_off(faulty_kafka)
+            async with asyncio.timeout(PATIENCE_S):
+                await log.interrupted()
+            log.go_on()
+        await break_off(faulty_kafka)
+        waiting = asyncio.create_task(log.append([record(5)]))
+        assert await stands_still(waiting, for_s=1)
+        async with asyncio.timeout(PATIENCE_S):
+            await log.interrupted()
+        log.go_on()
+        assert await waiting == [5]
+    finally:
+        await log.close()
+
+
+async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
+    faulty_kafka: FaultyPath, topic_prefix: str
+) -> None:
+    log, other = (KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site") for _ in range(2))
+    await log.start()
+    await log.append([record(0)])
+    await break_off(faulty_kafka)
+    async with asyncio.timeout(PATIENCE_S):
+        await log.interrupted()
+    waiting = asyncio.create_task(log.append([record(1)]))
+    assert await stands_still(waiting, for_s=1)
+    await log.close()
+    with pytest.raises(LogUnavailable):
+        await waiting
+    await other.start()
+    try:
+        assert await other.end() == 1
+    finally:
+        await other.close()
+
+
+async def test_a_failed_append_is_an_interruption(
+    faulty_kafka: FaultyPath, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is given up, and what happens until there is another one nobody here would notice."""
+    monkeypatch.setattr(adapter, "APPEND_DEADLINE_S", 1.0)
+    log = KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site")
+    await log.start()
+    try:
+        await log.append([record(0)])
+        # The connection stands, and its answers come late.
+        await asyncio.to_thread(
+            faulty_kafka.proxy.add_toxic,
+            type="latency",
+            name="late",
+            stream="downstream",
+            attributes={"latency": 3_000},
+        )
+        with pytest.raises(LogUnavailable):
+            await log.append([record(1)])
+        await asyncio.to_thread(faulty_kafka.proxy.destroy_toxic, "late")
+        async with asyncio.timeout(PATIENCE_S):
+            await log.interrupted()
+        waiting = asyncio.create_task(log.append([record(2)]))
+        assert await stands_still(waiting, for_s=0.5)
+        log.go_on()
+        await waiting
+    finally:
+        await log.close()
+
+
 async def test_a_cut_heals_promptly(faulty_kafka: FaultyPath, topic_prefix: str) -> None:
     log = KafkaSiteLog(faulty_kafka.bootstrap, f"{topic_prefix}site")
     await log.start()
@@ -182,7 +263,7 @@ async def test_a_changelog_keeps_a_record_for_each_session_and_epoch_and_deletes
     await changelog.start()
     session = SessionId("s|1")
     for epoch in (1, 2, 3):
-        await changelog.put([Checkpoint(session, Epoch(epoch), 1, Descriptor(), {})])
+        await changelog.put(Checkpoint(session, Epoch(epoch), 1, Descriptor(), {}))
         await changelog.latest(session)
     messages = await changelog._reader.read(0, 100)
     written = [(message.key, message.value is not None) for message in messages]
@@ -203,10 +284,10 @@ async def test_a_changelog_that_has_lost_its_end_says_so_and_forgets_what_it_kne
         session = SessionId("s")
         # What is appended is read before it is answered, or after: that is no loss either.
         await asyncio.gather(
-            *(changelog.put([Checkpoint(SessionId(f"s{n}"), Epoch(1), 1, Descriptor(), {})]) for n in range(200))
+            *(changelog.put(Checkpoint(SessionId(f"s{n}"), Epoch(1), 1, Descriptor(), {})) for n in range(200))
         )
         for serial in range(1, 41):
-            await changelog.put([Checkpoint(session, Epoch(1), serial, Descriptor(), {})])
+            await changelog.put(Checkpoint(session, Epoch(1), serial, Descriptor(), {}))
         assert (await changelog.latest(session) or pytest.fail("it is there")).serial == 40
         lost = asyncio.create_task(changelog.lost())
         # A blip of the broker alone is no loss.
@@ -221,6 +302,6 @@ async def test_a_changelog_that_has_lost_its_end_says_so_and_forgets_what_it_kne
             while (found := await changelog.latest(session)) is None or found.serial == 40:
                 await asyncio.sleep(0.1)
             # What is written again counts, also where it is lower than what was known.
-            await changelog.put([Checkpoint(session, Epoch(1), 39, Descriptor(), {})])
+            await changelog.put(Checkpoint(session, Epoch(1), 39, Descriptor(), {}))
             assert (await changelog.latest(session) or pytest.fail("it is there")).serial == 39
         await changelog.close()

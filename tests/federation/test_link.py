@@ -11,7 +11,7 @@ from federation.site_state import SiteState
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import MAX_HOPS
 from waypost.notification import Notification
-from waypost.records import Asked, Effective, Forwarded, Held, Progress, Published, Record
+from waypost.records import Effective, FiltersRequested, Forwarded, InterestRegistered, Progress, Published, Record
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 OWN, FROM_B, FROM_C = Origin("A/0"), Origin("B/0"), Origin("C/0")
@@ -19,11 +19,24 @@ X = "n > 0"
 
 
 def published(number: int) -> Published:
-    return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
+    return Published(
+        producer="p", incarnation=Incarnation("i"), sequence=number, at_ms=0, body=Notification({"n": number}).body
+    )
 
 
 def forwarded(offset: int, path: tuple[SiteId, ...] = (C,), origin: Origin = FROM_C, link: SiteId = C) -> Forwarded:
-    return Forwarded(link, 1, origin, offset, path, "p", Incarnation("i"), 0, 0, Notification({"n": 1}).body)
+    return Forwarded(
+        link=link,
+        link_epoch=1,
+        origin=origin,
+        offset=offset,
+        path=path,
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=0,
+        at_ms=0,
+        body=Notification({"n": 1}).body,
+    )
 
 
 class Link:
@@ -68,13 +81,13 @@ def brief(records: list[LinkRecord]) -> list[tuple[str, str, int]]:
 
 
 def test_what_matches_goes_over_under_the_far_leaders_epoch_with_our_site_on_its_path() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), published(5))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5))
     (sent,) = [each for each in link.send(link.open({}, at=1)) if isinstance(each, Forwarded)]
     assert (sent.link, sent.link_epoch, sent.origin, sent.offset, sent.path) == (A, 7, OWN, 1, (A,))
 
 
 def test_what_does_not_match_is_spoken_of_in_a_pause() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5), published(-1), published(-2))
     sender = link.open({}, at=1)
     assert brief(link.send(sender)) == [("forwarded", "A/0", 1)]
     assert brief(sender.pause()) == [("progress", "A/0", 3)]
@@ -82,30 +95,32 @@ def test_what_does_not_match_is_spoken_of_in_a_pause() -> None:
 
 
 def test_progress_is_spoken_only_where_it_says_more_than_the_last_record() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), published(-1), published(5))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(-1), published(5))
     sender = link.open({}, at=1)
     link.send(sender)
     assert sender.pause() == []
 
 
 def test_markers_alone_are_no_progress() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), published(5))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(5))
     sender = link.open({}, at=1)
     link.send(sender)
     sender.pause()
-    assert sender.step(2, Held(ProxyId("a1"), Incarnation("1"), SessionId("s"), (X,))) == []
+    assert sender.step(2, InterestRegistered(ProxyId("a1"), Incarnation("1"), SessionId("s"), (X,))) == []
     assert sender.pause() == []
 
 
 def test_a_link_resumes_from_the_far_frontier() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), *(published(n) for n in (1, 2, -3, 4)))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), *(published(n) for n in (1, 2, -3, 4)))
     sender = link.open({OWN: 2})
     assert brief(link.send(sender)) == [("forwarded", "A/0", 4)]
     assert sender.pause() == []
 
 
 def test_what_was_removed_from_the_log_is_announced_as_not_covered_and_then_passed_over_in_silence() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(2), published(3), published(4), published(-5))
+    link = Link(
+        FiltersRequested(B, 7, 1, {X: 3}), published(1), published(2), published(3), published(4), published(-5)
+    )
 
     def said(far: int, first: int) -> list[LinkRecord]:
         sender = LinkSender(link.state, B, 7, {OWN: far}, Position(first, Acceptance(A), gone=True))
@@ -121,53 +136,55 @@ def test_what_was_removed_from_the_log_is_announced_as_not_covered_and_then_pass
 
 
 def test_a_link_that_resumes_where_nothing_is_missing_says_nothing() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), published(1), published(-1))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), published(1), published(-1))
     sender = link.open({OWN: 2})
     assert link.send(sender) == sender.pause() == []
 
 
 def test_nothing_goes_back_where_it_came_from() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, (B,), FROM_B, B), Progress(B, 1, FROM_B, 9))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, (B,), FROM_B, B), Progress(B, 1, FROM_B, 9))
     sender = link.open({}, at=1)
     assert link.send(sender) == sender.pause() == []
 
 
 def test_what_was_at_the_far_site_already_is_only_spoken_of() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, (C, B)))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, (C, B)))
     sender = link.open({}, at=1)
     assert link.send(sender) == []
     assert brief(sender.pause()) == [("progress", "C/0", 4)]
 
 
 def test_what_has_no_hops_left_is_only_spoken_of() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_HOPS))))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4, tuple(SiteId(f"s{n}") for n in range(MAX_HOPS))))
     sender = link.open({}, at=1)
     assert link.send(sender) == []
     assert brief(sender.pause()) == [("progress", "C/0", 4)]
 
 
 def test_the_progress_of_a_third_site_is_passed_on() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), Progress(C, 1, FROM_C, 9))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), Progress(C, 1, FROM_C, 9))
     sender = link.open({}, at=1)
     link.send(sender)
     assert brief(sender.pause()) == [("progress", "C/0", 9)]
 
 
 def test_a_repeat_in_our_log_goes_over_once() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}), forwarded(4), forwarded(4))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}), forwarded(4), forwarded(4))
     assert brief(link.send(link.open({}, at=1))) == [("forwarded", "C/0", 4)]
 
 
 def test_the_filter_in_force_is_that_of_the_records_own_place() -> None:
     """And the announcement stands between the very records that it speaks of."""
-    link = Link(published(1), Asked(B, 7, 1, {X: 3}), published(2), Asked(B, 7, 2, {}), published(3))
+    link = Link(
+        published(1), FiltersRequested(B, 7, 1, {X: 3}), published(2), FiltersRequested(B, 7, 2, {}), published(3)
+    )
     sender = link.open({}, at=0)
     assert brief(link.send(sender)) == [("effective", "A/0", 0), ("forwarded", "A/0", 2)]
     assert brief(sender.pause()) == [("progress", "A/0", 4)]
 
 
 def test_announcements_in_force_are_said_again_on_every_opening() -> None:
-    link = Link(published(1), Asked(B, 7, 1, {X: 3}))
+    link = Link(published(1), FiltersRequested(B, 7, 1, {X: 3}))
     sender = link.open({OWN: 0})
     (hello,) = sender.hello()
     assert isinstance(hello, Effective)
@@ -175,12 +192,12 @@ def test_announcements_in_force_are_said_again_on_every_opening() -> None:
 
 
 def test_what_was_asked_for_after_the_opening_and_before_the_first_record_is_announced_too() -> None:
-    link = Link(published(1), Asked(B, 7, 1, {}), Asked(B, 7, 2, {X: 3}))
+    link = Link(published(1), FiltersRequested(B, 7, 1, {}), FiltersRequested(B, 7, 2, {X: 3}))
     assert [each.installation for each in link.open({OWN: 0}).hello() if isinstance(each, Effective)] == [3]
 
 
 def test_a_sender_folds_its_own_copy() -> None:
-    link = Link(Asked(B, 7, 1, {X: 3}))
+    link = Link(FiltersRequested(B, 7, 1, {X: 3}))
     sender = LinkSender(link.state, B, 7, {}, Position(0, Acceptance(A)))
     before = link.state.snapshot()
     assert brief(sender.step(1, published(1))) == [("forwarded", "A/0", 1)]
@@ -202,7 +219,7 @@ def test_the_filters_of_a_record_are_those_in_force_at_its_position_however_many
     many = {f"n == {each}": each for each in range(50)}
     # Two texts of one expression, of which one goes.
     later = {"n == 5": 5, "n  ==  7": 60, "n == 60": 61}
-    link = Link(Asked(B, 7, 1, many | {"n  ==  7": 60}), published(7), published(60), published(49))
-    link.append(Asked(B, 7, 2, later), published(7), published(60), published(49), published(5))
+    link = Link(FiltersRequested(B, 7, 1, many | {"n  ==  7": 60}), published(7), published(60), published(49))
+    link.append(FiltersRequested(B, 7, 2, later), published(7), published(60), published(49), published(5))
     sender = link.open({}, at=0)
     assert [offset for kind, _, offset in brief(link.send(sender)) if kind == "forwarded"] == [1, 3, 5, 6, 8]

@@ -23,7 +23,7 @@ from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.notification import Notification, read_body
-from waypost.records import Asked, Held, Published, Record
+from waypost.records import FiltersRequested, InterestRegistered, Published, Record
 
 A, B = SiteId("A"), SiteId("B")
 OWN = Origin("A/0")
@@ -33,7 +33,9 @@ Kind = TypeVar("Kind")
 
 
 def published(number: int) -> Published:
-    return Published("p", Incarnation("i"), number, 0, Notification({"n": number}).body)
+    return Published(
+        producer="p", incarnation=Incarnation("i"), sequence=number, at_ms=0, body=Notification({"n": number}).body
+    )
 
 
 class Serving:
@@ -62,7 +64,7 @@ def only(kind: type[Kind], effects: list[LinkEffect]) -> list[Kind]:
 
 
 def opening(epoch: int, serial: int, wants: dict[str, int] | None = None) -> LinkOpen:
-    return LinkOpen(B, epoch, {}, serial, wants or {})
+    return LinkOpen(site=B, epoch=epoch, frontier={}, serial=serial, installations=wants or {})
 
 
 def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
@@ -74,12 +76,12 @@ def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
 def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_other_way_round() -> None:
     serving = Serving()
     (first,) = only(FindFirst, serving.hear(opening(1, 5)))
-    first.then(0, 0)
+    first.on_done(0, 0)
     assert openings(serving.ends.take_effects()) == [(B1, 5)]
     (second,) = only(FindFirst, serving.hear(opening(2, 1), B2))
     (told,) = only(SendPeer, serving.hear(opening(1, 6)))
-    assert (told.proxy, told.message) == (B1, LinkRecords(A, 2, 0, 0, []))
-    second.then(0, 0)
+    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=0, number=0, records=[]))
+    second.on_done(0, 0)
     assert openings(serving.ends.take_effects()) == [(B2, 1)]
     serving.fold(published(1))
     serving.ends.tick(1_000)
@@ -87,18 +89,18 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
 
 
 def test_what_an_older_leader_wants_is_not_written_and_it_is_told_of_the_later_one() -> None:
-    serving = Serving(Asked(B, 3, 1, {X: 1}))
+    serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
     (told,) = serving.hear(LinkWants(B, 2, 9, {}))
     assert isinstance(told, SendPeer)
-    assert (told.proxy, told.message) == (B1, LinkRecords(A, 3, 0, 0, []))
+    assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=0, number=0, records=[]))
 
 
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:
     serving = Serving()
     (first,) = only(FindFirst, serving.hear(opening(1, 1)))
     (second,) = only(FindFirst, serving.hear(opening(1, 2)))
-    second.then(0, 0)
-    first.then(0, 0)
+    second.on_done(0, 0)
+    first.on_done(0, 0)
     assert openings(serving.ends.take_effects()) == [(B1, 2)]
 
 
@@ -107,16 +109,16 @@ def test_an_opening_that_comes_twice_counts_once_also_when_its_end_has_ended() -
     serving = Serving(published(1))
     (first,) = only(FindFirst, serving.hear(opening(1, 1)))
     assert serving.hear(opening(1, 1)) == []
-    first.then(0, 0)
+    first.on_done(0, 0)
     (read,) = only(ReadLog, serving.ends.take_effects())
-    read.then(LogUnavailable("no answer"), 0)
+    read.on_done(LogUnavailable("no answer"), 0)
     assert [ended.site for ended in only(Ended, serving.ends.take_effects())] == [B]
     assert serving.hear(opening(1, 1)) == []
     assert only(FindFirst, serving.hear(opening(1, 2)))
 
 
 def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
-    serving = Serving(Asked(B, 1, 1, {X: 3}))
+    serving = Serving(FiltersRequested(B, 1, 1, {X: 3}))
     serving.hear(opening(1, 2, {X: 3}))
     serving.hear(LinkAppended(B, 1, 2, 1), B2)
     serving.hear(LinkAppended(B, 1, 1, 1), B1)
@@ -136,36 +138,36 @@ def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
 def test_what_a_neighbour_wants_is_written_once_and_one_word_at_a_time() -> None:
     serving = Serving()
     (first,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
-    assert first.records == [Asked(B, 1, 1, {X: 1})]
+    assert first.records == [FiltersRequested(B, 1, 1, {X: 1})]
     assert serving.hear(LinkWants(B, 1, 1, {X: 1})) == []
     assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
     assert serving.hear(LinkWants(B, 1, 2, {})) == []
-    serving.fold(Asked(B, 1, 1, {X: 1}))
-    first.then([0], 0)
+    serving.fold(FiltersRequested(B, 1, 1, {X: 1}))
+    first.on_done([0], 0)
     (second,) = only(Append, serving.ends.take_effects())
-    assert second.records == [Asked(B, 1, 3, {X: 1, Y: 2})]
-    serving.fold(Asked(B, 1, 3, {X: 1, Y: 2}))
-    second.then([1], 0)
+    assert second.records == [FiltersRequested(B, 1, 3, {X: 1, Y: 2})]
+    serving.fold(FiltersRequested(B, 1, 3, {X: 1, Y: 2}))
+    second.on_done([1], 0)
     assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
 
 
 def test_what_the_log_did_not_take_is_written_when_it_is_said_again() -> None:
     serving = Serving()
     (append,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
-    append.then(LogUnavailable("no answer"), 0)
+    append.on_done(LogUnavailable("no answer"), 0)
     assert serving.ends.take_effects() == []
     assert only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
 
 
 def test_where_the_log_has_forgotten_the_beginning_the_next_opening_begins_at_what_is_left() -> None:
     serving = Serving(*(published(number) for number in range(6)))
-    resumed = LinkOpen(B, 1, {OWN: 1}, 1, {})
+    resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})
     (read,) = only(ReadLog, serving.hear(resumed))
     assert read.offset == 1
-    read.then(HistoryTruncated("gone", first=4), 0)
+    read.on_done(HistoryTruncated("gone", first=4), 0)
     serving.ends.take_effects()
-    (first,) = only(FindFirst, serving.hear(LinkOpen(B, 1, {OWN: 1}, 2, {})))
-    first.then(4, 0)
+    (first,) = only(FindFirst, serving.hear(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={})))
+    first.on_done(4, 0)
     (read,) = only(ReadLog, serving.ends.take_effects())
     assert read.offset == 4
 
@@ -180,7 +182,7 @@ class Wires:
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.now = 0
         self.hostile = True
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -197,7 +199,7 @@ class Wires:
         heapq.heappush(self.queue, (self.now + wait_ms, self.scheduled, action))
 
     def odd(self, probability: float) -> bool:
-        return self.hostile and self.chance.random() < probability
+        return self.hostile and self.rng.random() < probability
 
     def passes(self, wait_ms: int) -> None:
         end = self.now + wait_ms
@@ -210,10 +212,10 @@ class Wires:
         self.logs[site] += records
         for proxy in self.proxies.values():
             if proxy.site == site:
-                self.later(self.chance.randint(1, 30), proxy.fold)
+                self.later(self.rng.randint(1, 30), proxy.fold)
 
     def hold(self, *expressions: str) -> None:
-        self.append(B, [Held(B1, Incarnation("1"), SessionId("s"), expressions)])
+        self.append(B, [InterestRegistered(B1, Incarnation("1"), SessionId("s"), expressions)])
 
     def elect(self, proxy: ProxyId) -> int | None:
         if self.leader is not None and self.leader[0] != proxy:
@@ -228,7 +230,7 @@ class Wires:
             self.due.pop((sender, to), None)
         if self.odd(0.1):
             return
-        at = self.now + self.chance.randint(1, 200 if self.odd(0.2) else 10)
+        at = self.now + self.rng.randint(1, 200 if self.odd(0.2) else 10)
         at = self.due[sender, to] = max(at, self.due.get((sender, to), 0))
         for _ in range(2 if self.odd(0.1) else 1):
             self.later(at - self.now, lambda: self.proxies[to].hear(sender, message))
@@ -257,7 +259,7 @@ class Proxy:
 
     def fold(self) -> None:
         log, start = self.wires.logs[self.site], self.state.position
-        batch = list(enumerate(log))[start : start + self.wires.chance.randint(1, 5)]
+        batch = list(enumerate(log))[start : start + self.wires.rng.randint(1, 5)]
         for offset, record in batch:
             self.events += self.state.fold(offset, record)
         if batch:
@@ -283,16 +285,16 @@ class Proxy:
                 self.append(effect)
             case link_effects.ReadLog():
                 read = list(enumerate(log))[effect.offset : effect.offset + effect.limit]
-                self.answer(effect.then, LogUnavailable("no answer") if wires.odd(0.02) else read)
+                self.answer(effect.on_done, LogUnavailable("no answer") if wires.odd(0.02) else read)
             case link_effects.FindFirst():
-                self.answer(effect.then, 0)
+                self.answer(effect.on_done, 0)
             case link_effects.FindEnd():
-                self.answer(effect.then, len(log))
+                self.answer(effect.on_done, len(log))
             case link_effects.Elect():
-                self.answer(effect.then, wires.elect(self.name) if self.site == B else None)
+                self.answer(effect.on_done, wires.elect(self.name) if self.site == B else None)
 
-    def answer(self, then: Callable[[Any, int], None], answer: Any) -> None:
-        self.wires.later(self.wires.chance.randint(1, 20), lambda: self.step(partial(then, answer)))
+    def answer(self, on_done: Callable[[Any, int], None], answer: Any) -> None:
+        self.wires.later(self.wires.rng.randint(1, 20), lambda: self.step(partial(on_done, answer)))
 
     def append(self, effect: Append) -> None:
         """Of an append that fails nobody knows whether it is done, or when."""
@@ -302,21 +304,21 @@ class Proxy:
         def land() -> None:
             wires.append(self.site, list(effect.records))
             if not failed:
-                self.answer(effect.then, list(range(len(effect.records))))
+                self.answer(effect.on_done, list(range(len(effect.records))))
 
         if failed:
-            self.answer(effect.then, LogUnavailable("no answer"))
+            self.answer(effect.on_done, LogUnavailable("no answer"))
         if not failed or wires.odd(0.5):
-            wires.later(wires.chance.randint(1, 500 if wires.odd(0.2) else 20), land)
+            wires.later(wires.rng.randint(1, 500 if wires.odd(0.2) else 20), land)
 
 
-def storm(wires: Wires) -> None:
+def random_schedule(wires: Wires) -> None:
     """Publish, hold and let go, and now and then another leads, while the one before still speaks."""
     for number in range(-20, 100):
         wires.append(A, [published(number if number % 5 else -number)])
-        wires.passes(wires.chance.randint(0, 60))
+        wires.passes(wires.rng.randint(0, 60))
         if wires.odd(0.05):
-            wires.hold(*wires.chance.choice([(X,), (X, Y)]))
+            wires.hold(*wires.rng.choice([(X,), (X, Y)]))
         if wires.odd(0.03):
             wires.leader = None
         if wires.odd(0.03) and wires.leader is not None:
@@ -342,7 +344,7 @@ def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_befo
     effects = serving.hear(opening(1, 1, {X: 3}))
     (find,) = only(FindFirst, effects)
     (append,) = only(Append, effects)
-    find.then(4, 0)
+    find.on_done(4, 0)
     assert openings(serving.ends.take_effects()) == []
     serving.fold(append.records[0])
     assert openings(serving.ends.take_effects()) == [(B1, 1)]
@@ -351,7 +353,7 @@ def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_befo
 @pytest.mark.parametrize("seed", range(150))
 def test_whatever_the_wires_do_the_far_log_has_what_was_promised_once_in_order_and_progress_is_true(seed: int) -> None:
     wires = Wires(seed)
-    storm(wires)
+    random_schedule(wires)
     far, near = wires.proxies[B1], wires.logs[A]
     came: list[int] = []
     above: int | None = None

@@ -18,7 +18,7 @@ from waypost.clock import NEVER
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.limits import LINK_LONGEST_PAUSE_MS
-from waypost.records import Effective, Forwarded, Held, Progress, Record
+from waypost.records import Effective, Forwarded, InterestRegistered, Progress, Record
 
 A, B, C = SiteId("A"), SiteId("B"), SiteId("C")
 FROM_A = Origin("A/0")
@@ -43,7 +43,7 @@ class Pulling:
         self.rows = [row(A1), row(A2)]
         self.effects: list[LinkEffect] = []
         self.log: list[Record] = []
-        self.heeded: int | None = None
+        self.applied_serial: int | None = None
         """The last word that the far side says is in force there; None: the opening."""
         self.state = SiteState(B, (A, C))
         self.link = LinkIn(A, self.state, lambda _: self.rows, random.Random(1), self.effects.append, Bounds(queue=5))
@@ -76,17 +76,24 @@ class Pulling:
     def lead(self, epoch: int = 5) -> tuple[ProxyId, LinkOpen]:
         """Begin a lease, be elected, and open."""
         self.link.lease_begun(self.now)
-        self.wants(Elect).then(epoch, self.now)
+        self.wants(Elect).on_done(epoch, self.now)
         return self.opened()
 
     def opened(self) -> tuple[ProxyId, LinkOpen]:
-        self.wants(FindEnd).then(len(self.log), self.now)
+        self.wants(FindEnd).on_done(len(self.log), self.now)
         return self.said(LinkOpen)
 
     def hear(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
-        heeded = opening.serial if self.heeded is None else self.heeded
-        said = LinkRecords(A, epoch, opening.serial, number, list(records), heeded)
-        self.link.heard(peer, said, self.now)
+        applied_serial = opening.serial if self.applied_serial is None else self.applied_serial
+        said = LinkRecords(
+            site=A,
+            epoch=epoch,
+            opening=opening.serial,
+            number=number,
+            records=list(records),
+            applied_serial=applied_serial,
+        )
+        self.link.receive(peer, said, self.now)
 
 
 def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
@@ -94,7 +101,7 @@ def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> 
     pulling.link.lease_begun(pulling.now)
     asked = pulling.wants(Elect)
     assert asked.link == "A->B"
-    asked.then(None, pulling.now)
+    asked.on_done(None, pulling.now)
     assert pulling.link.phase is Phase.WAITING and not pulling.link.epoch
     pulling.passes(ELECT_MS - 1)
     assert not pulling.effects
@@ -105,7 +112,7 @@ def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> 
 def test_it_asks_again_when_the_registry_does_not_answer() -> None:
     pulling = Pulling()
     pulling.link.lease_begun(pulling.now)
-    pulling.wants(Elect).then(RegistryUnavailable("no answer"), pulling.now)
+    pulling.wants(Elect).on_done(RegistryUnavailable("no answer"), pulling.now)
     pulling.passes(ELECT_MS)
     pulling.wants(Elect)
 
@@ -114,8 +121,8 @@ def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
     pulling = Pulling()
     pulling.fold(progress(3))
     pulling.link.lease_begun(pulling.now)
-    pulling.wants(Elect).then(5, pulling.now)
-    pulling.wants(FindEnd).then(2, pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
+    pulling.wants(FindEnd).on_done(2, pulling.now)
     assert not pulling.effects
     pulling.fold(progress(8))
     peer, opening = pulling.said(LinkOpen)
@@ -139,28 +146,28 @@ def test_who_was_elected_before_it_knew_of_a_later_leader_asks_again_and_opens_a
     pulling = Pulling()
     pulling.rows = []
     pulling.link.lease_begun(pulling.now)
-    pulling.wants(Elect).then(1, pulling.now)
+    pulling.wants(Elect).on_done(1, pulling.now)
     pulling.fold(msgspec.structs.replace(progress(8), link_epoch=2))
     pulling.rows = [row(A1)]
     pulling.link.proxies_changed(pulling.now)
-    pulling.wants(FindEnd).then(len(pulling.log), pulling.now)
-    pulling.wants(Elect).then(None, pulling.now)
+    pulling.wants(FindEnd).on_done(len(pulling.log), pulling.now)
+    pulling.wants(Elect).on_done(None, pulling.now)
     assert not pulling.effects and pulling.link.phase is Phase.WAITING
     # The registry that says the same again was lost.
     pulling.passes(ELECT_MS)
-    pulling.wants(Elect).then(1, pulling.now)
+    pulling.wants(Elect).on_done(1, pulling.now)
     assert pulling.opened()[1].epoch == 3
 
 
 def test_whom_the_neighbour_tells_of_a_later_leader_goes_on_above_it_if_it_is_elected_again() -> None:
     pulling = Pulling()
     _, opening = pulling.lead(epoch=2)
-    pulling.link.heard(A2, LinkRecords(A, 7, 0, 0, []), pulling.now)
+    pulling.link.receive(A2, LinkRecords(site=A, epoch=7, opening=0, number=0, records=[]), pulling.now)
     assert pulling.link.epoch == 2
-    pulling.link.heard(A1, LinkRecords(A, 7, 0, 0, []), pulling.now)
+    pulling.link.receive(A1, LinkRecords(site=A, epoch=7, opening=0, number=0, records=[]), pulling.now)
     assert not pulling.link.epoch
     pulling.passes(ELECT_MS)
-    pulling.wants(Elect).then(2, pulling.now)
+    pulling.wants(Elect).on_done(2, pulling.now)
     again = pulling.opened()[1]
     assert (again.epoch, again.serial) == (9, opening.serial + 1)
 
@@ -176,7 +183,7 @@ def test_it_waits_for_somebody_to_open_at() -> None:
     pulling = Pulling()
     pulling.rows = []
     pulling.link.lease_begun(pulling.now)
-    pulling.wants(Elect).then(5, pulling.now)
+    pulling.wants(Elect).on_done(5, pulling.now)
     assert not pulling.effects and pulling.link.next_deadline() == NEVER
     pulling.rows = [row(A2)]
     pulling.link.proxies_changed(pulling.now)
@@ -190,7 +197,7 @@ def test_what_comes_is_appended_in_order_and_acknowledged_once_it_is_in_the_log(
     append = pulling.wants(Append)
     assert append.records == [progress(1), progress(2)]
     assert not pulling.effects
-    append.then([0, 1], pulling.now)
+    append.on_done([0, 1], pulling.now)
     assert pulling.said(LinkAppended) == (A1, LinkAppended(B, 5, opening.serial, 2))
 
 
@@ -201,7 +208,7 @@ def test_what_comes_during_an_append_goes_with_the_next_one() -> None:
         pulling.hear(opening, number, progress(number))
     append = pulling.wants(Append)
     assert not pulling.effects
-    append.then([0], pulling.now)
+    append.on_done([0], pulling.now)
     assert pulling.said(LinkAppended)[1].count == 1
     assert pulling.wants(Append).records == [progress(2), progress(3)]
 
@@ -212,7 +219,7 @@ def test_what_speaks_for_another_link_is_not_appended_but_takes_no_room_either()
     pulling.hear(opening, 1, progress(1, link=C), progress(2))
     append = pulling.wants(Append)
     assert append.records == [progress(2)]
-    append.then([0], pulling.now)
+    append.on_done([0], pulling.now)
     assert pulling.said(LinkAppended)[1].count == 2
 
 
@@ -221,7 +228,7 @@ def test_a_message_that_comes_twice_counts_once() -> None:
     _, opening = pulling.lead()
     pulling.hear(opening, 1, progress(1))
     pulling.hear(opening, 1, progress(1))
-    pulling.wants(Append).then([0], pulling.now)
+    pulling.wants(Append).on_done([0], pulling.now)
     pulling.said(LinkAppended)
     assert not pulling.effects
 
@@ -229,7 +236,9 @@ def test_a_message_that_comes_twice_counts_once() -> None:
 def test_what_belongs_to_another_opening_epoch_or_peer_is_passed_over() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    pulling.link.heard(A1, LinkRecords(A, 5, opening.serial + 1, 1, [progress(1)]), pulling.now)
+    pulling.link.receive(
+        A1, LinkRecords(site=A, epoch=5, opening=opening.serial + 1, number=1, records=[progress(1)]), pulling.now
+    )
     pulling.hear(opening, 1, progress(1), epoch=4)
     pulling.hear(opening, 1, progress(1), peer=A2)
     assert not pulling.effects and pulling.link.phase is Phase.PULLING
@@ -244,8 +253,8 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     pulling.link.tick(pulling.now)
     assert not pulling.effects
-    append.then([0], pulling.now)
-    pulling.wants(FindEnd).then(1, pulling.now)
+    append.on_done([0], pulling.now)
+    pulling.wants(FindEnd).on_done(1, pulling.now)
     assert not pulling.effects
     pulling.fold(progress(1))
     peer, again = pulling.said(LinkOpen)
@@ -256,7 +265,19 @@ def test_after_a_hole_it_opens_again_at_the_next_proxy_once_the_log_has_what_is_
 def test_what_was_altered_on_its_way_is_not_appended_and_asked_for_again() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
-    whole = Forwarded(A, 5, FROM_A, 0, (A,), "p", Incarnation("i"), 1, 0, b"body", check=checksum(b"body"))
+    whole = Forwarded(
+        link=A,
+        link_epoch=5,
+        origin=FROM_A,
+        offset=0,
+        path=(A,),
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=1,
+        at_ms=0,
+        body=b"body",
+        check=checksum(b"body"),
+    )
     pulling.hear(opening, 1, whole, msgspec.structs.replace(whole, offset=1, body=b"bodY"))
     assert not [each for each in pulling.effects if isinstance(each, Append)]
     pulling.passes(LINK_LONGEST_PAUSE_MS)
@@ -287,7 +308,7 @@ def test_a_slow_append_is_no_silence() -> None:
     pulling.hear(opening, 1, progress(1))
     append = pulling.wants(Append)
     pulling.passes(5 * SILENCE_MS)
-    append.then([0], pulling.now)
+    append.on_done([0], pulling.now)
     pulling.said(LinkAppended)
     pulling.passes(SILENCE_MS - 1)
     assert pulling.link.phase is Phase.PULLING
@@ -316,7 +337,7 @@ def test_when_the_log_fails_it_is_elected_anew() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     pulling.hear(opening, 1, progress(1))
-    pulling.wants(Append).then(LogUnavailable("no answer"), pulling.now)
+    pulling.wants(Append).on_done(LogUnavailable("no answer"), pulling.now)
     assert not pulling.link.epoch
     pulling.passes(ELECT_MS)
     pulling.wants(Elect)
@@ -326,7 +347,7 @@ def test_what_it_wants_is_said_when_it_changes() -> None:
     pulling = Pulling()
     _, opening = pulling.lead()
     assert opening.installations == {}
-    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     peer, wants = pulling.said(LinkWants)
     assert (peer, wants.installations) == (A1, {X: 0})
     assert wants.serial > opening.serial
@@ -337,12 +358,12 @@ def test_what_it_wants_is_said_when_it_changes() -> None:
 def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is_none() -> None:
     pulling = Pulling()
     pulling.lead()
-    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     _, wants = pulling.said(LinkWants)
-    pulling.fold(Effective(C, 1, X, 0, Origin("C/0"), 3))
+    pulling.fold(Effective(link=C, link_epoch=1, expression=X, installation=0, origin=Origin("C/0"), above=3))
     pulling.passes(SAY_AGAIN_MS)
     assert pulling.said(LinkWants)[1] == wants
-    pulling.fold(Effective(A, 5, X, 0, FROM_A, 3))
+    pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=0, origin=FROM_A, above=3))
     pulling.passes(2 * SAY_AGAIN_MS - 1)
     assert not pulling.effects
 
@@ -350,16 +371,16 @@ def test_what_has_no_answer_is_said_again_and_the_answer_of_another_neighbour_is
 def test_what_is_not_in_force_there_is_said_again() -> None:
     """Also where nothing has an answer to come, as when nothing is wanted any more."""
     pulling = Pulling()
-    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     _, opening = pulling.lead()
-    pulling.fold(Effective(A, 5, X, 0, FROM_A, 3))
-    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), ()))
+    pulling.fold(Effective(link=A, link_epoch=5, expression=X, installation=0, origin=FROM_A, above=3))
+    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), ()))
     _, wants = pulling.said(LinkWants)
     assert (wants.serial, wants.installations) == (opening.serial + 1, {})
     pulling.hear(opening, 1)
     pulling.passes(SAY_AGAIN_MS)
     assert pulling.said(LinkWants)[1] == wants
-    pulling.heeded = wants.serial
+    pulling.applied_serial = wants.serial
     pulling.hear(opening, 2)
     pulling.passes(2 * SAY_AGAIN_MS)
     assert not pulling.effects
@@ -372,9 +393,9 @@ def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
     append = pulling.wants(Append)
     pulling.hear(opening, 2, progress(2))
     pulling.link.lease_ended()
-    append.then([0], pulling.now)
+    append.on_done([0], pulling.now)
     pulling.hear(opening, 3, progress(3))
-    pulling.fold(Held(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
+    pulling.fold(InterestRegistered(ProxyId("b1"), Incarnation("1"), SessionId("s"), (X,)))
     pulling.passes(10 * SILENCE_MS)
     assert not pulling.effects and pulling.link.next_deadline() == NEVER
 
@@ -384,5 +405,5 @@ def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
     pulling.link.lease_begun(pulling.now)
     asked = pulling.wants(Elect)
     pulling.link.lease_ended()
-    asked.then(5, pulling.now)
+    asked.on_done(5, pulling.now)
     assert not pulling.link.epoch and not pulling.effects

@@ -14,7 +14,7 @@ from federation.site_state import SiteState
 from waypost.errors import LogUnavailable, WaypostError
 from waypost.identity import Incarnation, Origin, ProxyId, SiteId
 from waypost.notification import Notification
-from waypost.records import Asked, Effective, Forwarded, Progress, Published, Record
+from waypost.records import Effective, FiltersRequested, Forwarded, Progress, Published, Record
 
 A, B = SiteId("A"), SiteId("B")
 OWN, FROM_B = Origin("A/0"), Origin("B/0")
@@ -25,7 +25,13 @@ Kind = TypeVar("Kind")
 
 
 def published(number: int, fill: int = 0) -> Published:
-    return Published("p", Incarnation("i"), number, 0, Notification({"n": number, "fill": "x" * fill}).body)
+    return Published(
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=number,
+        at_ms=0,
+        body=Notification({"n": number, "fill": "x" * fill}).body,
+    )
 
 
 class Sending:
@@ -34,12 +40,12 @@ class Sending:
     def __init__(self, *records: Record, bounds: Bounds = BOUNDS, wanted: str = X) -> None:
         self.now = 1_000
         self.effects: list[LinkEffect] = []
-        self.log: list[Record] = [Asked(B, 7, 1, {wanted: 3}), *records]
+        self.log: list[Record] = [FiltersRequested(B, 7, 1, {wanted: 3}), *records]
         self.state = SiteState(A, (B,))
         for offset, record in enumerate(self.log):
             self.state.fold(offset, record)
         self.ends: list[WaypostError | None] = []
-        opening = LinkOpen(B, 7, {}, 9, {wanted: 3})
+        opening = LinkOpen(site=B, epoch=7, frontier={}, serial=9, installations={wanted: 3})
         self.link = LinkOut(B1, opening, self.state, self.effects.append, self.ends.append, bounds)
 
     def begin(self, start: int = 0) -> None:
@@ -63,7 +69,7 @@ class Sending:
         self.effects.clear()
         assert isinstance(effect, ReadLog)
         batch = list(enumerate(self.log))[effect.offset : effect.offset + effect.limit]
-        effect.then(batch, self.now)
+        effect.on_done(batch, self.now)
 
     def messages(self) -> list[LinkRecords]:
         out = []
@@ -102,7 +108,7 @@ def test_the_first_message_says_again_what_is_in_force_and_comes_also_when_nothi
     assert (first.site, first.epoch, first.opening, first.number) == (A, 7, 9, 1)
     assert [record.above for record in first.records if isinstance(record, Effective)] == [-1]
     bare = Sending()
-    bare.link.opening = LinkOpen(SiteId("asked for nothing"), 7, {}, 9, {})
+    bare.link.opening = LinkOpen(site=SiteId("asked for nothing"), epoch=7, frontier={}, serial=9, installations={})
     bare.begin(1)
     assert [message.records for message in bare.messages()] == [[]]
 
@@ -124,7 +130,7 @@ def test_where_it_is_behind_it_reads_the_log_and_then_goes_on_with_what_was_fold
     sending.sent()
     sending.fold(published(3))
     assert not sending.effects
-    read.then(list(enumerate(sending.log))[:3], sending.now)
+    read.on_done(list(enumerate(sending.log))[:3], sending.now)
     assert numbers(sending.sent()) == [1, 2, 3]
 
 
@@ -133,7 +139,7 @@ def test_a_reading_that_finds_nothing_is_not_tried_again_at_once() -> None:
     sending.begin()
     (read,) = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
     sending.effects.clear()
-    read.then([], sending.now)
+    read.on_done([], sending.now)
     assert not sending.effects
     sending.passes(HEARTBEAT_MS)
     assert any(isinstance(effect, ReadLog) for effect in sending.effects)
@@ -237,7 +243,7 @@ def test_when_its_log_fails_it_ends() -> None:
     read = sending.effects.pop()
     assert isinstance(read, ReadLog)
     error = LogUnavailable("no answer")
-    read.then(error, sending.now)
+    read.on_done(error, sending.now)
     assert sending.ends == [error]
 
 
@@ -260,8 +266,8 @@ def test_one_that_was_replaced_says_nothing_more() -> None:
     assert isinstance(read, ReadLog)
     sending.sent()
     sending.link.close()
-    read.then(list(enumerate(sending.log)), sending.now)
-    read.then(LogUnavailable("no answer"), sending.now)
+    read.on_done(list(enumerate(sending.log)), sending.now)
+    read.on_done(LogUnavailable("no answer"), sending.now)
     assert not sending.effects and not sending.ends
 
 

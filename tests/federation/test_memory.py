@@ -41,7 +41,7 @@ async def test_a_storage_that_is_away_refuses_and_does_nothing() -> None:
     log = MemorySiteLog(storage)
     storage.away = True
     with pytest.raises(LogUnavailable):
-        await log.append([Published("a", Incarnation(""), 0, 0, b"")])
+        await log.append([Published(producer="a", incarnation=Incarnation(""), sequence=0, at_ms=0, body=b"")])
     storage.away = False
     assert await log.end() == 0
 
@@ -92,6 +92,6 @@ async def test_tasks_that_wait_wake_in_the_order_in_which_they_came() -> None:
 
     tasks = [asyncio.create_task(wait(number)) for number in range(20)]
     await asyncio.sleep(0)
-    await log.append([Published("a", Incarnation(""), 0, 0, b"")])
+    await log.append([Published(producer="a", incarnation=Incarnation(""), sequence=0, at_ms=0, body=b"")])
     await asyncio.gather(*tasks)
     assert order == list(range(20))

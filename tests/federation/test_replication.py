@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -118,7 +120,9 @@ async def test_a_topic_of_one_replica_is_warned_of_and_refused_to_who_asks_for_t
     await _make(pair, name, 1, 1)
     log = KafkaSiteLog(pair.bootstrap, name, warn=warnings.append)
     await log.start()
-    assert await log.append([Published("p", Incarnation(""), 1, 0, b"")]) == [0]
+    assert await log.append([Published(producer="p", incarnation=Incarnation(""), sequence=1, at_ms=0, body=b"")]) == [
+        0
+    ]
     await log.close()
     assert warnings == [f"topic {name} has 1 replica; 2 are recommended on 2 brokers"]
     for wanted, field in ((Replication(replicas=2), "replication"), (Replication(min_insync=2), "min_insync")):
@@ -126,6 +130,55 @@ async def test_a_topic_of_one_replica_is_warned_of_and_refused_to_who_asks_for_t
         with pytest.raises(BadConfiguration, match=name) as refusal:
             await log.start()
         assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("kind", "partitions", "cleanup", "why"),
+    [
+        (KafkaChangelog, 1, "delete", "has cleanup.policy=delete, and must have compact"),
+        (KafkaSiteLog, 1, "compact", "has cleanup.policy=compact, and must have delete"),
+        (KafkaJournal, 1, "compact,delete", "has cleanup.policy=compact,delete, and must have delete"),
+        (KafkaSiteLog, 3, "delete", "has 3 partitions"),
+    ],
+)
+async def test_a_topic_whose_records_would_vanish_or_have_no_order_is_refused(
+    pair: KafkaServer, topic_prefix: str, kind: type[KafkaSiteLog], partitions: int, cleanup: str, why: str
+) -> None:
+    name = f"{topic_prefix}by-hand"
+    admin = AIOKafkaAdminClient(bootstrap_servers=pair.bootstrap)
+    try:
+        await admin.start()
+        await admin.create_topics([NewTopic(name, partitions, 2, topic_configs={"cleanup.policy": cleanup})])
+    finally:
+        await admin.close()
+    with pytest.raises(BadConfiguration) as refusal:
+        await kind(pair.bootstrap, name).start()
+    assert why in refusal.value.message and refusal.value.hint
+
+
+async def test_a_topic_that_some_brokers_do_not_know_yet_is_compared_all_the_same(
+    pair: KafkaServer, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, asked = f"{topic_prefix}spreads", count()
+    described = AIOKafkaAdminClient.describe_topics
+
+    async def describe_topics(admin: AIOKafkaAdminClient) -> list[Any]:
+        found: list[Any] = await described(admin)
+        return [] if next(asked) < 3 else found
+
+    await _make(pair, name, 1, 1)
+    monkeypatch.setattr(AIOKafkaAdminClient, "describe_topics", describe_topics)
+    with pytest.raises(BadConfiguration, match="has 1 replica, and 2 were asked for"):
+        await KafkaSiteLog(pair.bootstrap, name, replication=Replication(replicas=2)).start()
+
+
+async def test_two_names_that_kafka_takes_for_one_are_refused(pair: KafkaServer, topic_prefix: str) -> None:
+    log = KafkaSiteLog(pair.bootstrap, f"{topic_prefix}A.B")
+    await log.start()
+    await log.close()
+    with pytest.raises(BadConfiguration, match=r"Kafka refuses topic .*A_B.* collides") as refusal:
+        await KafkaSiteLog(pair.bootstrap, f"{topic_prefix}A_B").start()
+    assert refusal.value.field == "site" and refusal.value.hint
 
 
 async def test_more_replicas_than_there_are_brokers_are_waited_for(pair: KafkaServer, topic_prefix: str) -> None:

@@ -20,12 +20,12 @@ from federation.site_events import (
 from federation.site_state import SiteState, read_snapshot
 from waypost.identity import NOTHING, Incarnation, Origin, ProxyId, SessionId, SiteId
 from waypost.records import (
-    Asked,
     Closed,
-    Dropped,
     Effective,
+    FiltersRequested,
     Forwarded,
-    Held,
+    InterestRegistered,
+    InterestsExpired,
     Progress,
     Published,
     Record,
@@ -37,15 +37,26 @@ X, Y = "n > 0", "n > 1"
 
 
 def published() -> Published:
-    return Published("p", Incarnation("i"), 0, 0, b"\x80")
+    return Published(producer="p", incarnation=Incarnation("i"), sequence=0, at_ms=0, body=b"\x80")
 
 
 def forwarded(offset: int, epoch: int = 1, origin: Origin = FROM_B, link: SiteId = B) -> Forwarded:
-    return Forwarded(link, epoch, origin, offset, (B,), "p", Incarnation("i"), 0, 0, b"\x80")
+    return Forwarded(
+        link=link,
+        link_epoch=epoch,
+        origin=origin,
+        offset=offset,
+        path=(B,),
+        producer="p",
+        incarnation=Incarnation("i"),
+        sequence=0,
+        at_ms=0,
+        body=b"\x80",
+    )
 
 
-def held(*expressions: str, proxy: str = "a1", life: str = "1") -> Held:
-    return Held(ProxyId(proxy), Incarnation(life), SessionId("s"), expressions)
+def held(*expressions: str, proxy: str = "a1", life: str = "1") -> InterestRegistered:
+    return InterestRegistered(ProxyId(proxy), Incarnation(life), SessionId("s"), expressions)
 
 
 class Log:
@@ -71,7 +82,7 @@ def test_what_is_published_here_moves_the_own_frontier_to_its_offset() -> None:
 
 def test_markers_move_no_own_frontier() -> None:
     log = Log()
-    log.take(published(), held(X), Closed("w", 0, {}), Asked(B, 1, 0, {}))
+    log.take(published(), held(X), Closed("w", 0, {}), FiltersRequested(B, 1, 0, {}))
     assert log.state.frontier == {OWN: 0}
 
 
@@ -138,13 +149,13 @@ def test_an_off_and_on_is_another_installation() -> None:
     first = log.state.wants[B][X]
     log.take(held(), held(X))
     assert log.state.wants[B][X] != first
-    assert log.take(Effective(B, 1, X, first, FROM_B, 3)) == []
+    assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=first, origin=FROM_B, above=3)) == []
     assert log.state.covered_above(FROM_B, [X]) is None
 
 
 def test_an_off_forgets_from_where_on_it_was_effective() -> None:
     log = Log()
-    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 3))
+    log.take(held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=3))
     assert log.state.covered_above(FROM_B, [X]) == 3
     log.take(held(), held(X))
     assert log.state.covered_above(FROM_B, [X]) is None
@@ -153,9 +164,11 @@ def test_an_off_forgets_from_where_on_it_was_effective() -> None:
 def test_holds_end_with_the_lease_of_that_very_life() -> None:
     log = Log()
     log.take(held(X, life="2"))
-    assert log.take(Dropped(ProxyId("a1"), Incarnation("1"))) == [HoldsDropped(ProxyId("a1"), Incarnation("1"))]
+    assert log.take(InterestsExpired(ProxyId("a1"), Incarnation("1"))) == [
+        HoldsDropped(ProxyId("a1"), Incarnation("1"))
+    ]
     assert log.state.held == {X: 1}
-    assert WantsChanged(B) in log.take(Dropped(ProxyId("a1"), Incarnation("2")))
+    assert WantsChanged(B) in log.take(InterestsExpired(ProxyId("a1"), Incarnation("2")))
     assert not log.state.held and not log.state.holds
 
 
@@ -163,25 +176,29 @@ def test_coverage_is_never_below_what_the_frontier_was_when_it_was_told() -> Non
     """Rule 10: a stale leader may have pushed the frontier past what only the new filter lets through."""
     log = Log()
     log.take(held(X), Progress(B, 1, FROM_B, 9))
-    assert log.take(Effective(B, 2, X, 0, FROM_B, 4)) == [Covered(X, FROM_B, 9)]
+    assert log.take(Effective(link=B, link_epoch=2, expression=X, installation=0, origin=FROM_B, above=4)) == [
+        Covered(X, FROM_B, 9)
+    ]
 
 
 def test_what_is_told_again_does_not_move_the_coverage() -> None:
     log = Log()
-    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 4), forwarded(9))
-    assert log.take(Effective(B, 1, X, 0, FROM_B, 4)) == []
+    log.take(
+        held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4), forwarded(9)
+    )
+    assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4)) == []
     assert log.state.covered_above(FROM_B, [X]) == 4
 
 
 def test_an_announcement_alone_makes_an_origin_known() -> None:
     log = Log()
-    log.take(held(X), Effective(B, 1, X, 0, FROM_B, NOTHING))
+    log.take(held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=NOTHING))
     assert log.state.frontier == {OWN: NOTHING, FROM_B: NOTHING}
 
 
 def test_all_expressions_must_be_covered() -> None:
     log = Log()
-    log.take(held(X, Y), Effective(B, 1, X, 0, FROM_B, 4))
+    log.take(held(X, Y), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
     assert log.state.covered_above(FROM_B, [X]) == 4
     assert log.state.covered_above(FROM_B, [X, Y]) is None
     assert log.state.covered_above(FROM_B, []) == NOTHING
@@ -191,21 +208,21 @@ def test_all_expressions_must_be_covered() -> None:
 def test_what_a_neighbour_asks_for_starts_here_and_now() -> None:
     log = Log()
     log.take(published())
-    announced, interest = log.take(Asked(B, 1, 1, {X: 8}))
+    announced, interest = log.take(FiltersRequested(B, 1, 1, {X: 8}))
     assert interest == InterestChanged(X)
-    assert announced == Announced(B, Effective(A, 0, X, 8, OWN, 0))
+    assert announced == Announced(B, Effective(link=A, link_epoch=0, expression=X, installation=8, origin=OWN, above=0))
 
 
 def test_an_older_ask_of_a_neighbour_changes_nothing() -> None:
     log = Log()
-    log.take(Asked(B, 2, 1, {X: 8}))
-    assert log.take(Asked(B, 1, 9, {})) == log.take(Asked(B, 2, 1, {})) == []
+    log.take(FiltersRequested(B, 2, 1, {X: 8}))
+    assert log.take(FiltersRequested(B, 1, 9, {})) == log.take(FiltersRequested(B, 2, 1, {})) == []
     assert set(log.state.asks[B].filters) == {X}
 
 
 def test_what_one_neighbour_wants_is_asked_of_the_others_and_never_of_itself() -> None:
     log = Log(B, C)
-    events = log.take(Asked(C, 1, 1, {X: 8}))
+    events = log.take(FiltersRequested(C, 1, 1, {X: 8}))
     assert WantsChanged(B) in events and WantsChanged(C) not in events
     assert (set(log.state.wants[B]), set(log.state.wants[C])) == ({X}, set())
 
@@ -213,48 +230,61 @@ def test_what_one_neighbour_wants_is_asked_of_the_others_and_never_of_itself() -
 def test_what_is_passed_on_starts_no_earlier_than_the_own_coverage() -> None:
     """Rule 11, at once: we have it from B already when C asks."""
     log = Log(B, C)
-    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 4), forwarded(6))
-    assert Announced(C, Effective(A, 0, X, 8, FROM_B, 6)) in log.take(Asked(C, 1, 1, {X: 8}))
+    log.take(
+        held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4), forwarded(6)
+    )
+    assert Announced(
+        C, Effective(link=A, link_epoch=0, expression=X, installation=8, origin=FROM_B, above=6)
+    ) in log.take(FiltersRequested(C, 1, 1, {X: 8}))
 
 
 def test_what_is_learnt_later_is_passed_on_from_where_the_neighbours_filter_stood() -> None:
     """Rule 11, later: C asked first, B answers afterwards."""
     log = Log(B, C)
-    log.take(Progress(B, 1, FROM_B, 6), Asked(C, 1, 1, {X: 8}))
+    log.take(Progress(B, 1, FROM_B, 6), FiltersRequested(C, 1, 1, {X: 8}))
     installation = log.state.wants[B][X]
-    events = log.take(Effective(B, 1, X, installation, FROM_B, 3))
-    assert Announced(C, Effective(A, 0, X, 8, FROM_B, 6)) in events
+    events = log.take(Effective(link=B, link_epoch=1, expression=X, installation=installation, origin=FROM_B, above=3))
+    assert Announced(C, Effective(link=A, link_epoch=0, expression=X, installation=8, origin=FROM_B, above=6)) in events
 
 
 def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
     log = Log(B, C)
-    log.take(held(X), Effective(B, 1, X, 0, FROM_B, 4))
-    origins = [each.effective.origin for each in log.take(Asked(B, 1, 1, {X: 8})) if isinstance(each, Announced)]
+    log.take(held(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
+    origins = [
+        each.effective.origin for each in log.take(FiltersRequested(B, 1, 1, {X: 8})) if isinstance(each, Announced)
+    ]
     assert origins == [OWN]
 
 
 def test_what_stands_is_said_again_for_what_the_neighbour_asked_for_last() -> None:
     log = Log()
-    log.take(Asked(B, 1, 1, {X: 8, Y: 9}), Asked(B, 1, 2, {X: 8, Y: 10}))
+    log.take(FiltersRequested(B, 1, 1, {X: 8, Y: 9}), FiltersRequested(B, 1, 2, {X: 8, Y: 10}))
     assert [(each.expression, each.installation) for each in log.state.standing(B)] == [(X, 8), (Y, 10)]
     assert log.state.standing(C) == []
 
 
-def some_records(chance: random.Random) -> list[Record]:
+def some_records(rng: random.Random) -> list[Record]:
     """Many records of every kind; offsets and epochs mostly plausible."""
     sets: list[tuple[str, ...]] = [(), (X,), (Y,), (X, Y)]
     makers: list[Callable[[], Record]] = [
         published,
-        lambda: forwarded(chance.randint(0, 60), chance.randint(1, 3)),
-        lambda: forwarded(chance.randint(0, 60), 1, FROM_C, chance.choice([B, C])),
-        lambda: Progress(B, chance.randint(1, 3), FROM_B, chance.randint(0, 60)),
-        lambda: held(*chance.choice(sets), proxy=chance.choice(["a1", "a2"]), life=chance.choice("12")),
-        lambda: Dropped(ProxyId(chance.choice(["a1", "a2"])), Incarnation(chance.choice("12"))),
-        lambda: Asked(C, 1, chance.randint(0, 60), dict.fromkeys(chance.choice(sets), chance.randint(0, 3))),
-        lambda: Effective(B, 3, chance.choice([X, Y]), chance.randint(0, 60), FROM_B, chance.randint(0, 60)),
+        lambda: forwarded(rng.randint(0, 60), rng.randint(1, 3)),
+        lambda: forwarded(rng.randint(0, 60), 1, FROM_C, rng.choice([B, C])),
+        lambda: Progress(B, rng.randint(1, 3), FROM_B, rng.randint(0, 60)),
+        lambda: held(*rng.choice(sets), proxy=rng.choice(["a1", "a2"]), life=rng.choice("12")),
+        lambda: InterestsExpired(ProxyId(rng.choice(["a1", "a2"])), Incarnation(rng.choice("12"))),
+        lambda: FiltersRequested(C, 1, rng.randint(0, 60), dict.fromkeys(rng.choice(sets), rng.randint(0, 3))),
+        lambda: Effective(
+            link=B,
+            link_epoch=3,
+            expression=rng.choice([X, Y]),
+            installation=rng.randint(0, 60),
+            origin=FROM_B,
+            above=rng.randint(0, 60),
+        ),
         lambda: Closed("w", 0, {}),
     ]
-    return [chance.choice(makers)() for _ in range(60)]
+    return [rng.choice(makers)() for _ in range(60)]
 
 
 def test_a_snapshot_taken_anywhere_and_folded_on_is_the_same_as_folding_through() -> None:
@@ -274,7 +304,7 @@ def test_a_snapshot_taken_anywhere_and_folded_on_is_the_same_as_folding_through(
 
 def test_a_copy_goes_its_own_way() -> None:
     log = Log()
-    log.take(held(X), Asked(B, 1, 1, {X: 8}))
+    log.take(held(X), FiltersRequested(B, 1, 1, {X: 8}))
     before = log.state.snapshot()
     copy = log.state.copy()
     for offset, record in enumerate(some_records(random.Random(1)), 2):
@@ -285,15 +315,24 @@ def test_a_copy_goes_its_own_way() -> None:
 
 def test_an_announcement_said_again_from_above_what_came_tells_that_what_lies_between_will_never_come() -> None:
     log = Log(B, C)
-    log.take(held(X), Asked(C, 1, 1, {X: 7}), Effective(B, 1, X, 0, FROM_B, NOTHING), forwarded(3))
-    assert log.take(Effective(B, 1, X, 0, FROM_B, 3)) == [], "all of that came"
-    covered, interrupted, passed_on = log.take(Effective(B, 1, X, 0, FROM_B, 9))
+    log.take(
+        held(X),
+        FiltersRequested(C, 1, 1, {X: 7}),
+        Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=NOTHING),
+        forwarded(3),
+    )
+    assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=3)) == [], (
+        "all of that came"
+    )
+    covered, interrupted, passed_on = log.take(
+        Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=9)
+    )
     assert covered == Covered(X, FROM_B, 9)
     assert interrupted == Interrupted(X, FROM_B)
     assert isinstance(passed_on, Announced) and (passed_on.neighbour, passed_on.effective.above) == (C, 9)
     assert log.state.covered_above(FROM_B, (X,)) == 9
     assert log.state.frontier[FROM_B] == 3, "what comes next may lie below: it is not dropped"
-    assert log.take(Effective(B, 1, X, 0, FROM_B, 9)) == []
+    assert log.take(Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=9)) == []
 
 
 def test_who_begins_with_a_snapshot_and_folds_on_knows_what_everybody_does() -> None:

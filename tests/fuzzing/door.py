@@ -16,7 +16,7 @@ import atheris
 with atheris.instrument_imports(include=["waypost", "proxy", "handover", "federation", "matching"]):
     import msgspec
 
-    from proxy.queues import of_engine
+    from proxy.queue_lengths import of_engine
     from tests.helpers.alone import Alone
     from tests.properties.test_frames import FROM_CLIENT
     from waypost.errors import BadMessage, LimitExceeded
@@ -58,7 +58,7 @@ def look_at(data: bytes) -> None:
         alone.keep()
     alone.read_log()
     alone.pass_time(1_100)
-    alone.says(OTHER, Publish("other", "life", 0, [Notification({"n": 1}).body]))
+    alone.says(OTHER, Publish(producer="other", secret="life", first=0, bodies=[Notification({"n": 1}).body]))
     alone.read_log()
     alone.keep()
     assert any(isinstance(each, Acknowledged) for each in alone.heard(OTHER)), "the other one was not answered"

@@ -20,7 +20,18 @@ from handover.machine import (
     Table,
     Timing,
 )
-from handover.messages import Aborted, Chunk, ChunkStored, Frozen, Prepare, Prepared, Ready, Refused, Stay, StayReason
+from handover.messages import (
+    Aborted,
+    Chunk,
+    ChunkStored,
+    Frozen,
+    Prepare,
+    Prepared,
+    Ready,
+    Refused,
+    StayReason,
+    TransferDeclined,
+)
 from handover.source import SourceState, SourceTransfer
 from handover.target import TargetState, TargetTransfer
 from waypost.checkpoint import Descriptor
@@ -34,8 +45,14 @@ NAMED = (SESSION, "t-1", Epoch(7))
 
 PREPARE, READY = Prepare(*NAMED), Ready(*NAMED, {Origin("A/0"): 5})
 CHUNK_STORED, ABORTED = ChunkStored(*NAMED, 1), Aborted(*NAMED, "gave up")
-PREPARED, CHUNK = Prepared(*NAMED, Descriptor(), 0), Chunk(*NAMED, 1, None, 0, [], 0)
-FROZEN, REFUSED = Frozen(*NAMED, Descriptor(), {}, 0, 1, 1), Refused(*NAMED, "no")
+PREPARED, CHUNK = (
+    Prepared(*NAMED, descriptor=Descriptor(), stored=0),
+    Chunk(*NAMED, number=1, after=None, upto=0, entries=[], checksum=0),
+)
+FROZEN, REFUSED = (
+    Frozen(*NAMED, descriptor=Descriptor(), cut={}, chunks=0, oldest=1, next_number=1),
+    Refused(*NAMED, "no"),
+)
 
 ALIKE = (Retry(), Deadline(), PeerGone(), ClaimUnknown(), OwnerUnchanged(), OwnedByUs(), OwnedByOther())
 TO_SOURCE = (PREPARE, CHUNK_STORED, READY, ABORTED, source.Passed())
@@ -44,7 +61,7 @@ TO_TARGET = (
     CHUNK,
     FROZEN,
     REFUSED,
-    Stay(*NAMED, StayReason.OTHERS_ATTACHED),
+    TransferDeclined(*NAMED, StayReason.OTHERS_ATTACHED),
     target.Incomplete(),
     target.Complete(),
     target.Staged(),

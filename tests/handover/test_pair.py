@@ -25,9 +25,9 @@ class Pair:
     """Both machines in shells as thin as can be: no sessions, only who serves."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
-        self.loss, self.answers = self.chance.choice([0, 0.2, 0.6]), self.chance.choice([0, 0.3])
-        self.slow_ms = self.chance.choice([5, 300, 4_000])
+        self.rng = random.Random(seed)
+        self.loss, self.answers = self.rng.choice([0, 0.2, 0.6]), self.rng.choice([0, 0.3])
+        self.slow_ms = self.rng.choice([5, 300, 4_000])
         self.row = FIRST
         self.now = 0
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -58,9 +58,9 @@ class Pair:
     def send(self, message: object) -> None:
         to_source = isinstance(message, Prepare | ChunkStored | Ready | Aborted)
         arrive = self._to_source if to_source else self._to_target
-        for _ in range(self.chance.choice([1, 1, 2])):
-            if self.chance.random() >= self.loss:
-                self.later(self.chance.randint(1, self.slow_ms), lambda: arrive(message))
+        for _ in range(self.rng.choice([1, 1, 2])):
+            if self.rng.random() >= self.loss:
+                self.later(self.rng.randint(1, self.slow_ms), lambda: arrive(message))
 
     def _to_source(self, message: object) -> None:
         if self.source is None and isinstance(message, Prepare) and self.serving:
@@ -70,7 +70,7 @@ class Pair:
                 self.send(Refused(*NAMED, "no such transfer"))
             return
         self.feed(self.source, message)
-        if self.source.state is SourceState.WAITING and self.chance.random() < 0.5:
+        if self.source.state is SourceState.WAITING and self.rng.random() < 0.5:
             self.feed(self.source, source.Passed())
 
     def _to_target(self, message: object) -> None:
@@ -106,24 +106,24 @@ class Pair:
                     self.send(SAID[type(effect)])
 
     def _store(self) -> None:
-        self.feed(self.target, target.StoreFailed() if self.chance.random() < 0.1 else target.Staged())
+        self.feed(self.target, target.StoreFailed() if self.rng.random() < 0.1 else target.Staged())
 
     def _ask(self, which: SourceTransfer | TargetTransfer, effect: machine.Claim | machine.ReadOwner) -> None:
         def act() -> None:
-            lost = self.chance.random() < self.answers
+            lost = self.rng.random() < self.answers
             if isinstance(effect, machine.Claim) and self.row == effect.expected:
                 self.row = effect.new
             given = machine.owner_input(self.row, which.owned, which.wanted)
             if not lost:
-                self.later(self.chance.randint(1, 50), lambda: self.feed(which, given))
+                self.later(self.rng.randint(1, 50), lambda: self.feed(which, given))
             elif isinstance(effect, machine.Claim):
                 self.later(50, lambda: self.feed(which, machine.ClaimUnknown()))
             # What the registry says, its watch says too, to everybody and later.
             for each in (self.source, self.target):
                 if each is not None and self.row != FIRST:
-                    self.later(self.chance.randint(50, 500), lambda each=each: self.watch(each))  # type: ignore[misc]
+                    self.later(self.rng.randint(50, 500), lambda each=each: self.watch(each))  # type: ignore[misc]
 
-        self.later(self.chance.randint(1, self.slow_ms), act)
+        self.later(self.rng.randint(1, self.slow_ms), act)
 
     def watch(self, which: SourceTransfer | TargetTransfer) -> None:
         given = machine.owner_input(self.row, which.owned, which.wanted)
@@ -132,9 +132,9 @@ class Pair:
 
 
 SAID: dict[type, object] = {
-    source.SendPrepared: Prepared(*NAMED, Descriptor(), 0),
-    source.SendChunks: Chunk(*NAMED, 1, None, 0, [], 0),
-    source.SendFrozen: Frozen(*NAMED, Descriptor(), {}, 1, 1, 1),
+    source.SendPrepared: Prepared(*NAMED, descriptor=Descriptor(), stored=0),
+    source.SendChunks: Chunk(*NAMED, number=1, after=None, upto=0, entries=[], checksum=0),
+    source.SendFrozen: Frozen(*NAMED, descriptor=Descriptor(), cut={}, chunks=1, oldest=1, next_number=1),
     target.SendPrepare: Prepare(*NAMED),
     target.TakeChunk: ChunkStored(*NAMED, 1),
     target.AcknowledgeChunks: ChunkStored(*NAMED, 1),

@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from federation.ports import Claimed, ProxyRow, Reloaded
-from proxy import effects
-from proxy.context import Settings
+from proxy.core import effects
+from proxy.core.settings import Settings
+from proxy.core.store_port import Restored
 from proxy.engine import Engine
-from proxy.ports import Restored
 from waypost.clock import ManualClock
+from waypost.facts import Fact
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 from waypost.messages import VERSION, Attach, ClientMessage, Hello
-from waypost.records import Fact, Record
+from waypost.records import Record
 
 Kind = TypeVar("Kind")
 ME, SESSION = ProxyId("me"), SessionId("s")
@@ -44,7 +45,9 @@ class Alone:
         creations_a_s: int = 0,
     ) -> None:
         self.clock = ManualClock(1_000)
-        settings = Settings(ME, SiteId("A"), tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s)
+        settings = Settings(
+            proxy=ME, site=SiteId("A"), neighbours=tuple(map(SiteId, neighbours)), creations_a_s=creations_a_s
+        )
         self.engine = Engine(settings, self.clock, random.Random(0), Incarnation("me#1"), restored)
         self.waiting: list[effects.Effect] = []
         self.sent: list[tuple[int, msgspec.Struct | msgspec.Raw]] = []
@@ -77,12 +80,12 @@ class Alone:
                     case effects.Append():
                         offsets = [*range(len(self.log), len(self.log) + len(effect.records))]
                         self.log += effect.records
-                        effect.then(offsets)
+                        effect.on_done(offsets)
                     case effects.Attest() if not self.journal_waits:
                         self.facts += effect.facts
-                        effect.then(None)
+                        effect.on_done(None)
                     case effects.PutCheckpoint() if not effect.checkpoint.serial and not self.changelog_waits:
-                        effect.then(None)
+                        effect.on_done(None)
                     case _:
                         self.waiting.append(effect)
 
@@ -96,13 +99,13 @@ class Alone:
 
     def answer(self, kind: type[Any], answer: object) -> None:
         """Answer the first effect of this kind that waits."""
-        self.next(kind).then(answer)
+        self.next(kind).on_done(answer)
         self.settle()
 
     def answer_all(self, kind: type[Any], answer: object) -> None:
         for effect in [each for each in self.waiting if isinstance(each, kind)]:
             self.waiting.remove(effect)
-            effect.then(answer)
+            effect.on_done(answer)
         self.settle()
 
     def read_log(self) -> None:
@@ -119,7 +122,7 @@ class Alone:
     # ------------------------------------------------------------ clients
 
     def says(self, connection: int, message: ClientMessage) -> None:
-        if connection not in self.engine.door.connections:
+        if connection not in self.engine.dispatcher.connections:
             self.engine.client_connected(connection)
             self.engine.client_message(connection, Hello(VERSION, f"client {connection}"))
         self.engine.client_message(connection, message)
@@ -132,13 +135,18 @@ class Alone:
         return mine
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
-        self.says(connection, Attach(SESSION, receiver, f"i{connection}", frontier or {}))
+        self.says(
+            connection,
+            Attach(session=SESSION, receiver=receiver, incarnation=f"i{connection}", frontier=frontier or {}),
+        )
         if SESSION in self.engine.context.sessions:
             self.keep()
 
-    def serve(self, lasts_s: int | None = None) -> None:
+    def serve(self, session_expiry_s: int | None = None) -> None:
         """Create the session and let receiver r of connection 1 in."""
-        self.says(1, Attach(SESSION, "r", "i1", {}, lasts_s=lasts_s))
+        self.says(
+            1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, session_expiry_s=session_expiry_s)
+        )
         self.answer(effects.ReadRow, None)
         self.answer(effects.CreateRow, Claimed(True, owner("me", 1)))
         self.keep()

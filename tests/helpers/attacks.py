@@ -42,16 +42,25 @@ class Hostile:
     async def publish(self, **attributes: str | int) -> None:
         self._published += 1
         body = Notification(attributes).body
-        await self.say(Publish(f"hostile {os.getpid()}", self._incarnation, self._published, [body]))
+        await self.say(
+            Publish(producer=f"hostile {os.getpid()}", secret=self._incarnation, first=self._published, bodies=[body])
+        )
 
     async def publish_often(self, count: int, **attributes: str | int) -> None:
         """Publish the same so often, in one frame."""
         bodies = [Notification(attributes).body] * count
-        await self.say(Publish(f"hostile {os.getpid()}", self._incarnation, self._published + 1, bodies))
+        await self.say(
+            Publish(
+                producer=f"hostile {os.getpid()}", secret=self._incarnation, first=self._published + 1, bodies=bodies
+            )
+        )
         self._published += count
 
     async def attach(self, session: str, receiver: str = "hostile") -> None:
-        await self.say(Hello(VERSION, "hostile"), Attach(session, receiver, self._incarnation, {}))
+        await self.say(
+            Hello(VERSION, "hostile"),
+            Attach(session=session, receiver=receiver, incarnation=self._incarnation, frontier={}),
+        )
         # Until the session is there, it takes no subscription.
         await asyncio.sleep(1)
 
@@ -102,7 +111,7 @@ async def scanning(url: str) -> None:
         hostile.read()
         await hostile.attach("scanning")
         for number in range(51):
-            await hostile.say(Subscribe(f"s{number}", costly(number)))
+            await hostile.say(Subscribe(subscription=f"s{number}", expression=costly(number)))
         await asyncio.sleep(10)
         for _ in range(3):
             await hostile.publish(text="x" * LARGE)
@@ -116,7 +125,7 @@ async def subscribing(url: str) -> None:
         await hostile.attach("subscribing")
         for number in range(533):
             tests = " || ".join(f"a{number}x{place} == {place}" for place in range(14_000 // 19))
-            await hostile.say(Subscribe(f"s{number}", tests))
+            await hostile.say(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(20)
 
 
@@ -127,7 +136,7 @@ async def looking(url: str) -> None:
         await hostile.attach("looking")
         for number in range(16):
             tests = " || ".join(f"a + {place} == b + {place + number * 1_000}" for place in range(200))
-            await hostile.say(Subscribe(f"s{number}", tests))
+            await hostile.say(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(3)
         for _ in range(100):
             await hostile.publish_often(1_000, a=1, b=2)
@@ -147,7 +156,7 @@ async def _subscribe_often(url: str, session: int) -> None:
         await hostile.attach(f"many{session}")
         for number in range(500):
             tests = " || ".join(f"a{session}x{number}x{place} == {place}" for place in range(14_000 // 22))
-            await hostile.say(Subscribe(f"s{number}", tests))
+            await hostile.say(Subscribe(subscription=f"s{number}", expression=tests))
         await asyncio.sleep(30)
 
 
@@ -176,7 +185,7 @@ async def absent(url: str) -> None:
     async with connected(url) as hostile:
         hostile.read()
         await hostile.attach("absent")
-        await hostile.say(Subscribe("all", "require(absent)"))
+        await hostile.say(Subscribe(subscription="all", expression="require(absent)"))
         await asyncio.sleep(1)
     async with connected(url) as hostile:
         hostile.read()
@@ -220,9 +229,30 @@ async def wide(url: str) -> None:
             hostile.read()
             await hostile.say(Hello(VERSION, "hostile"))
             for first in range(1, 80 * 10_000, 80):
-                await hostile.say(Publish(name, f"the secret of {name}", first, [body] * (1_000 if first == 1 else 80)))
+                await hostile.say(
+                    Publish(
+                        producer=name,
+                        secret=f"the secret of {name}",
+                        first=first,
+                        bodies=[body] * (1_000 if first == 1 else 80),
+                    )
+                )
 
     await asyncio.gather(*(publish(f"wide {number}") for number in range(30)))
+
+
+async def staying(url: str) -> None:
+    """200 connections that say one frame of 4 MB each, and stay: nothing of it is worth keeping."""
+    body = Notification({f"n{number}": number for number in range(600)}).body
+
+    async def say(name: str) -> None:
+        async with connected(url) as hostile:
+            hostile.read()
+            await hostile.say(Hello(VERSION, "hostile"))
+            await hostile.say(Publish(producer=name, secret=f"the secret of {name}", first=1, bodies=[body] * 1_000))
+            await asyncio.sleep(60)
+
+    await asyncio.gather(*(say(f"staying {number}") for number in range(200)))
 
 
 async def coordinates(url: str) -> None:
@@ -234,7 +264,11 @@ async def coordinates(url: str) -> None:
             hostile.read()
             await hostile.say(Hello(VERSION, "hostile"))
             for _ in range(1_000):
-                await hostile.say(Attach(name, "hostile", new_incarnation(), {}, selective=named))
+                await hostile.say(
+                    Attach(
+                        session=name, receiver="hostile", incarnation=new_incarnation(), frontier={}, selective=named
+                    )
+                )
 
     await asyncio.gather(*(attach(f"coordinates {number}") for number in range(10)))
 
@@ -269,6 +303,7 @@ ATTACKS: dict[str, Callable[[str], Awaitable[None]]] = {
         half_sent,
         fragments,
         wide,
+        staying,
         coordinates,
         half_requested,
     )

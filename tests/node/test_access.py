@@ -11,9 +11,9 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, Place, ProxyProcess
-from node.hashing import Passwords
+from node.password_hashing import Passwords
 from tests.node.test_command_line import run
-from waypost.client.told import Retry
+from waypost.client.events import Retry
 from waypost.errors import BadRecord, Forbidden, Refused
 from waypost.identity import new_incarnation
 from waypost.notification import Notification
@@ -42,9 +42,9 @@ def name() -> str:
 async def _lock(name: str, url: str) -> None:
     """A session with a password, and a subscription."""
     async with waypost.attach(name, proxy=url) as session:
-        await session.until_effective(await session.subscribe(f'to == "{name}"'), ["A/0"])
+        await session.wait_effective(await session.subscribe(f'to == "{name}"'), ["A/0"])
         await session.set_access(
-            {"": waypost.allow("owner", password=SECRET), "guest": waypost.allow("user", password="")}
+            {"": waypost.grant("owner", password=SECRET), "guest": waypost.grant("user", password="")}
         )
 
 
@@ -99,7 +99,7 @@ async def test_who_loses_its_right_is_told_at_once(home: ProxyProcess, name: str
         waypost.attach(name, proxy=home.url, password=SECRET) as owner,
         waypost.attach(name, proxy=home.url, receiver="guest", principal="guest") as guest,
     ):
-        await guest.until_attached()
+        await guest.wait_attached()
         await owner.set_access(password=SECRET)
         with pytest.raises(Forbidden, match="was taken away"):
             async with asyncio.timeout(20):
@@ -162,9 +162,9 @@ async def test_guessing_is_slowed_down_and_others_attach_meanwhile(home: ProxyPr
 async def test_a_change_that_locks_its_owner_out_is_refused(home: ProxyProcess, name: str) -> None:
     async with waypost.attach(name, proxy=home.url) as session:
         with pytest.raises(Refused, match="could never change it again"):
-            await session.set_access({"alice": waypost.allow("owner", password=SECRET)})
+            await session.set_access({"alice": waypost.grant("owner", password=SECRET)})
     with pytest.raises(Refused, match="reader is no right"):
-        waypost.allow("reader")
+        waypost.grant("reader")
 
 
 async def test_what_the_disk_has_of_a_password_is_a_salted_hash(cluster: Cluster, name: str) -> None:

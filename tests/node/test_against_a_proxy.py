@@ -17,9 +17,9 @@ import waypost
 from chaos.cluster import Cluster, Place, ProxyProcess
 from tests.node.test_command_line import WAYPOST, run
 from waypost.errors import NoProxy, Refused, WaypostError
+from waypost.facts import decode_fact
 from waypost.identity import new_incarnation
 from waypost.notification import Value
-from waypost.records import decode_fact
 
 WAIT_S = 10
 
@@ -46,8 +46,8 @@ class Sub:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_ctrl_c
         )
         assert self.process.stderr is not None
-        self.said = self.process.stderr.readline()
-        assert self.said.startswith(("attached to a@A, session ", '{"v": 1, "attached": ')), self.said
+        self.has_logged = self.process.stderr.readline()
+        assert self.has_logged.startswith(("attached to a@A, session ", '{"v": 1, "attached": ')), self.has_logged
 
     def end(self, how: signal.Signals | None = None) -> tuple[int, str, str]:
         """Return the exit status, and what came on stdout and stderr."""
@@ -132,7 +132,7 @@ def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> Non
 
 def test_ctrl_c_ends_a_sub_with_130_and_deletes_the_session_that_was_its_own(proxy: ProxyProcess) -> None:
     sub = Sub(proxy, "a == 1")
-    own = sub.said.split()[4].rstrip(",")
+    own = sub.has_logged.split()[4].rstrip(",")
     assert sub.end(signal.SIGINT) == (130, "", "")
     assert run("sessions", "show", own, "--proxy", proxy.url).returncode == 5
 
@@ -144,10 +144,10 @@ def test_a_sub_that_waited_in_vain_says_so(proxy: ProxyProcess) -> None:
 
 def test_a_sub_says_from_where_on_it_misses_nothing(proxy: ProxyProcess, session: str) -> None:
     sub = Sub(proxy, "a == 1", "--session", session)
-    assert re.fullmatch(r"attached .*, 0 stored, effective from A/0 above -?\d+\n", sub.said)
+    assert re.fullmatch(r"attached .*, 0 stored, effective from A/0 above -?\d+\n", sub.has_logged)
     sub.end(signal.SIGINT)
     sub = Sub(proxy, "a == 1", "--session", session, "--json")
-    told = json.loads(sub.said)["attached"]
+    told = json.loads(sub.has_logged)["attached"]
     assert (told["proxy"], told["site"], told["session"], told["stored"]) == ("a", "A", session, 0)
     assert list(told["effective"]) == ["A/0"]
     sub.end(signal.SIGINT)
@@ -254,9 +254,9 @@ def test_what_has_lived_its_time_is_not_given_any_more(proxy: ProxyProcess, sess
             again.next(0.2)
     journal = "".join(path.read_text() for path in proxy.process.log.parent.rglob("*.jsonl"))
     removed = [json.loads(line) for line in journal.splitlines() if '"kind":"removed"' in line]
-    assert {fact["reason"] for fact in removed if fact["session"] == session} == {
-        "time to live",
-        "time to live and maximum count",
+    assert {tuple(fact["policies"]) for fact in removed if fact["session"] == session} == {
+        ("time-to-live",),
+        ("time-to-live", "max-count"),
     }
 
 
@@ -361,5 +361,5 @@ def test_a_blocking_session_that_was_closed_says_so_to_whoever_would_delete_it(
 def test_a_blocking_session_that_cannot_be_made_leaves_no_thread_behind(proxy: ProxyProcess, session: str) -> None:
     before = threading.active_count()
     with pytest.raises(Refused):
-        waypost.blocking.attach(session, proxy=proxy.url, lasts_s=0)
+        waypost.blocking.attach(session, proxy=proxy.url, session_expiry_s=0)
     assert threading.active_count() == before

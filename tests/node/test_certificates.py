@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import waypost
 from chaos.cluster import Cluster, Place
 from node.tls import CERTIFIED_MS, Certified, vouched
-from proxy.tokens import read
+from proxy.clients.tokens import read
 from tests.helpers.waiting import until_seen
 from waypost.identity import Incarnation
 from waypost.messages import VERSION, Attach, Credential, Hello
@@ -103,7 +103,7 @@ async def test_a_certificate_that_ends_soon_is_told_and_a_new_one_is_read_as_the
 def test_what_a_clients_certificate_proves_ends_with_it(left_ms: int) -> None:
     now_ms = 1_800_000_000_000
     by = Certified("eve", now_ms + left_ms)
-    attach = Attach("s", "r", Incarnation("i"), {}, credential=Credential("eve"))
+    attach = Attach(session="s", receiver="r", incarnation=Incarnation("i"), frontier={}, credential=Credential("eve"))
     for message in (attach, Hello(VERSION, "c")):
         said = vouched(message, by, KEY, now_ms)
         assert isinstance(said, Attach | Hello)

@@ -12,8 +12,8 @@ from chaos.servers.kafka import KafkaServer
 from federation.embedded.changelog import EmbeddedChangelog
 from federation.kafka import KafkaChangelog
 from federation.ports import Changelog
-from node.changelogs import Changelogs
-from node.parts import open_changelog
+from node.backends import open_changelog
+from node.remote_changelogs import RemoteChangelogs
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable, Unreachable
 from waypost.identity import Epoch, SessionId, SiteId, new_incarnation
@@ -52,7 +52,7 @@ class Made:
         return self._left.pop(0)
 
 
-async def found(changelogs: Changelogs, *sites: str) -> tuple[list[str], list[str]]:
+async def found(changelogs: RemoteChangelogs, *sites: str) -> tuple[list[str], list[str]]:
     """Return of which sessions something was found, and the sites whose changelogs could not be read."""
     checkpoints, missing = await changelogs.latest(SessionId("s"), {SiteId(site): site for site in sites})
     return [each.session for each in checkpoints], [*missing]
@@ -61,7 +61,7 @@ async def found(changelogs: Changelogs, *sites: str) -> tuple[list[str], list[st
 async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_same() -> None:
     slow = Slow()
     made = Made(slow)
-    changelogs = Changelogs(made)
+    changelogs = RemoteChangelogs(made)
     asking = [asyncio.create_task(changelogs.at("B")) for _ in range(3)]
     await slow.begun.wait()
     slow.go.set()
@@ -74,7 +74,7 @@ async def test_of_all_who_ask_at_once_the_first_opens_and_the_others_get_the_sam
 
 async def test_one_that_did_not_open_is_opened_anew_by_who_asks_next() -> None:
     broken, sound = Slow(fails=True), Slow()
-    changelogs = Changelogs(Made(broken, sound))
+    changelogs = RemoteChangelogs(Made(broken, sound))
     broken.go.set()
     with pytest.raises(Unreachable):
         await changelogs.at("B")
@@ -87,7 +87,7 @@ async def test_one_that_did_not_open_is_opened_anew_by_who_asks_next() -> None:
 
 async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() -> None:
     sound, broken = Slow(), Slow(fails=True)
-    changelogs = Changelogs(Made(sound, broken))
+    changelogs = RemoteChangelogs(Made(sound, broken))
     sound.go.set()
     broken.go.set()
     assert await found(changelogs, "B", "C") == (["s"], ["C"])
@@ -97,7 +97,7 @@ async def test_what_can_be_read_is_found_and_it_is_said_that_something_cannot() 
 
 async def test_who_asks_and_goes_away_does_not_take_it_from_the_others() -> None:
     slow = Slow()
-    changelogs = Changelogs(Made(slow))
+    changelogs = RemoteChangelogs(Made(slow))
     leaves, stays = (asyncio.create_task(changelogs.at("B")) for _ in range(2))
     await slow.begun.wait()
     leaves.cancel()
@@ -110,7 +110,7 @@ async def test_who_asks_and_goes_away_does_not_take_it_from_the_others() -> None
 
 async def test_one_that_is_being_opened_at_the_end_is_not_waited_for() -> None:
     slow = Slow()
-    changelogs = Changelogs(Made(slow))
+    changelogs = RemoteChangelogs(Made(slow))
     asking = asyncio.create_task(changelogs.at("B"))
     await slow.begun.wait()
     await changelogs.close()

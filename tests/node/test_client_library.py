@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import waypost
+import waypost.blocking
 from chaos.cluster import Cluster, Place, ProxyProcess
-from waypost.errors import ReceiverTaken
+from waypost.errors import ReceiverTaken, Refused
 from waypost.notification import Notification
 
 NUMBERS = list(range(1, 101))
@@ -31,7 +34,7 @@ def home(cluster: Cluster) -> ProxyProcess:
 async def _prepare(name: str, url: str) -> None:
     """A session with all the numbers stored."""
     async with waypost.attach(name, proxy=url) as session:
-        await session.until_effective(await session.subscribe(f'to == "{name}"'), ["A/0"])
+        await session.wait_effective(await session.subscribe(f'to == "{name}"'), ["A/0"])
     async with waypost.produce("maker", proxy=url) as producer:
         for number in NUMBERS:
             await producer.publish_soon(Notification({"to": name, "number": number}))
@@ -39,7 +42,7 @@ async def _prepare(name: str, url: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _take(session: waypost.Session, number: int) -> list[int]:
+async def _take(session: waypost.Receiver, number: int) -> list[int]:
     return [int((await anext(session))["number"]) for _ in range(number)]
 
 
@@ -84,7 +87,7 @@ async def test_what_was_acknowledged_in_the_middle_of_a_delivery_is_safe_whateve
         await session.__aenter__()
         taken = await _take(session, 30)
         session.acknowledge()
-        assert await session.until_attested(10)
+        assert await session.wait_attested(10)
         # What follows is what kill -9 does: nothing more is said.
         await session.abandon()
     assert home.stored(name) == 70
@@ -97,7 +100,7 @@ async def test_a_promise_is_that_of_the_subscription_and_not_of_the_one_before_i
     async with asyncio.timeout(30), waypost.attach("team/again", proxy=home.url) as session:
         for number in range(3):
             await session.subscribe(f"number > {number}", id="x")
-            await session.until_effective("x", ["A/0"])
+            await session.wait_effective("x", ["A/0"])
             assert set(session.effective("x")) == {"A/0"}
             await session.unsubscribe("x")
             assert session.effective("x") == {}
@@ -110,8 +113,8 @@ async def test_a_promise_ends_with_its_subscription_whoever_ended_it(home: Proxy
         waypost.attach("team/both", proxy=home.url, receiver="other") as other,
     ):
         await one.subscribe("number > 0", id="x")
-        await one.until_effective("x", ["A/0"])
-        await other.until_effective("x", ["A/0"])
+        await one.wait_effective("x", ["A/0"])
+        await other.wait_effective("x", ["A/0"])
         await other.unsubscribe("x")
         while one.effective("x"):
             await asyncio.sleep(0.01)
@@ -124,7 +127,7 @@ async def test_unread_notifications_survive_a_move_and_a_lost_connection(cluster
     async with waypost.attach("team/moves", proxy=here, state=place) as session:
         taken = await _take(session, 10)
         await session.move(there)
-        await session.until_attached()
+        await session.wait_attached()
         taken += await _take(session, 10)
         await session.abandon()
     assert taken + await _rest("team/moves", there, 80, place) == NUMBERS
@@ -133,7 +136,7 @@ async def test_unread_notifications_survive_a_move_and_a_lost_connection(cluster
 async def test_of_two_that_attach_under_one_name_the_later_one_stays(home: ProxyProcess) -> None:
     await _prepare("team/one", home.url)
     async with waypost.attach("team/one", proxy=home.url) as first:
-        await first.until_attached()
+        await first.wait_attached()
         async with waypost.attach("team/one", proxy=home.url) as second:
             assert await _take(second, 100) == NUMBERS
             with pytest.raises(ReceiverTaken):
@@ -141,4 +144,74 @@ async def test_of_two_that_attach_under_one_name_the_later_one_stays(home: Proxy
                 async for _ in first:
                     pass
             await asyncio.sleep(0.5)
-            assert second.attached is not None and (await second.until_attached()) is second.attached
+            assert second.attached is not None and (await second.wait_attached()) is second.attached
+
+
+async def test_who_leaves_while_nobody_hears_it_is_told_and_only_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
+        home = cluster.proxies["a1"]
+        await _prepare("team/leaves", home.url)
+        async with waypost.attach("team/leaves", proxy=home.url) as session:
+            await _take(session, 10)
+        assert not caplog.records
+        async with waypost.attach("team/leaves", proxy=home.url) as session:
+            await _take(session, 10)
+            home.kill()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("no proxy has heard that session team/leaves was left") and "`state`" in said
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+async def test_the_state_of_another_receiver_is_refused(home: ProxyProcess) -> None:
+    """What that one had would count as had: it would be lost, in silence."""
+    await _prepare("team/mine", home.url)
+    async with waypost.attach("team/mine", proxy=home.url) as session:
+        await _take(session, 10)
+    for name, receiver in (("team/other", "main"), ("team/mine", "second")):
+        with pytest.raises(Refused, match="receiver main of session team/mine"):
+            waypost.attach(name, receiver=receiver, proxy=home.url, state=session.state)
+    with pytest.raises(Refused, match="ReceiverState"):
+        waypost.attach("team/mine", proxy=home.url, state={"a": 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1:7401", "http://h:1", "ws://", "", [], [7401], 7401, b"ws://h:1"])
+async def test_what_is_no_address_of_a_proxy_is_refused_at_once(proxy: Any) -> None:
+    with pytest.raises(Refused, match="ws://host:7301"):
+        waypost.produce("p", proxy=proxy)
+    with pytest.raises(Refused, match="ws://host:7301"):
+        waypost.attach("s", proxy=proxy)
+
+
+async def test_nobody_moves_to_what_is_no_address(home: ProxyProcess) -> None:
+    async with waypost.attach("team/stays", proxy=home.url) as session:
+        with pytest.raises(Refused, match="ws://host:7301"):
+            await session.move("nonsense")
+        assert (await session.wait_attached()).proxy == "a1"
+
+
+async def test_what_was_not_entered_says_so_at_once(home: ProxyProcess) -> None:
+    receiver, producer = waypost.attach("team/outside", proxy=home.url), waypost.produce("p", proxy=home.url)
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: producer.publish({"n": 1}),
+        lambda: producer.quench("n"),
+        lambda: receiver.subscribe("n > 0"),
+        lambda: receiver.next_batch(),
+        lambda: anext(receiver),
+        receiver.wait_attached,
+    ]
+    for ask in asked:
+        with pytest.raises(Refused, match="it was not entered"):
+            await asyncio.wait_for(ask(), 1)
+
+
+def test_what_was_not_entered_says_so_at_once_without_an_event_loop_too(home: ProxyProcess) -> None:
+    producer = waypost.blocking.produce("p", proxy=home.url)
+    try:
+        with pytest.raises(Refused, match="it was not entered"):
+            producer.publish({"n": 1})
+    finally:
+        producer.close()

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from discovery import browse
 from discovery.announce import Announcement
-from node.cli import app
-from node.commands import receive
+from node.cli.app import app
+from node.cli.commands import receive
 from waypost.errors import NoProxy, WaypostError
 
 WAYPOST = str(Path(sys.executable).with_name("waypost"))
@@ -169,7 +169,7 @@ def test_help_lists_every_command() -> None:
 def test_help_of_a_command_is_there_by_both_names_without_what_only_the_command_needs(command: str) -> None:
     script = f"""
 import sys
-from node.cli import main
+from node.cli.app import main
 sys.argv = ["waypost", *{command.split()!r}, sys.argv[1]]
 try:
     main()
@@ -192,12 +192,12 @@ def test_help_tells_the_exit_statuses() -> None:
 def test_a_fault_inside_is_one_line_and_status_70(monkeypatch: pytest.MonkeyPatch) -> None:
     script = """
 import sys
-from node import cli, commands
-from node.commands import match
+from node.cli.app import main
+from node.cli.commands import match
 def fail(*_, **__): raise KeyError("x")
 match.match_one = fail
 sys.argv = ["waypost", "match", "a == 1", "{}"]
-cli.main()
+main()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 70
@@ -249,7 +249,7 @@ async def test_a_sub_that_is_to_wait_so_long_does_not_look_for_a_proxy_for_longe
         (("pub", "-"), '{"a": 1, "a": 2}', "BAD_MESSAGE: a: given twice"),
         (("pub", "--lines", "n=1"), "", "BAD_NOTIFICATION: what is published is read from stdin"),
         (("drain", "a", "--pause", "--stop"), "", "BAD_MESSAGE: pause: a drain stays where it is, or is over"),
-        (("sim", "--seeds", "7..8", "--scenario", "x"), "", "BAD_MESSAGE: seeds: a story is no seed"),
+        (("sim", "--seeds", "7..8", "--scenario", "x"), "", "BAD_MESSAGE: seeds: a scenario is no seed"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_before_anybody_is_asked(

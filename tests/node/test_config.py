@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.cli import serve
+from node.cli.app import serve
 from node.config import NodeConfig, load_config, load_serving
 from waypost.errors import BadConfiguration
 
@@ -42,6 +42,8 @@ def test_a_list_in_a_file_is_looked_at_as_text_is(tmp_path: Path) -> None:
     [
         ({}, {"WAYPOST_PROT": "7301"}, "do you mean WAYPOST_PORT"),
         ({}, {"WAYPOST_NEIGHBORS": "B"}, "do you mean WAYPOST_NEIGHBOURS"),
+        ({}, {"WAYPOST_ETCD_ENDPOINTS": "e:2379"}, "do you mean WAYPOST_ETCD"),
+        ({}, {"WAYPOST_KAFKA_PORT_TYPO": "1"}, "do you mean WAYPOST_KAFKA"),
         ({"tls_ca": "ca.pem"}, {}, "nothing is encrypted"),
         ({"tls_key": "key.pem"}, {}, "nothing is encrypted"),
         ({"kafka": "h:1:2", "etcd": "h:1"}, {}, "is not host:port"),
@@ -56,6 +58,24 @@ def test_what_no_proxy_can_mean_is_refused(
         load_serving(flags, None)
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "PORT_7311_TCP",
+        "SERVICE_HOST",
+        "ETCD_SERVICE_HOST",
+        "ETCD_PORT",
+        "KAFKA_PORT_9092_TCP_ADDR",
+        "SITE_A_SERVICE_PORT",
+    ],
+)
+def test_what_kubernetes_says_of_services_of_such_names_is_no_setting(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"WAYPOST_{variable}", "tcp://10.0.0.1:1")
+    load_serving({}, None)
+
+
 def test_neighbours_are_separated_by_commas() -> None:
     assert load_config({"neighbours": "B,C"}, None).neighbours == ("B", "C")
 
@@ -63,13 +83,13 @@ def test_neighbours_are_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("flags", "field", "source"),
     [
-        ({"port": 70_000}, "port", "flag"),
-        ({"name": ""}, "name", "flag"),
-        ({"site": "a/b"}, "site", "flag"),
-        ({"lease_ttl_ms": 1}, "lease_ttl_ms", "flag"),
-        ({"prefix": "no blanks please"}, "prefix", "flag"),
+        ({"port": 70_000}, "port", "from --port"),
+        ({"name": ""}, "name", "from --name"),
+        ({"site": "a/b"}, "site", "from --site"),
+        ({"lease_ttl_ms": 1}, "lease_ttl_ms", "from --lease-ttl-ms"),
+        ({"prefix": "no blanks please"}, "prefix", "from --prefix"),
         ({"site": "C", "neighbours": "B,C"}, "neighbours", "C is the site of this proxy itself"),
-        ({"advertise": "ws://host:many"}, "advertise", "flag"),
+        ({"advertise": "ws://host:many"}, "advertise", "from --advertise"),
         ({"host": "0.0.0.0"}, "advertise", "0.0.0.0 is no address that others can reach; say with --advertise"),
         ({"host": ""}, "advertise", "every address is no address that others can reach; say with --advertise"),
         ({"parts_cert": "c.pem", "etcd": "h:1"}, "parts_key", "c.pem is of no use without its key"),
@@ -84,9 +104,9 @@ def test_neighbours_are_separated_by_commas() -> None:
         ({"site": "a\x01"}, "site", "no control character"),
         ({"neighbours": "B/C"}, "neighbours", "no slash"),
         ({"neighbours": '["B"]'}, "neighbours", "is no name"),
-        ({"prefix": "p" * 101}, "prefix", "flag"),
-        ({"sweep_s": 100_000}, "sweep_s", "flag"),
-        ({"lease_ttl_ms": 99_999_999_999}, "lease_ttl_ms", "flag"),
+        ({"prefix": "p" * 101}, "prefix", "from --prefix"),
+        ({"sweep_s": 100_000}, "sweep_s", "from --sweep-s"),
+        ({"lease_ttl_ms": 99_999_999_999}, "lease_ttl_ms", "from --lease-ttl-ms"),
     ],
 )
 def test_a_bad_flag_is_refused_by_name(flags: dict[str, object], field: str, source: str) -> None:

@@ -57,7 +57,7 @@ async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) 
     urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
     got: dict[int, list[int]] = {number: [] for number in range(SESSIONS)}
 
-    async def read(number: int, session: waypost.Session) -> None:
+    async def read(number: int, session: waypost.Receiver) -> None:
         async for notification in session:
             got[number].append(int(notification["number"]))
 
@@ -74,7 +74,7 @@ async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) 
         for number in range(SESSIONS):
             session = waypost.attach(f"team/{number}", proxy=[urls["a1"], urls["a2"]])
             await stack.enter_async_context(session)
-            await session.until_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
+            await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
             readers.append(asyncio.create_task(read(number, session)))
         publishing = asyncio.create_task(publish())
         assert await _command("drain", "a1", "--rate", "50", "--proxy", urls["b1"]) == {
@@ -86,7 +86,7 @@ async def test_a_proxy_is_emptied_and_filled_again_under_load(cluster: Cluster) 
         shown = (await _command("handovers", "--proxy", urls["a2"]))["handovers"]
         assert {(each["role"], each["peer"], each["phase"]) for each in shown} == {("target", "a1", "ended")}
         assert not cluster.proxies["a1"].ready()
-        assert all(cluster.proxies["a1"].process.said(line) for line in ("drain begun", "drain finished"))
+        assert all(cluster.proxies["a1"].process.has_logged(line) for line in ("drain begun", "drain finished"))
         for asked in ("a1", "a2", "b1"):
             shown = await _command("sessions", "show", "team/3", "--proxy", urls[asked])
             assert (shown["owner"], shown["url"], shown["state"]) == ("a2", urls["a2"], "serving")

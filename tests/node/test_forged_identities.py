@@ -40,7 +40,9 @@ async def test_a_reader_cannot_take_the_place_of_what_a_producer_publishes_next(
         async with websockets.connect(f"{url}/v1/client") as attacker:
             assert isinstance(await said(attacker, Hello(VERSION, "attacker")), Welcome)
             bodies = [Notification({"n": -1}).body] * FORGED
-            forged = Publish(known.producer, str(known.incarnation), known.sequence + 1, bodies)
+            forged = Publish(
+                producer=known.producer, secret=str(known.incarnation), first=known.sequence + 1, bodies=bodies
+            )
             assert isinstance(await said(attacker, forged), Acknowledged)
         for number in range(1, FORGED + 1):
             await victim.publish({"n": number})
@@ -66,11 +68,16 @@ async def test_every_proxy_finds_the_same_life_in_the_same_secret_and_no_number_
                     refused = decode_proxy_message(await asyncio.wait_for(socket.recv(), 10))
                     assert isinstance(refused, Problem)
                     assert refused.code == "BAD_MESSAGE"
-                refused = await said(socket, Publish("p", "a secret of its own", LARGEST, [body, body]))
+                refused = await said(
+                    socket, Publish(producer="p", secret="a secret of its own", first=LARGEST, bodies=[body, body])
+                )
                 assert isinstance(refused, Problem)
                 assert (refused.code, refused.field) == ("BAD_MESSAGE", "first")
                 assert isinstance(
-                    await said(socket, Publish("p", "a secret of its own", LARGEST, [body])), Acknowledged
+                    await said(
+                        socket, Publish(producer="p", secret="a secret of its own", first=LARGEST, bodies=[body])
+                    ),
+                    Acknowledged,
                 )
         assert (await asyncio.wait_for(anext(session), 10)).id.sequence == LARGEST
         async with waypost.produce("q", proxy=cluster.proxies["a1"].url) as other:

@@ -24,9 +24,9 @@ from chaos.servers.process import free_port
 from federation.embedded import database, journal, registry
 from node import service
 from node.config import NodeConfig
+from node.http.server import Server, make_server
 from node.log_output import LogOutput
 from node.node import Node
-from node.web import Server, make_server
 
 WATCHED_S = 4.0
 PATIENCE_S = 20.0

@@ -11,7 +11,7 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, Place
-from node.commands.receive import EXIT_IN_VAIN
+from node.cli.commands.receive import EXIT_IN_VAIN
 from tests.node.test_command_line import run
 from waypost.errors import Refused
 from waypost.keys import Keys, public_key
@@ -46,8 +46,8 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         reports = await desk.subscribe("require(report)", insecure=False)
         anything = await desk.subscribe("require(report) || require(news)", id="anything")
         for each in (reports, anything):
-            await desk.until_effective(each, ORIGINS)
-        await honest.set_keys(publishing=office)
+            await desk.wait_effective(each, ORIGINS)
+        await honest.publish_with(office)
         await honest.publish({"report": 1}, insecure=False)
         await other.publish({"report": 2})
         await other.publish({"news": 3})
@@ -56,7 +56,7 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         assert secure == {1: {reports, anything}, 2: set(), 3: set()}
         assert all(reports not in each.subscriptions for each in found if not each.secure)
         await desk.move(there)
-        await desk.until_attached()
+        await desk.wait_attached()
         await honest.publish({"report": 4}, insecure=False)
         moved = await anext(desk)
         assert (moved["report"], set(moved.secure)) == (4, {reports, anything})
@@ -66,7 +66,7 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         await other.publish({"report": 6}, keys=Keys.producer(b"another"), insecure=False)
         assert (await anext(desk))["report"] == 6
         await desk.move(here)
-        await desk.until_attached()
+        await desk.wait_attached()
         await honest.publish({"report": 7}, insecure=False)
         await other.publish({"report": 8}, keys=Keys.producer(b"another"), insecure=False)
         assert (await anext(desk))["report"] == 8
@@ -76,7 +76,7 @@ async def test_who_knows_the_public_key_alone_may_not_publish_with_it(cluster: C
     proxy = cluster.proxies["a1"].url
     async with asyncio.timeout(30), waypost.attach("keys/one", proxy=proxy) as one:
         wanted = await one.subscribe("require(order)", keys=Keys.producer(public_key(SECRET)), insecure=False)
-        await one.until_effective(wanted, ["A/0"])
+        await one.wait_effective(wanted, ["A/0"])
         await one.publish({"order": 1}, keys=Keys.producer(public_key(SECRET)))
         await one.publish({"order": 2}, keys=Keys.producer(SECRET))
         assert (await anext(one))["order"] == 2

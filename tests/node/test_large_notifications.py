@@ -20,7 +20,7 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster([Place("a1", "A", FLAGS), Place("b1", "B", FLAGS)], [("A", "B")], tmp_path)
 
 
-async def _take(session: waypost.Session, number: int) -> list[int]:
+async def _take(session: waypost.Receiver, number: int) -> list[int]:
     taken: list[int] = []
     async for notification in session:
         taken.append(int(notification["number"]))
@@ -35,13 +35,13 @@ async def test_large_notifications_cross_a_link_and_move_with_their_session(clus
         place = waypost.ReceiverState()
         async with waypost.attach("team/large", proxy=here, state=place) as session:
             identity = await session.subscribe("number > 0")
-            await session.until_effective(identity, ["A/0", "B/0"])
+            await session.wait_effective(identity, ["A/0", "B/0"])
         async with waypost.produce("maker", proxy=there) as producer:
             for number in range(1, NUMBER + 1):
                 await producer.publish(Notification({"number": number, "filling": "x" * BYTES}))
         async with waypost.attach("team/large", proxy=here, state=place) as session:
             taken = await _take(session, 5)
         async with waypost.attach("team/large", proxy=there, state=place) as session:
-            assert (await session.until_attached()).proxy == "b1"
+            assert (await session.wait_attached()).proxy == "b1"
             taken += await _take(session, NUMBER - len(taken))
     assert taken == list(range(1, NUMBER + 1))

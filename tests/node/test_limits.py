@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 import waypost
 from chaos.cluster import Cluster, Place
-from node.pace import Pace
+from node.rate_limit import RateLimit, RateLimits
 from tests.helpers.waiting import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
-from waypost.messages import VERSION, Attach, Attached, Hello, Publish, Welcome
+from waypost.identity import Epoch, Origin, ProxyId
+from waypost.limits import ATTESTED_A_S
+from waypost.messages import VERSION, Acknowledge, Attach, Attached, Attestation, Hello, Publish, Welcome
 from waypost.notification import Notification
 
 RATE = 50
@@ -33,6 +35,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     places = [Place("a1", "A", flags), Place("b1", "B", bounded)]
     with Cluster(places, [], tmp_path_factory.mktemp("limits")) as cluster:
         yield cluster
+
+
+def test_what_a_receiver_attests_counts_by_notifications_and_not_by_frames() -> None:
+    paces = RateLimits(1_000, 1, now_s=0.0)
+    each = Attestation(
+        number=1, epoch=Epoch(1), proxy=ProxyId("p"), origin=Origin("A/0"), offsets=[*range(499)], digests=[0] * 499
+    )
+    assert paces.wait_s(Acknowledge(0, [each] * (ATTESTED_A_S // 500)), 0.0) == 0
+    assert paces.wait_s(Acknowledge(0, [each] * (ATTESTED_A_S // 500)), 0.0) == 1
+    # What says nothing for the journal is not counted, and what is published is not slower for it.
+    assert paces.wait_s(Acknowledge(7), 0.0) is None
+    assert paces.wait_s(Publish(producer="q", secret="i", first=1, bodies=[Notification({"x": 1}).body]), 0.0) == 0
 
 
 def attached(cluster: Cluster, session: str, receiver: str) -> bool:
@@ -91,7 +105,7 @@ async def test_who_publishes_too_fast_stays_connected_and_is_delivered_what_he_w
 
     async with waypost.attach("limits/both", proxy=url, on_event=hear, window=10) as session:
         await session.subscribe("limits_both > 0", id="x")
-        await session.until_effective("x", ["A/0"])
+        await session.wait_effective("x", ["A/0"])
         # More than its library waits for an answer to a ping, and its window full many times.
         count = 10 * RATE
         for number in range(1, count + 1):
@@ -136,11 +150,13 @@ async def test_who_leaves_while_he_has_to_wait_is_gone_at_once(cluster: Cluster)
     url = cluster.proxies["a1"].url
     async with websockets.connect(f"{url}/v1/client") as socket_:
         await socket_.send(encode_message(Hello(VERSION, "hasty")))
-        await socket_.send(encode_message(Attach("limits/gone", "r", "i", {})))
+        await socket_.send(encode_message(Attach(session="limits/gone", receiver="r", incarnation="i", frontier={})))
         while not isinstance(decode_proxy_message(await socket_.recv()), Attached):
             pass
         # Twenty seconds' worth.
-        await socket_.send(encode_message(Publish("p", "i", 0, [Notification({"n": 1}).body] * 1_000)))
+        await socket_.send(
+            encode_message(Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body] * 1_000))
+        )
     await until_seen(lambda: not attached(cluster, "limits/gone", "r"), "nobody is attached", within_s=12)
 
 
@@ -148,7 +164,7 @@ async def test_who_leaves_while_he_has_to_wait_is_gone_at_once(cluster: Cluster)
 def test_a_pace_never_lets_through_more_than_its_rate_and_one_second_s_worth(
     rate: int, asked: list[tuple[float, int]]
 ) -> None:
-    pace, now, taken = Pace(rate, 0.0), 0.0, 0
+    pace, now, taken = RateLimit(rate, 0.0), 0.0, 0
     for idle, count in asked:
         now += idle
         assert taken <= rate * (now + 1) + 1e-6
@@ -159,4 +175,4 @@ def test_a_pace_never_lets_through_more_than_its_rate_and_one_second_s_worth(
 
 
 def test_without_a_rate_nobody_waits() -> None:
-    assert Pace(0, 0.0).wait_s(1_000_000, 0.0) == 0.0
+    assert RateLimit(0, 0.0).wait_s(1_000_000, 0.0) == 0.0

@@ -19,7 +19,7 @@ from node.peers import Peers
 from node.witnesses import Witnesses
 from waypost.clock import ManualClock
 from waypost.identity import ProxyId, SiteId
-from waypost.records import Asked, Record
+from waypost.records import FiltersRequested, Record
 
 A, B = SiteId("A"), SiteId("B")
 B1 = ProxyId("b1")
@@ -61,6 +61,8 @@ def links(log: SlowLog, sent: Sent) -> Links:
     nobody = cast(Registry, None)
     others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
     guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"), others)
+    # The log has said what it is.
+    guard._has_begun = True
     return Links(ProxyId("a1"), ends, site_log, nobody, cast(Peers, sent), ManualClock(), guard)
 
 
@@ -73,9 +75,9 @@ async def test_a_log_that_is_slow_to_take_what_a_neighbour_wants_keeps_nothing_w
     log, sent = SlowLog(), Sent()
     shell = links(log, sent)
     shell.peer_message(B1, LinkWants(B, 1, 1, {X: 1}))
-    shell.peer_message(B1, LinkOpen(B, 1, {}, 2, {X: 1}))
+    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=2, installations={X: 1}))
     await moments()
-    assert log.asked == [[Asked(B, 1, 1, {X: 1})]]
+    assert log.asked == [[FiltersRequested(B, 1, 1, {X: 1})]]
     assert [type(message) for _, message in sent.messages] == [LinkRecords]
     await shell.close()
 
@@ -89,12 +91,12 @@ async def test_an_action_that_fails_as_nobody_foresaw_is_answered_too() -> None:
     log.wrong = ZeroDivisionError("a bug")
     log.go_on.set()
     await moments()
-    assert log.asked == [[Asked(B, 1, 1, {X: 1})], [Asked(B, 1, 2, {Y: 2})]]
+    assert log.asked == [[FiltersRequested(B, 1, 1, {X: 1})], [FiltersRequested(B, 1, 2, {Y: 2})]]
     await shell.close()
 
 
 async def test_when_it_is_closed_nothing_is_left_behind() -> None:
     shell = links(SlowLog(), Sent())
-    shell.peer_message(B1, LinkOpen(B, 1, {}, 1, {X: 1}))
+    shell.peer_message(B1, LinkOpen(site=B, epoch=1, frontier={}, serial=1, installations={X: 1}))
     await shell.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -18,14 +18,15 @@ from federation.memory import (
     MemoryRegistryStorage,
     MemorySiteLog,
 )
-from federation.ports import SiteLogRow
+from federation.ports import SiteLogRow, SiteSnapshot
 from federation.site_state import SiteState
-from node.beginning import where_to_begin
+from node.dependency_health import DependencyHealth
 from node.log_guard import LogGuard
-from node.troubles import Troubles
+from node.log_start import where_to_begin
 from node.witnesses import Witnesses
+from proxy.core.store_port import Restored, SitePlace
 from waypost.clock import ManualClock
-from waypost.errors import LogReplaced
+from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
 from waypost.identity import Incarnation, Origin, SiteId, origin_of
 from waypost.records import LogBegun, Published
 
@@ -43,7 +44,7 @@ class Nobody(Witnesses):
 
 
 def published(number: int) -> Published:
-    return Published("p", Incarnation("i"), number, 0, b"\x80")
+    return Published(producer="p", incarnation=Incarnation("i"), sequence=number, at_ms=0, body=b"\x80")
 
 
 async def guard(read: int, there: int, known: SiteLogRow, row: SiteLogRow) -> tuple[LogGuard, MemoryRegistry]:
@@ -164,6 +165,30 @@ async def test_what_was_appended_in_a_log_epoch_that_was_not_read_of_yet_counts_
     assert row is not None and (row.log_epoch, row.ended[origin_of(A, log_epoch=2)]) == (3, (2, 4))
 
 
+async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_that_was_read(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be acknowledged as of an origin that has ended, and nobody would be given it."""
+    monkeypatch.setattr("node.log_guard.BEGIN_S", 0.2)
+    storage = MemoryLogStorage()
+    storage.records.extend(published(each) for each in range(3))
+    proxy = Proxy(storage, registry, SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}), 3)
+    proxy.guard._has_begun = False
+
+    async def append() -> list[int]:
+        async with proxy.guard.appending():
+            return await proxy.log.append([published(99)])
+
+    with pytest.raises(LogUnavailable, match="not read"):
+        await append()
+    await proxy.guard.begin()
+    with pytest.raises(LogUnavailable, match="not read"):
+        await append()
+    proxy.guard._state.fold(3, storage.records[3])
+    assert await append() == [4]
+    assert [type(each) for each in storage.records[3:]] == [LogBegun, Published]
+
+
 async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended(
     registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +220,67 @@ async def test_a_registry_that_has_lost_the_row_is_told_it_again(
     found = await empty.site_log(A)
     assert found is not None and (found.identity, found.seen) == ("log", 2)
     looking.cancel()
+
+
+async def test_a_registry_that_went_back_to_an_earlier_log_epoch_is_told_the_later_one_again(
+    registry: MemoryRegistry,
+) -> None:
+    """Else the next loss of an end would begin the same log epoch a second time, over offsets that were read."""
+    row, storage = await registry.site_log(A), MemoryLogStorage()
+    second = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (2, 5)}, seen=7)
+    storage.records.extend(published(each) for each in range(3))
+    proxy = Proxy(storage, registry, second, 3)
+    await proxy.guard.watch(3, reports=True)
+    assert row is not None and row.log_epoch == 1
+    assert await registry.site_log(A) == second
+
+
+@pytest.mark.parametrize("has_row", [True, False])
+@pytest.mark.parametrize("said_by", ["folder", "changelog", "log"])
+async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_later_log_epoch(
+    registry: MemoryRegistry, has_row: bool, said_by: str
+) -> None:
+    """It is alone: nobody else knows of it."""
+    if not has_row:
+        registry._storage.rows.site_logs.clear()
+    storage, changelog = MemoryLogStorage(), MemoryChangelog(MemoryChangelogStorage())
+    federation, ended = federation_of(await registry.secret()), {origin_of(A): (2, 5)}
+    storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=1))
+    storage.records.extend(published(each) for each in range(2))
+    storage.records.append(LogBegun(federation=federation, identity="log", log_epoch=2, ended=ended))
+    state = SiteState(A)
+    for offset, record in enumerate(storage.records):
+        state.fold(offset, record)
+    place = (state.position, state.acceptance.snapshot())
+    restored = Restored(*place, SitePlace(*place, b"")) if said_by == "folder" else None
+    if said_by == "changelog":
+        await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
+    parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
+    start = await where_to_begin(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
+    begun = LogGuard(state, parts.log, registry, federation, start.row, Nobody())
+    await begun.begin()
+    row = await registry.site_log(A)
+    assert row is not None and (row.identity, row.log_epoch, row.ended) == ("log", 2, ended)
+
+
+async def test_a_proxy_that_starts_makes_no_secret_where_its_log_belongs_to_a_federation(
+    registry: MemoryRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry that lost everything is told the secret by a proxy that lives, a moment later."""
+    monkeypatch.setattr("node.log_start.SECRET_BACK_S", 0.5)
+    secret, lost = await registry.secret(), MemoryRegistry(MemoryRegistryStorage(), ManualClock())
+    storage = MemoryLogStorage()
+    storage.records.append(LogBegun(federation=federation_of(secret), identity="log", log_epoch=1))
+    parts: Any = SimpleNamespace(
+        registry=lost, changelog=MemoryChangelog(MemoryChangelogStorage()), log=MemorySiteLog(storage)
+    )
+    troubles = DependencyHealth(random.Random(1), ManualClock())
+    with pytest.raises(BadConfiguration, match="and this registry is empty"):
+        await where_to_begin(A, parts, None, troubles)
+    starting = asyncio.create_task(where_to_begin(A, parts, None, troubles))
+    await asyncio.sleep(0.1)
+    assert await lost.secret(secret) == secret
+    assert (await starting).federation == federation_of(secret)
 
 
 async def test_a_later_log_epoch_that_the_registry_knows_of_is_entered_whoever_raised_it(
@@ -259,7 +345,7 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
     parts: Any = SimpleNamespace(
         log=Restarted(storage), registry=registry, changelog=MemoryChangelog(MemoryChangelogStorage())
     )
-    begin = await where_to_begin(A, parts, None, Troubles(random.Random(1), ManualClock()))
+    begin = await where_to_begin(A, parts, None, DependencyHealth(random.Random(1), ManualClock()))
     assert (begin.row.log_epoch, begin.row.ended) == (2, {"A/0": (5, 8)})
 
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from node.memory import resident_bytes
+from node.free_memory import resident_bytes
 
 PIECES = 1_500
 SCRIPT = f"""
 import asyncio
-from node.memory import give_back, resident_bytes
+from node.free_memory import give_back, resident_bytes
 
 def allocated():
     return [bytes([1]) * 60_000 for _ in range({PIECES})]

@@ -20,13 +20,13 @@ import waypost
 from chaos.cluster import Cluster, Place
 from handover.source import SourceState
 from handover.target import TargetState
+from node.backends import Backends
 from node.config import NodeConfig
-from node.exposition import exposition, make_registry
-from node.metrics import METRICS, table
+from node.dependency_health import STEADY_MS
+from node.http.exposition import exposition, make_registry
+from node.http.metrics import METRICS, table
 from node.node import Node
-from node.parts import Parts
-from node.troubles import STEADY_MS
-from proxy.tally import MILLISECONDS, SIZES, Spread
+from proxy.core.counters import MILLISECONDS, SIZES, Histogram
 from waypost.clock import Clock, ManualClock
 from waypost.errors import Unreachable
 from waypost.frames import encode_message
@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def _move(cluster: Cluster) -> None:
     urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
     async with waypost.attach(SESSION, receiver=RECEIVER, proxy=urls["a1"]) as session:
-        await session.until_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
+        await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
     async with waypost.produce(CLIENT, proxy=urls["b1"]) as producer:
         for number in range(STORED):
             await producer.publish_soon(Notification({"number": number}))
@@ -275,7 +275,7 @@ def test_a_proxy_that_is_not_there_is_one_line_with_what_the_system_says() -> No
 
 
 def unstarted(clock: Clock | None = None, **troubles: str) -> Node:
-    async def none() -> Parts:
+    async def none() -> Backends:
         raise Unreachable("nothing here")
 
     node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1", clock)
@@ -346,7 +346,7 @@ def test_times_are_shown_in_seconds_and_every_bucket_has_all_that_is_below_it() 
 @pytest.mark.parametrize("bounds", [MILLISECONDS, SIZES])
 def test_a_value_at_a_bound_is_counted_as_at_most_that(bounds: tuple[int, ...]) -> None:
     assert list(bounds) == sorted(set(bounds))
-    spread = Spread(bounds)
+    spread = Histogram(bounds)
     for bound in bounds:
         spread.note(bound)
     spread.note(bounds[-1] + 1)
@@ -371,7 +371,7 @@ def test_every_metric_that_the_page_names_exists() -> None:
 
 
 def test_the_page_explains_every_cause_and_every_phase() -> None:
-    causes = set(re.findall(r'Ending\("([a-z ]+)"', (ROOT / "proxy/course.py").read_text()))
+    causes = set(re.findall(r'Ending\("([a-z ]+)"', (ROOT / "proxy/core/transfer_record.py").read_text()))
     assert {"timeout", "refused", "lease lost"} <= causes
     phases = {each.name.lower() for each in (*SourceState, *TargetState)} - {"ended"}
     assert [each for each in sorted(causes | phases) if f"`{each}`" not in PAGE.read_text()] == []

@@ -23,7 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-async def next_ones(session: waypost.Session, count: int) -> list[int]:
+async def next_ones(session: waypost.Receiver, count: int) -> list[int]:
     async with asyncio.timeout(PATIENCE_S):
         return [int((await anext(session))["n"]) for _ in range(count)]
 
@@ -33,7 +33,7 @@ async def store(cluster: Cluster, session: str, *attributes: dict[str, int]) -> 
     here = cluster.proxies["a1"].url
     async with waypost.attach(session, proxy=here) as receiver:
         await receiver.subscribe("n > 0", id="x")
-        await receiver.until_effective("x", ["A/0"])
+        await receiver.wait_effective("x", ["A/0"])
     async with waypost.produce("p", proxy=here) as producer:
         for number, each in enumerate(attributes, 1):
             await producer.publish({"n": number, **each})
@@ -48,7 +48,7 @@ async def test_by_priority_and_nothing_twice_for_another_life_elsewhere_after_a_
     async with waypost.attach("order/s", proxy=here, order="priority") as first:
         assert await next_ones(first, 3) == [7, 2, 4]
         first.acknowledge()
-        assert await first.until_attested()
+        assert await first.wait_attested()
         await first.abandon()
     # Nobody but the proxies knows now what that process had.
     async with waypost.attach("order/s", proxy=there, order="priority") as second:

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 import waypost
 from chaos.cluster import Cluster, Place
-from node.operators import ANSWERS
-from node.pages import PAGES, openapi
+from node.http.api import ANSWERS
+from node.http.schemas import PAGES, openapi
 
 SCHEMA = schemathesis.openapi.from_dict(openapi())
 
@@ -35,7 +35,7 @@ async def _something(cluster: Cluster) -> None:
     async with waypost.attach("pages/one", proxy=cluster.proxies["a2"].url) as session:
         await session.subscribe("n > 0", ttl_s=60)
         await session.move(cluster.proxies["a1"].url)
-        await session.until_attached()
+        await session.wait_attached()
 
 
 @SCHEMA.parametrize()

@@ -13,10 +13,11 @@ import waypost
 from chaos.cluster import Place, ProxyProcess
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
+from node.backends import changelog_locator, open_changelog, open_parts
+from node.cli.commands.registry import registry_of
 from node.config import NodeConfig
-from node.parts import changelog_locator, open_changelog, open_parts
+from node.dependency_health import Dependency
 from node.tls import credentials_of
-from node.troubles import Part
 from tests.helpers.papers import Papers
 from tests.helpers.waiting import until_seen
 from tests.node.test_command_line import run
@@ -67,7 +68,7 @@ async def test_a_session_survives_the_end_of_a_proxy_whose_kafka_and_etcd_are_be
         await asyncio.to_thread(proxy.start)
         async with asyncio.timeout(60):
             async with waypost.attach(SESSION, proxy=proxy.url, state=place) as session:
-                await session.until_effective(await session.subscribe("number >= 0"), ["A/0"])
+                await session.wait_effective(await session.subscribe("number >= 0"), ["A/0"])
             async with waypost.produce("maker", proxy=proxy.url) as producer:
                 await producer.publish(Notification({"number": 1}))
             await asyncio.to_thread(proxy.kill)
@@ -84,7 +85,7 @@ async def test_a_proxy_that_does_not_believe_its_kafka_names_it_once_and_still_e
     proxy = process(changed(config, {"parts_ca": str(strangers.authority)}))
     proxy.process.start()
     try:
-        await until_seen(lambda: Part.LOG in proxy.ask("/v1/status")["troubles"], "the log is named")
+        await until_seen(lambda: Dependency.LOG in proxy.ask("/v1/status")["troubles"], "the log is named")
         assert not proxy.ready()
     finally:
         await asyncio.to_thread(proxy.stop)
@@ -92,9 +93,9 @@ async def test_a_proxy_that_does_not_believe_its_kafka_names_it_once_and_still_e
     assert proxy.process.log.read_text().count("certificate verify failed") == 1
 
 
-@pytest.mark.parametrize(("part", "without"), [(Part.LOG, "etcd"), (Part.REGISTRY, "kafka")])
+@pytest.mark.parametrize(("part", "without"), [(Dependency.LOG, "etcd"), (Dependency.REGISTRY, "kafka")])
 async def test_a_part_that_is_not_believed_or_does_not_believe_us_is_named_in_one_line(
-    part: Part, without: str, config: NodeConfig, strangers: Papers
+    part: Dependency, without: str, config: NodeConfig, strangers: Papers
 ) -> None:
     config = changed(config, {without: ""})
     elsewhere = {name: getattr(config, name).replace("127.0.0.1", "localhost") for name in ("kafka", "etcd")}
@@ -125,10 +126,12 @@ async def test_the_changelog_of_another_site_is_read_over_tls_too(config: NodeCo
         await own.close()
 
 
-def test_a_token_is_made_with_the_secret_of_an_etcd_behind_tls(
+async def test_a_token_is_made_with_the_secret_of_an_etcd_behind_tls(
     config: NodeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("etcd", "parts_ca", "parts_cert", "parts_key"):
+    async with registry_of(config) as registry:
+        await registry.secret()
+    for name in ("etcd", "prefix", "parts_ca", "parts_cert", "parts_key"):
         monkeypatch.setenv(f"WAYPOST_{name.upper()}", getattr(config, name))
     done = run("token", "alice")
     assert (done.returncode, done.stderr) == (0, "")

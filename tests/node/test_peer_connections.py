@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from federation.ports import ProxyRow
-from handover.messages import Offer
+from handover.messages import HandoverOffer
 from node.peers import PeerChallenge, PeerHello, Peers, PeerWelcome, decode_introduction, encode_introduction
 from node.seal import new_nonce
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId, SiteId
@@ -40,7 +40,7 @@ async def lost(peers: Peers, count: int) -> dict[str, int]:
     return dict(peers.lost)
 
 
-OFFER = Offer(SessionId("s"), Epoch(1), "drain")
+OFFER = HandoverOffer(SessionId("s"), Epoch(1), "drain")
 
 
 async def test_what_was_for_a_proxy_that_is_not_there_is_counted_as_that() -> None:

@@ -72,8 +72,24 @@ class Caller:
         await self.socket.send(msgspec.msgpack.encode(message))
 
     async def introduce(self, secret: bytes, *, callee: ProxyId = A1, version: int = VERSION) -> Introduction:
-        said = Introduction(self._challenge, new_nonce(), version, A2, self._life, callee)
-        await self.say(PeerHello(version, A2, self._life, callee, said.nonce, said.callers_proof(secret)))
+        said = Introduction(
+            challenge=self._challenge,
+            nonce=new_nonce(),
+            version=version,
+            caller=A2,
+            incarnation=self._life,
+            callee=callee,
+        )
+        await self.say(
+            PeerHello(
+                version=version,
+                proxy=A2,
+                incarnation=self._life,
+                callee=callee,
+                nonce=said.nonce,
+                proof=said.callers_proof(secret),
+            )
+        )
         return said
 
     async def refused(self) -> tuple[int | None, str]:
@@ -103,7 +119,7 @@ def owner(proxy: ProxyProcess) -> Any:
     return row and (row["owner"], row["epoch"], row["state"])
 
 
-PREPARE = Prepare(SessionId(SESSION), "t", Epoch(1))
+PREPARE = Prepare(session=SessionId(SESSION), transfer="t", epoch=Epoch(1))
 
 
 async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_for_a_session(
@@ -111,7 +127,7 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
 ) -> None:
     rows, _ = await rows_and_secret(cluster)
     async with waypost.attach(SESSION, proxy=a1.url) as session:
-        await session.until_attached()
+        await session.wait_attached()
         before = owner(a1)
         for _ in range(3):
             async with calling(a1, rows[A2].incarnation) as stranger:
@@ -192,7 +208,7 @@ async def test_a_frame_that_was_changed_between_two_proxies_costs_a_new_connecti
     async with damageable(tmp_path) as (cluster, ways):
         proxies = [cluster.proxies[A1], cluster.proxies[A2]]
         async with waypost.attach(SESSION, proxy=proxies[0].url, state=place) as session:
-            await session.until_effective(await session.subscribe("n > 0"), ["A/0"])
+            await session.wait_effective(await session.subscribe("n > 0"), ["A/0"])
         async with waypost.produce("p", proxy=proxies[0].url) as producer:
             for move in range(MOVES):
                 for number in range(OWED):

@@ -23,7 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-async def until_told(producer: waypost.Session, *terms: str) -> None:
+async def until_told(producer: waypost.Producer, *terms: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while producer.terms != set(terms):
             await asyncio.sleep(0.02)
@@ -44,7 +44,7 @@ async def test_what_is_wanted_anywhere_is_told_and_what_is_not_need_not_be_sent(
         # It moves, over two sites, and is wanted all the time.
         for name in ("b1", "a1", "c1"):
             await far.move(cluster.proxies[name].url)
-            await far.until_attached()
+            await far.wait_attached()
             assert sensor.wanted({"station": "JFK", "temperature": 30})
         await far.unsubscribe(hot)
         await until_told(sensor)
@@ -57,7 +57,7 @@ async def test_what_only_keys_let_in_is_told_to_who_has_them(cluster: Cluster) -
         waypost.produce("other", proxy=cluster.proxies["a1"].url) as other,
         waypost.attach("quench/keyed", proxy=cluster.proxies["c1"].url) as far,
     ):
-        await honest.set_keys(publishing=Keys.producer(b"k"))
+        await honest.publish_with(Keys.producer(b"k"))
         await honest.quench("report")
         await other.quench("report")
         await far.subscribe("report > 0", id="x", keys=Keys.producer(public_key(b"k")), insecure=False)

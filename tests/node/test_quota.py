@@ -28,7 +28,7 @@ async def until_stored(cluster: Cluster, proxy: str, session: str, count: int) -
     await until_seen(lambda: here.stored(session) == count, f"{count} are stored for {session} at {proxy}")
 
 
-async def given(session: waypost.Session, last: int) -> list[int]:
+async def given(session: waypost.Receiver, last: int) -> list[int]:
     came: list[int] = []
     async with asyncio.timeout(PATIENCE_S):
         async for received in session:
@@ -43,20 +43,20 @@ async def test_the_least_important_goes_first_also_after_a_move_and_a_crash(clus
     async with waypost.produce("p", proxy=here) as producer:
         async with waypost.attach("quota/s", proxy=here, queue=Queue(4, discard="priority")) as session:
             await session.subscribe("n > 0", id="x")
-            await session.until_effective("x", ["A/0"])
+            await session.wait_effective("x", ["A/0"])
         for number, priority in enumerate((5, 1, 4, 2, 3), 1):
             await producer.publish({"n": number, "Priority": priority})
         await until_stored(cluster, "a1", "quota/s", 5)
         async with waypost.attach("quota/s", receiver="visitor", proxy=there) as visitor:
             # The session comes along, with what it has: all but the second.
-            await visitor.until_attached()
+            await visitor.wait_attached()
         await until_seen(lambda: (cluster.proxies["a1"].owner("quota/s") or ("",))[0] == "b1", "it is at b1")
         cluster.proxies["b1"].kill()
         await producer.publish({"n": 6, "Priority": 9})
         await asyncio.to_thread(cluster.proxies["b1"].start)
         await until_seen(lambda: cluster.proxies["b1"].owner("quota/s") is not None, "it is served again")
         async with waypost.attach("quota/s", proxy=there) as session:
-            await session.until_effective("x", ["A/0"])
+            await session.wait_effective("x", ["A/0"])
             await producer.publish({"n": 7, "Priority": 9})
             # The four most important ones are there for sure. Of the others the second has long gone, and the rest goes
             # when the next one comes, unless it was given before.
@@ -70,7 +70,7 @@ async def test_a_proxys_own_bound_holds_for_a_session_that_asks_for_none(cluster
     async with waypost.produce("p", proxy=here) as producer:
         async with waypost.attach("quota/t", proxy=here) as session:
             await session.subscribe("m > 0", id="x")
-            await session.until_effective("x", ["A/0"])
+            await session.wait_effective("x", ["A/0"])
         for number in range(1, 31):
             await producer.publish({"n": number, "m": 1})
         await until_stored(cluster, "a1", "quota/t", 5)

@@ -7,24 +7,26 @@ import random
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from starlette.requests import Request
 
-from federation.ports import DrainChanged, DrainRow
+from federation.ports import DrainChanged, DrainRow, Reloaded
+from node.backends import Backends
 from node.config import NodeConfig
+from node.http.api import routes
 from node.links import Links
 from node.node import Node
-from node.operators import routes
-from node.parts import Parts
-from proxy.context import Settings
+from proxy.core.settings import Settings
 from proxy.engine import Engine
 from waypost.clock import ManualClock
-from waypost.identity import Incarnation, ProxyId, SiteId
+from waypost.errors import NotServed
+from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 
 LIFE = Incarnation("a#1")
 LEASE_MS = 3_000
 
 
-async def no_parts() -> Parts:
+async def no_parts() -> Backends:
     raise AssertionError("not started")
 
 
@@ -32,7 +34,8 @@ def started(clock: ManualClock) -> tuple[Node, Engine]:
     node = Node(NodeConfig(name="a", site="A"), no_parts, LIFE, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
-    node.engine = Engine(Settings(ProxyId("a"), SiteId("A")), clock, random.Random(0), LIFE, None)
+    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), LIFE, None)
+    node.engine.registry_event(Reloaded({}, {}, {}, {}))
     return node, node.engine
 
 
@@ -68,3 +71,15 @@ async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> No
     assert await asked(node) == (503, False, "it is being drained")
     engine.registry_event(DrainChanged(ProxyId("a"), None))
     assert await asked(node) == (200, True, None)
+
+
+async def test_a_node_that_has_not_read_the_registry_is_not_ready_and_does_not_say_that_there_is_no_session() -> None:
+    node, engine = started(ManualClock(1_000))
+    engine.lease_granted(LIFE, 1_000_000)
+    engine.context.cluster.is_watching = False
+    assert why_not(node) == "it has not read the registry yet"
+    (respond,) = [each.endpoint for each in routes(node) if each.path == "/v1/sessions"]
+    answer = await respond(Request({"type": "http", "query_string": b"session=s", "headers": [], "method": "GET"}))
+    assert (answer.status_code, json.loads(answer.body)["error"]["code"]) == (503, "NOT_SERVED")
+    with pytest.raises(NotServed):
+        engine.dispatcher.administration.session(SessionId("s"))

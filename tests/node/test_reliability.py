@@ -42,11 +42,11 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
         waypost.attach(session, proxy=proxy.url, reliability=level) as receiver,
     ):
         await receiver.subscribe("n > 0", id="x")
-        await receiver.until_effective("x", ["A/0"])
+        await receiver.wait_effective("x", ["A/0"])
         await producer.publish({"n": 1})
         assert (await anext(receiver))["n"] == 1
         receiver.acknowledge()
-        assert await receiver.until_attested()
+        assert await receiver.wait_attested()
         await receiver.abandon()
         await producer.publish({"n": 2})
         await producer.publish({"n": 3})
@@ -75,7 +75,7 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
                 came.append(int(received["n"]))
                 if came[-1] == 4:
                     break
-        said = await receiver.until_attached()
+        said = await receiver.wait_attached()
         cell = Cell(came, len(gaps), receiver.joined, "x" in said.subscriptions)
         await receiver.delete()
     return cell

@@ -47,7 +47,7 @@ def provide(request: Request) -> bytes:
 
 
 async def once_offered(name: str, url: str) -> None:
-    """Let an owner offer once, so that requests wait for him from then on, and go."""
+    """Let an owner offer once, so that requests wait for it from then on, and go."""
     async with waypost.offer(name, provide, proxy=url):
         pass
 
@@ -76,10 +76,10 @@ async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_
     a1, b1 = urls(cluster, "a1", "b1")
     await once_offered("hilda", b1)
     for number in range(4):
-        async with waypost.meet(f"gone/{number}", proxy=a1) as meeting:
+        async with waypost.connect_rendezvous(f"gone/{number}", proxy=a1) as meeting:
             await meeting.arrange("hilda", "there")
             await meeting.session.delete()
-    async with waypost.meet("ivo", proxy=a1) as meeting:
+    async with waypost.connect_rendezvous("ivo", proxy=a1) as meeting:
         identity = await meeting.arrange("hilda", "there")
         await until_seen(lambda: cluster.proxies["b1"].stored(session_of_owner("hilda")) == 5, "all wait for her")
         async with waypost.offer("hilda", provide, proxy=b1) as offering:
@@ -92,13 +92,13 @@ async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_
 async def test_an_owner_and_who_asked_are_never_there_at_the_same_time(cluster: Cluster) -> None:
     a1, b1 = urls(cluster, "a1", "b1")
     await once_offered("bob", b1)
-    async with waypost.meet("alice", proxy=a1) as meeting:
+    async with waypost.connect_rendezvous("alice", proxy=a1) as meeting:
         identity = await meeting.arrange("bob", "there")
         assert meeting.known
         refused = await meeting.arrange("bob", "elsewhere")
     async with waypost.offer("bob", provide, proxy=b1) as offering:
         await until_answered(offering, 2)
-    async with waypost.meet("alice", proxy=a1) as meeting:
+    async with waypost.connect_rendezvous("alice", proxy=a1) as meeting:
         came = await resource_of(meeting, identity)
         assert (came.owner, came.path, came.data, came.error) == ("bob", "there", DATA, "")
         came = await resource_of(meeting, refused)
@@ -109,7 +109,7 @@ async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> No
     a1, a2, b1, b2 = urls(cluster, "a1", "a2", "b1", "b2")
     await once_offered("carol", b1)
     async with AsyncExitStack() as both:
-        meeting = await both.enter_async_context(waypost.meet("dave", proxy=a1))
+        meeting = await both.enter_async_context(waypost.connect_rendezvous("dave", proxy=a1))
         offering = await both.enter_async_context(waypost.offer("carol", provide, proxy=b1))
         serving = asyncio.ensure_future(offering.serve())
         asked = [await meeting.arrange("carol", "there") for _ in range(4)]
@@ -129,13 +129,13 @@ async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> No
 async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cluster) -> None:
     a1, a2, b1, b2 = urls(cluster, "a1", "a2", "b1", "b2")
     await once_offered("erin", b1)
-    async with waypost.meet("frank", proxy=[a1]) as meeting:
+    async with waypost.connect_rendezvous("frank", proxy=[a1]) as meeting:
         identity = await meeting.arrange("erin", "there")
     for name in ("a1", "b1"):
         cluster.proxies[name].kill()
     async with waypost.offer("erin", provide, proxy=[b2], timeout_s=PATIENCE_S) as offering:
         await until_answered(offering, 1)
-    async with waypost.meet("frank", proxy=[a2], timeout_s=PATIENCE_S) as meeting:
+    async with waypost.connect_rendezvous("frank", proxy=[a2], timeout_s=PATIENCE_S) as meeting:
         assert (await resource_of(meeting, identity)).data == DATA
     for name in ("a1", "b1"):
         cluster.proxies[name].start()
@@ -145,18 +145,18 @@ async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cl
 async def test_who_leaves_in_the_middle_of_a_resource_is_given_all_of_it_again(cluster: Cluster) -> None:
     a2, b2 = urls(cluster, "a2", "b2")
     await once_offered("grace", b2)
-    async with waypost.meet("heidi", proxy=a2) as meeting:
+    async with waypost.connect_rendezvous("heidi", proxy=a2) as meeting:
         identity = await meeting.arrange("grace", "there")
         async with waypost.offer("grace", provide, proxy=b2) as offering:
             serving = asyncio.ensure_future(offering.serve())
             parts = 0
             async with asyncio.timeout(PATIENCE_S):
                 while not parts:
-                    parts += len(await meeting.session.next_batch(3, by_hand=True))
+                    parts += len(await meeting.session.next_batch(3, manual_ack=True))
             await meeting.session.abandon()
             await asyncio.sleep(1)
             serving.cancel()
-    async with waypost.meet("heidi", proxy=a2) as meeting:
+    async with waypost.connect_rendezvous("heidi", proxy=a2) as meeting:
         assert (await resource_of(meeting, identity)).data == DATA
 
 
@@ -165,11 +165,11 @@ async def test_nobody_else_reads_what_keys_protect(cluster: Cluster) -> None:
     async with (
         waypost.attach("eavesdropper", proxy=a2) as eavesdropper,
         waypost.offer("ivan", provide, key=b"ivan's", proxy=b2) as offering,
-        waypost.meet("judy", key=b"judy's", proxy=a2) as meeting,
+        waypost.connect_rendezvous("judy", key=b"judy's", proxy=a2) as meeting,
     ):
         await eavesdropper.subscribe("require(Rendezvous)", id="all")
         await eavesdropper.subscribe(answers_to("judy"), id="judy's")
-        await eavesdropper.until_effective("all", ["A/0", "B/0"])
+        await eavesdropper.wait_effective("all", ["A/0", "B/0"])
         serving = asyncio.ensure_future(offering.serve())
         in_the_clear = await meeting.arrange("nobody", "in the clear")
         identity = await meeting.arrange("ivan", "there", key=public_key(b"ivan's"))
@@ -216,8 +216,11 @@ def test_files_are_asked_for_and_come_by_hand(cluster: Cluster, tmp_path: Path) 
     assert told[1]["error"] == "NOT_FOUND: ../secret is not there"
     assert [each.name for each in into.iterdir()] == ["1.bin"]
     assert (into / "1.bin").read_bytes() == DATA
-    in_vain = run("take", str(into), "--as", "leo", "-W", "2", url=url)
-    assert (in_vain.returncode, in_vain.stderr) == (27, "error: WAITED_IN_VAIN: nothing more came within 2 s\n")
+    acquire_failed = run("take", str(into), "--as", "leo", "-W", "2", url=url)
+    assert (acquire_failed.returncode, acquire_failed.stderr) == (
+        27,
+        "error: WAITED_IN_VAIN: nothing more came within 2 s\n",
+    )
     unknown = run("ask", "nobody", "x", "--as", "leo", url=url)
     assert (unknown.returncode, unknown.stderr) == (0, "nobody is known to offer as nobody just now\n")
 
@@ -227,7 +230,7 @@ async def test_a_resource_of_the_largest_size_comes(cluster: Cluster) -> None:
     largest = random.Random(1).randbytes(MAX_RESOURCE_BYTES)
     async with (
         waypost.offer("max", lambda request: largest, proxy=b2) as offering,
-        waypost.meet("min", proxy=a2) as meeting,
+        waypost.connect_rendezvous("min", proxy=a2) as meeting,
     ):
         serving = asyncio.ensure_future(offering.serve())
         identity = await meeting.arrange("max", "largest")
@@ -239,7 +242,7 @@ async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
     (url,) = urls(cluster, "a2")
     await once_offered("nina", url)
     first, _ = await rendezvous.ask("omar", "nina", "there", proxy=url)
-    async with waypost.meet("omar", proxy=url) as meeting:
+    async with waypost.connect_rendezvous("omar", proxy=url) as meeting:
         second, known = await rendezvous.ask("omar", "nina", "there", proxy=url)
         assert known
         async with waypost.offer("nina", provide, proxy=url) as offering:
@@ -247,16 +250,20 @@ async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
             for identity in (first, second):
                 assert (await resource_of(meeting, identity)).data == DATA
             serving.cancel()
-        mine = cluster.proxies["a2"].shown("rendezvous/asker/omar")
+        mine = cluster.proxies["a2"].shown("rendezvous/requester/omar")
         assert mine is not None and {*mine["places"]} == {"main"}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300])
 def test_a_name_that_nobody_can_have_is_refused_at_once(name: str) -> None:
-    for make in (lambda: waypost.meet(name), lambda: waypost.offer(name, provide)):
+    for make in (lambda: waypost.connect_rendezvous(name), lambda: waypost.offer(name, provide)):
         with pytest.raises(LimitExceeded, match="a name has 1 to"):
             make()
-    for request in (Request(name, "o", "a", "p"), Request("i", name, "a", "p"), Request("i", "o", name, "p")):
+    for request in (
+        Request(id=name, owner="o", requester="a", path="p"),
+        Request(id="i", owner=name, requester="a", path="p"),
+        Request(id="i", owner="o", requester=name, path="p"),
+    ):
         with pytest.raises(LimitExceeded, match="a name has 1 to"):
             request.notification()
 
@@ -271,7 +278,7 @@ async def test_a_request_that_was_being_answered_when_its_owner_left_comes_again
         raise AssertionError
 
     await once_offered("paul", url)
-    async with waypost.meet("quinn", proxy=url) as meeting:
+    async with waypost.connect_rendezvous("quinn", proxy=url) as meeting:
         identity = await meeting.arrange("paul", "there")
         async with waypost.offer("paul", never, proxy=url) as offering:
             serving = asyncio.ensure_future(offering.serve())

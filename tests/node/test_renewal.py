@@ -11,8 +11,8 @@ import pytest
 
 from federation.embedded.registry import EmbeddedRegistry
 from federation.ports import ProxyRow
-from node import renewal
-from node.renewal import Heart, Renewal
+from node import lease_renewal
+from node.lease_renewal import Heart, LeaseRenewal
 from tests.helpers.waiting import until
 from waypost.clock import SystemClock
 from waypost.identity import Incarnation, ProxyId, SiteId
@@ -31,7 +31,7 @@ async def test_busy_loop_keeps_its_lease(tmp_path: Path) -> None:
     lease = await registry.announce(row(), TTL_MS, earlier=())
     until_ms: list[int] = []
     connect = partial(EmbeddedRegistry, tmp_path / "registry.db", durable=False)
-    keeping = asyncio.create_task(Renewal(connect, SystemClock(), Heart(), until_ms.append, print).keep(lease))
+    keeping = asyncio.create_task(LeaseRenewal(connect, SystemClock(), Heart(), until_ms.append, print).keep(lease))
     await until(lambda: bool(until_ms), "a renewal")
     time.sleep(3 * TTL_MS / 1000)  # noqa: ASYNC251 - the loop is busy
     assert await lease.renew()
@@ -42,13 +42,13 @@ async def test_busy_loop_keeps_its_lease(tmp_path: Path) -> None:
 
 
 async def test_loop_that_has_no_turn_for_too_long_loses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "HEARTBEAT_S", TTL_MS / 1000)
+    monkeypatch.setattr(lease_renewal, "HEARTBEAT_S", TTL_MS / 1000)
     registry = EmbeddedRegistry(tmp_path / "registry.db", durable=False)
     lease = await registry.announce(row(), TTL_MS, earlier=())
     connect = partial(EmbeddedRegistry, tmp_path / "registry.db", durable=False)
     heart = Heart()
     beating = asyncio.create_task(heart.beat())
-    keeping = asyncio.create_task(Renewal(connect, SystemClock(), heart, lambda _: None, print).keep(lease))
+    keeping = asyncio.create_task(LeaseRenewal(connect, SystemClock(), heart, lambda _: None, print).keep(lease))
     await asyncio.sleep(3 * TTL_MS / 1000)
     assert not keeping.done()
     time.sleep(4 * TTL_MS / 1000)  # noqa: ASYNC251 - the loop stands still

@@ -9,7 +9,7 @@ from functools import partial
 from chaos.servers.etcd import EtcdServer
 from federation.etcd import EtcdRegistry
 from federation.ports import ProxyRow
-from node.renewal import Heart, Renewal
+from node.lease_renewal import Heart, LeaseRenewal
 from tests.helpers.waiting import until
 from waypost.clock import SystemClock
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
@@ -28,7 +28,7 @@ async def test_busy_loop_keeps_its_lease_at_etcd(etcd: EtcdServer, key_prefix: s
     until_ms: list[int] = []
     heart = Heart()
     beating = asyncio.create_task(heart.beat())
-    keeping = asyncio.create_task(Renewal(connect, SystemClock(), heart, until_ms.append, print).keep(lease))
+    keeping = asyncio.create_task(LeaseRenewal(connect, SystemClock(), heart, until_ms.append, print).keep(lease))
     await until(lambda: bool(until_ms), "a renewal")
     time.sleep(1.5 * TTL_MS / 1000)  # noqa: ASYNC251 - the loop is busy
     assert await lease.renew()

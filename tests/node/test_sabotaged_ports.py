@@ -27,11 +27,11 @@ from federation.memory import (
 )
 from node import node as node_module
 from node import service
+from node.backends import Backends
 from node.config import NodeConfig
+from node.dependency_health import DependencyHealth
 from node.node import Node
-from node.parts import Parts
-from node.troubles import Troubles
-from proxy.store import SqliteSessionStore
+from node.session_store.sqlite import SqliteSessionStore
 from waypost.clock import SystemClock
 from waypost.errors import Internal, StoreFailed, WaypostError
 
@@ -124,7 +124,7 @@ class Stage:
     address: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def open_parts(self) -> Parts:
+    async def open_parts(self) -> Backends:
         clock = SystemClock()
         ports: dict[str, Any] = {
             "log": MemorySiteLog(self.log),
@@ -135,7 +135,7 @@ class Stage:
         }
         port = "registry" if self.sabotage.port == "lease" else self.sabotage.port
         ports[port] = Sabotaged(ports[port], self.sabotage)
-        return Parts(**ports)
+        return Backends(**ports)
 
     async def serve(self) -> None:
         config = NodeConfig(name="a", site="A", data=self.folder, discovery=False, lease_ttl_ms=1_500, sweep_s=1)
@@ -156,7 +156,7 @@ async def lives(url: str) -> None:
             except StoreFailed:
                 # Said at once, and not silence: who asked asks again.
                 subscription = await session.subscribe("n > 0", max_count=3)
-            await session.until_effective(subscription, ["A/0"])
+            await session.wait_effective(subscription, ["A/0"])
             async with waypost.produce("p", proxy=url, timeout_s=PATIENCE_S) as producer:
                 await producer.publish({"n": number + 1})
             async with asyncio.timeout(PATIENCE_S):
@@ -169,7 +169,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TAIL_STALL_MS", "WATCH_STALL_MS", "JOURNAL_STALL_MS", "TIMER_STALL_MS", "EFFECT_STALL_MS"):
         monkeypatch.setattr(node_module, name, SOON_MS if name != "WATCH_STALL_MS" else 4 * SOON_MS)
     monkeypatch.setattr(node_module, "LOOK_S", 0.1)
-    monkeypatch.setattr(Troubles.patiently, "__defaults__", (1.0,))
+    monkeypatch.setattr(DependencyHealth.patiently, "__defaults__", (1.0,))
     monkeypatch.setattr(node_module, "LOG_END_S", 1.0)
     monkeypatch.setattr(node_module, "WATCHDOG_INTERVAL_S", 0.1)
 

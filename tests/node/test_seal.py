@@ -14,7 +14,14 @@ from waypost.errors import Unproven
 from waypost.identity import Incarnation, ProxyId
 
 SECRET, OTHER_SECRET = b"s" * 32, b"t" * 32
-SAID = Introduction(b"c" * 16, b"n" * 16, 1, ProxyId("a1"), Incarnation("life"), ProxyId("a2"))
+SAID = Introduction(
+    challenge=b"c" * 16,
+    nonce=b"n" * 16,
+    version=1,
+    caller=ProxyId("a1"),
+    incarnation=Incarnation("life"),
+    callee=ProxyId("a2"),
+)
 
 
 def ends(said: Introduction = SAID) -> tuple[Sealer, Opener]:

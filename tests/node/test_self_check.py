@@ -10,8 +10,8 @@ import pytest
 from chaos.cluster import Cluster, Place
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
+from node.dependency_health import DependencyHealth
 from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, wrong_neighbours
-from node.troubles import Troubles
 from tests.helpers.waiting import until_seen
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
@@ -48,7 +48,7 @@ def test_a_neighbour_that_is_none_is_named(
 
 def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
     clock = ManualClock()
-    troubles = Troubles(random.Random(1), clock)
+    troubles = DependencyHealth(random.Random(1), clock)
     check = SelfCheck(A, [B], "", troubles, clock.now_ms())
     check.look_at_neighbours([], [A], clock.now_ms())
     assert troubles.now == {}

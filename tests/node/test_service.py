@@ -16,8 +16,8 @@ import pytest
 from discovery.announce import Announcement
 from node import service
 from node.config import NodeConfig, load_config
+from node.http.server import Server
 from node.node import Node
-from node.web import Server
 from waypost.errors import Internal, Unreachable
 
 WAIT_S = 10

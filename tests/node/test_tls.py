@@ -43,7 +43,7 @@ async def test_a_session_moves_between_proxies_that_speak_tls_with_each_other(cl
     assert all(url.startswith("wss://") for url in urls)
     async with asyncio.timeout(60):
         async with waypost.attach(SESSION, proxy=urls[0], state=place, tls=tls) as session:
-            await session.until_effective(await session.subscribe(f'to == "{SESSION}"'), ["A/0"])
+            await session.wait_effective(await session.subscribe(f'to == "{SESSION}"'), ["A/0"])
         for number in range(4):
             await publish(urls[0], tls, number)
             async with waypost.attach(SESSION, proxy=urls[(number + 1) % 2], state=place, tls=tls) as session:
@@ -102,11 +102,11 @@ async def test_a_certificate_proves_the_principal_that_it_names_wherever_the_ses
     urls = [cluster.proxies[each].url for each in ("a1", "a2")]
     async with waypost.attach(name, proxy=urls[0], tls=nobody) as owner:
         await owner.set_access(
-            {"": waypost.allow("owner", password="secret"), "eve": waypost.allow("admin", by_token=True)}
+            {"": waypost.grant("owner", password="secret"), "eve": waypost.grant("admin", by_token=True)}
         )
     for url in (*urls, urls[0]):
         async with waypost.attach(name, proxy=url, receiver="eve", principal="eve", tls=eve) as session:
-            assert (await session.until_attached()).session == name
+            assert (await session.wait_attached()).session == name
     for tls, principal in ((nobody, "eve"), (papers.client("bob"), "eve"), (eve, "bob"), (eve, "")):
         with pytest.raises(Forbidden):
             async with waypost.attach(name, proxy=urls[1], receiver="eve", principal=principal, tls=tls):

@@ -13,9 +13,9 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, Place
 from federation.embedded.registry import EmbeddedRegistry
-from proxy.tokens import Named, issue, token_key
+from proxy.clients.tokens import Named, issue, token_key
 from tests.node.test_command_line import run
-from waypost.client.told import Retry
+from waypost.client.events import Retry
 from waypost.errors import Forbidden
 from waypost.notification import Notification
 
@@ -52,9 +52,9 @@ async def short_token(root: Path) -> str:
 async def lets_in_by_token(url: str, session: str) -> None:
     """A session that eve may read, if a token names her."""
     async with waypost.attach(session, proxy=url) as owner:
-        await owner.until_effective(await owner.subscribe(f'to == "{session}"'), ["A/0"])
+        await owner.wait_effective(await owner.subscribe(f'to == "{session}"'), ["A/0"])
         await owner.set_access(
-            {"": waypost.allow("owner", password="secret"), "eve": waypost.allow("admin", by_token=True)}
+            {"": waypost.grant("owner", password="secret"), "eve": waypost.grant("admin", by_token=True)}
         )
 
 
@@ -97,7 +97,7 @@ async def test_whose_token_ends_is_asked_for_another_and_goes_on(cluster: Cluste
             while len(set(said)) < 3:
                 await asyncio.sleep(0.5)
                 made.append(await short_token(root))
-            await session.until_attached()
+            await session.wait_attached()
             await publish(url, name, 7)
             assert (await anext(session))["number"] == 7
     assert any(isinstance(each, Retry) and "token has ended" in each.reason for each in events)

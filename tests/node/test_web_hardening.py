@@ -22,14 +22,14 @@ from websockets.frames import Frame, Opcode
 
 import waypost
 from chaos.cluster import Place, ProxyProcess
-from node.commands.rendezvous import file_name
+from node.cli.commands.rendezvous import file_name
 from tests.node.test_command_line import run
 from waypost.client.rendezvous import WAITING
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.keys import NO_KEYS
 from waypost.limits import HELLO_WITHIN_S, UNPROVEN_BYTES
 from waypost.messages import VERSION, Attach, Attached, Credential, Hello, Problem, Wait, Welcome
-from waypost.rendezvous import Request, answers_to, session_of_asker
+from waypost.rendezvous import Request, answers_to, session_of_requester
 
 PAGE = "https://board.example"
 FLAGS = {"no-discovery": "", "no-durable": ""}
@@ -207,7 +207,9 @@ async def guess(proxy: ProxyProcess, session: str, principal: str) -> tuple[type
         assert isinstance(decode_proxy_message(await line.recv()), Welcome)
         began = time.perf_counter()
         wrong = Credential(principal, "wrong")
-        await line.send(encode_message(Attach(session, "thief", "i", {}, credential=wrong)))
+        await line.send(
+            encode_message(Attach(session=session, receiver="thief", incarnation="i", frontier={}, credential=wrong))
+        )
         answer = decode_proxy_message(await line.recv())
         return type(answer), time.perf_counter() - began
 
@@ -215,8 +217,8 @@ async def guess(proxy: ProxyProcess, session: str, principal: str) -> tuple[type
 async def test_wrong_password_costs_the_same_whether_the_principal_exists_or_not(proxy: ProxyProcess) -> None:
     known, unknown = [f"known{n}" for n in range(12)], [f"other{n}" for n in range(12)]
     async with asyncio.timeout(PATIENCE_S), waypost.attach("guarded/times", proxy=proxy.url) as session:
-        grants = {name: waypost.allow("user", password="right") for name in known}
-        await session.set_access({"": waypost.allow("owner", password="secret"), **grants})
+        grants = {name: waypost.grant("user", password="right") for name in known}
+        await session.set_access({"": waypost.grant("owner", password="secret"), **grants})
         took: dict[str, list[float]] = {"known": [], "other": []}
         names = known + unknown
         random.Random(1).shuffle(names)
@@ -236,9 +238,9 @@ async def test_wrong_passwords_of_an_unknown_principal_have_to_wait_as_those_of_
     async with asyncio.timeout(PATIENCE_S), waypost.attach("guarded/often", proxy=proxy.url) as session:
         await session.set_access(
             {
-                "": waypost.allow("owner", password="secret"),
-                "known": waypost.allow("user", password="right"),
-                "token": waypost.allow("user", by_token=True),
+                "": waypost.grant("owner", password="secret"),
+                "known": waypost.grant("user", password="right"),
+                "token": waypost.grant("user", by_token=True),
             }
         )
         answers = {
@@ -369,11 +371,11 @@ async def test_take_writes_no_file_by_a_name_that_its_sender_made_up(proxy: Prox
     into = tmp_path / "into"
     into.mkdir()
     paths = ["-rf", "x\x1b[2Jy\nz", "..", "/tmp/waypost-absolute", "../above", "a/\u202etxt.exe"]
-    async with asyncio.timeout(PATIENCE_S), waypost.attach(session_of_asker("mallory"), proxy=proxy.url) as session:
+    async with asyncio.timeout(PATIENCE_S), waypost.attach(session_of_requester("mallory"), proxy=proxy.url) as session:
         await session.subscribe(answers_to("mallory"), id=WAITING, keys=NO_KEYS, insecure=True)
         async with waypost.produce("sender", proxy=proxy.url) as sender:
             for number, path in enumerate(paths):
-                request = Request(f"id{number}", "bob", "mallory", path)
+                request = Request(id=f"id{number}", owner="bob", requester="mallory", path=path)
                 for part in request.answer("attempt", path.encode()):
                     await sender.publish(part)
     took = await asyncio.to_thread(
@@ -435,7 +437,7 @@ async def test_websocket_without_a_hello_is_closed_in_time_and_others_stay(proxy
         assert HELLO_WITHIN_S - 2 < seconds < most_s - 1, took
         assert line.close_code == 1008 and f"no hello within {HELLO_WITHIN_S:g} s" in (line.close_reason or "")
     assert isinstance(decode_proxy_message(await polite.recv()), Welcome)
-    await polite.send(encode_message(Attach("polite", "r", "i", {})))
+    await polite.send(encode_message(Attach(session="polite", receiver="r", incarnation="i", frontier={})))
     async with asyncio.timeout(PATIENCE_S):
         while not isinstance(decode_proxy_message(await polite.recv()), Attached):
             pass

@@ -1,4 +1,4 @@
-"""The decisions of `node/web_policy.py`, without a network."""
+"""The decisions of `node/http/policy.py`, without a network."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from node.config import load_config
-from node.web_policy import WebPolicy, host_name, is_json
+from node.http.policy import WebPolicy, host_name, is_json
 from waypost.errors import BadConfiguration, ForeignOrigin, Misdirected, Refused, WrongContentType
 
 LOOPBACK = WebPolicy.of(load_config({"host_names": "Proxy.Example", "allow_origins": "https://board.example"}, None))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node import cli
+from node.cli.app import main
 from node.config import NodeConfig, load_serving
 from waypost.errors import BadConfiguration
 
@@ -21,6 +21,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "a site with a blank": (("--site=north pole",), "site", "no slash and no blank"),
     "its own site as a neighbour": (("--site=A", "--neighbours=B,A"), "neighbours", "A is the site of this proxy"),
     "a neighbour twice": (("--neighbours=B,C,B",), "neighbours", "B is named twice"),
+    "a neighbour of no name": (("--neighbours=B,,C",), "neighbours", "a comma too many"),
+    "a name that is too long for a folder": ((f"--name={'a' * 201}",), "name", "at most 200 bytes"),
+    "a folder of no name": (("--data=",), "data", "no folder is named"),
     "a port that is none": (("--port=70000",), "port", "less than or equal to 65535"),
     "a negative port": (("--port=-1",), "port", "greater than or equal to 0"),
     "every address, and none to advertise": (("--host=0.0.0.0",), "advertise", "no address that others can reach"),
@@ -56,9 +59,24 @@ WRONG: dict[str, tuple[tuple[str, ...], str, str]] = {
     "Kafka without a port": (("--kafka=k", "--etcd=e:2379"), "kafka", "'k' is not host:port"),
     "etcd with a path": (("--kafka=k:9092", "--etcd=http://e:2379/v3"), "etcd", "is not host:port"),
     "an empty address among several": (("--kafka=k:9092", "--etcd=e:1,"), "etcd", "'' is not host:port"),
+    "an address with an empty label": (("--kafka=k..example:1", "--etcd=e:1"), "kafka", "is not host:port"),
+    "an address with a label that is too long": (("--kafka=k:1", f"--etcd={'e' * 64}:1"), "etcd", "is not host:port"),
+    "an address with a blank": (("--kafka=a b:1", "--etcd=e:1"), "kafka", "is not host:port"),
+    "an address with a user": (("--kafka=u@a:1", "--etcd=e:1"), "kafka", "is not host:port"),
+    "an address of IPv6 without brackets": (("--kafka=::1:9092", "--etcd=e:1"), "kafka", "is not host:port"),
+    "an empty label to advertise": (("--advertise=ws://proxy..example:1",), "advertise", "is not ws://host:port"),
+    "every address by another name": (("--advertise=ws://0:1",), "advertise", "is not ws://host:port"),
+    "a path to advertise": (("--advertise=ws://h:1/path",), "advertise", "is not ws://host:port"),
+    "an origin with a blank": (("--allow-origins=https://x y",), "allow_origins", "is not https://host"),
+    "an origin without its port": (("--allow-origins=https://x:",), "allow_origins", "is not https://host"),
+    "a principal that is too long": ((f"--operators={'o' * 300}",), "operators", "at most 256"),
     "a prefix with a blank": (("--prefix=way post",), "prefix", "pattern"),
     "a site that is no name of a topic": ((*REAL, "--site=Ås"), "site", "letters, digits, dots"),
-    "a site that makes a topic's name too long": ((*REAL, f"--site={'A' * 240}"), "site", "Kafka allows 249"),
+    "a site that makes a topic's name too long": (
+        (*REAL, f"--prefix={'p' * 60}", f"--site={'A' * 199}"),
+        "site",
+        "Kafka allows 249",
+    ),
     "a lease that is no lease": (("--lease-ttl-ms=1",), "lease_ttl_ms", "greater than or equal to 500"),
     "a lease that etcd does not give": ((*REAL, "--lease-ttl-ms=1999"), "lease_ttl_ms", "etcd's shortest lease"),
     "replicas without Kafka": (("--replication=3",), "replication", "name Kafka with --kafka"),
@@ -80,7 +98,7 @@ def _refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     """Return the one line that the command answers; a hint may follow."""
     monkeypatch.setattr(sys, "argv", ["waypost", *words])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     assert end.value.code == 2
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not re.match(r"hint: |  ", line)]
@@ -124,6 +142,9 @@ def test_a_misspelt_key_of_the_file_is_named(
         ("lease-ttl-ms = 3000\nlease_ttl_ms = 3000\n", "said twice"),
         ("zzzz = 1\n", "waypost config check shows"),
         ('name = "a b"\n', "name: no slash and no blank"),
+        ("port = true\n", "port: true is no value of it"),
+        ("neighbours = [1, 2]\n", "neighbours: a list of names, please"),
+        ("operators = [true]\n", "operators: a list of names, please"),
     ):
         Path("w.toml").write_text(text)
         assert said in _refused(capsys, monkeypatch, "config", "check", "--config=w.toml")
@@ -147,7 +168,7 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     monkeypatch.setenv("WAYPOST_SITE", "north")
     monkeypatch.setattr(sys, "argv", ["waypost", "config", "check", "--config=w.toml", "--name=a1", "--json"])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main()
     assert end.value.code == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
     assert list(settings) == list(NodeConfig.__dataclass_fields__)
@@ -163,7 +184,7 @@ def test_people_are_shown_one_line_a_setting(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["waypost", "config", "check", "--no-durable", "--neighbours=B,C"])
     with pytest.raises(SystemExit):
-        cli.main()
+        main()
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == len(NodeConfig.__dataclass_fields__)
     assert ["durable", "no", "flag"] in lines and ["neighbours", "B,C", "flag"] in lines

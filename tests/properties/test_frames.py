@@ -30,8 +30,8 @@ from handover.messages import (
     Chunk,
     ChunkStored,
     Frozen,
-    Give,
-    Offer,
+    HandoverOffer,
+    MoveRequest,
     Prepare,
     Prepared,
     Ready,
@@ -39,9 +39,9 @@ from handover.messages import (
     RelayDown,
     RelayEnd,
     RelayUp,
-    Stay,
     StayReason,
     StoredEntry,
+    TransferDeclined,
 )
 from node.peers import (
     IntroductionMessage,
@@ -64,13 +64,14 @@ from waypost.checkpoint import (
 )
 from waypost.checksum import sealed
 from waypost.errors import BadMessage, BadRecord, LimitExceeded
+from waypost.facts import Fact, FactKind, GapCause, decode_fact
 from waypost.frames import decode_client_message, decode_proxy_message
 from waypost.identity import Epoch, Incarnation, Origin, ProxyId, ReceiverId, SessionId, SiteId, SubscriptionId
 from waypost.keys import Key, Protection
 from waypost.limits import MAX_FRAME_BYTES
 from waypost.notification import Notification
 from waypost.queue import Queue
-from waypost.records import decode_fact, decode_record, encode_record
+from waypost.records import decode_record, encode_record
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS
 
 SESSION, LIFE, PROXY, SITE = SessionId("s"), Incarnation("i"), ProxyId("p"), SiteId("A")
@@ -78,25 +79,49 @@ ORIGIN, X = Origin("A/0"), SubscriptionId("x")
 BODY = Notification({"n": 1, "text": "ü", "raw": b"\x00"}).body
 KEY = Key("sha256-producer", "producer", b"key")
 GUARDED = Protection((KEY,), False)
-FORWARDED = records.Forwarded(SITE, 1, ORIGIN, 7, (SITE,), "p", LIFE, 1, 0, BODY)
+FORWARDED = records.Forwarded(
+    link=SITE,
+    link_epoch=1,
+    origin=ORIGIN,
+    offset=7,
+    path=(SITE,),
+    producer="p",
+    incarnation=LIFE,
+    sequence=1,
+    at_ms=0,
+    body=BODY,
+)
 NAMED = (SESSION, "t-1", Epoch(1))
 DESCRIPTOR = Descriptor(
-    {ORIGIN: 1},
-    [SubscriptionRow(X, "n > 0", {ORIGIN: 1}, {}, {ORIGIN: 2}, None, keys=(KEY,), insecure=False)],
-    {ReceiverId("r"): ReceiverRow(3, {ORIGIN: 2})},
+    created_at={ORIGIN: 1},
+    subscriptions=[
+        SubscriptionRow(
+            id=X,
+            expression="n > 0",
+            start={ORIGIN: 1},
+            floor={},
+            promised={ORIGIN: 2},
+            end=None,
+            keys=(KEY,),
+            insecure=False,
+        )
+    ],
+    receivers={ReceiverId("r"): ReceiverRow(acknowledged=3, frontier={ORIGIN: 2})},
     access={"": Grant(EVERYTHING, "$argon2id$"), "alice": Grant((READ,))},
 )
 
 FROM_CLIENT = [
     messages.Hello(messages.VERSION, "c"),
-    messages.Attach("s", "r", "i", {ORIGIN: 3}),
-    messages.Attach("s", "r", "i", {}, credential=messages.Credential("alice", "secret")),
+    messages.Attach(session="s", receiver="r", incarnation="i", frontier={ORIGIN: 3}),
     messages.Attach(
-        "s",
-        "r",
-        "i",
-        {},
-        place_s=5,
+        session="s", receiver="r", incarnation="i", frontier={}, credential=messages.Credential("alice", "secret")
+    ),
+    messages.Attach(
+        session="s",
+        receiver="r",
+        incarnation="i",
+        frontier={},
+        receiver_expiry_s=5,
         previous="a1",
         epoch=7,
         reliability=BEST_EFFORT,
@@ -105,24 +130,34 @@ FROM_CLIENT = [
     ),
     messages.Acknowledge(1, gaps=2),
     messages.SetAccess(1, {"": messages.Granted(["read"], "secret"), "alice": messages.Granted(["administer"])}),
-    messages.Subscribe("x", "n > 0"),
-    messages.Subscribe("x", "n > 0", 60, 5, [KEY], False),
+    messages.Subscribe(subscription="x", expression="n > 0"),
+    messages.Subscribe(subscription="x", expression="n > 0", ttl_s=60, max_count=5, keys=[KEY], insecure=False),
     messages.Unsubscribe("x"),
     messages.SetKeys(1, [KEY]),
-    messages.Publish("p", "i", 0, [BODY, BODY]),
-    messages.Publish("p", "i", 0, [BODY], [KEY], False),
+    messages.Publish(producer="p", secret="i", first=0, bodies=[BODY, BODY]),
+    messages.Publish(producer="p", secret="i", first=0, bodies=[BODY], keys=[KEY], insecure=False),
     messages.PublishWith([KEY]),
     messages.Quench(1, ["n", "m"], [KEY], False),
-    messages.Acknowledge(3, [messages.Attestation(1, Epoch(1), PROXY, ORIGIN, [1, 2], [3, 4])]),
+    messages.Acknowledge(
+        3, [messages.Attestation(number=1, epoch=Epoch(1), proxy=PROXY, origin=ORIGIN, offsets=[1, 2], digests=[3, 4])]
+    ),
     messages.Detach(forget=True),
     messages.Delete(),
 ]
 FROM_PROXY = [
     messages.Welcome(1, PROXY, SITE),
-    messages.Attached(SESSION, Epoch(1), PROXY, SITE, {X: messages.SubscriptionSettings("n > 0", 60, None, "main")}, 2),
+    messages.Attached(
+        session=SESSION,
+        epoch=Epoch(1),
+        proxy=PROXY,
+        site=SITE,
+        subscriptions={X: messages.SubscriptionSettings(expression="n > 0", ttl_s=60, max_count=None, owner="main")},
+        stored=2,
+    ),
     messages.Wait("later", 500),
     messages.Moved(SESSION, PROXY, "ws://h:1"),
     messages.Deleted(SESSION, "receiver main asked for it"),
+    messages.Left("main"),
     messages.Forgotten("main"),
     messages.Subscribed(X),
     messages.SubscriptionChanged(X, None),
@@ -134,15 +169,25 @@ FROM_PROXY = [
     messages.Problem("FORBIDDEN", "no", None, messages.AboutKeys(1)),
     messages.Problem("FORBIDDEN", "no", "credential", messages.AboutAccess(1)),
     messages.Problem("FORBIDDEN", "no", "credential", messages.AboutDeletion()),
-    messages.Deliver(Epoch(1), 1, [(X,)], [0], [messages.Delivery(ORIGIN, 1, "p", LIFE, 1, 0, BODY, 9)]),
+    messages.Deliver(
+        epoch=Epoch(1),
+        through=1,
+        matches=[(X,)],
+        matched=[0],
+        entries=[
+            messages.Delivery(
+                origin=ORIGIN, offset=1, producer="p", incarnation=LIFE, sequence=1, at_ms=0, body=BODY, check=9
+            )
+        ],
+    ),
     messages.Acknowledged(0, ORIGIN, [1, 2]),
     messages.Attested(1),
-    messages.Gap(ORIGIN, 1, 2, "gone"),
+    messages.Gap(ORIGIN, 1, 2, GapCause.RETENTION),
     messages.Problem("REFUSED", "no", "field", messages.AboutSubscription(X)),
 ]
 INTRODUCING = [
     PeerChallenge(bytes(16)),
-    PeerHello(messages.VERSION, PROXY, LIFE, PROXY, bytes(16), b"proof"),
+    PeerHello(version=messages.VERSION, proxy=PROXY, incarnation=LIFE, callee=PROXY, nonce=bytes(16), proof=b"proof"),
     PeerWelcome(b"proof"),
 ]
 FROM_PEER = [
@@ -150,41 +195,56 @@ FROM_PEER = [
     ChunkStored(*NAMED, 1),
     Ready(*NAMED, {ORIGIN: None}),
     Aborted(*NAMED, "no"),
-    Prepared(*NAMED, DESCRIPTOR, 2),
-    Chunk(*NAMED, 1, None, 1, [StoredEntry(1, ("x",), ORIGIN, 1, BODY)], 0),
-    Frozen(*NAMED, DESCRIPTOR, {ORIGIN: 1}, 1, 1, 2),
+    Prepared(*NAMED, descriptor=DESCRIPTOR, stored=2),
+    Chunk(
+        *NAMED,
+        number=1,
+        after=None,
+        upto=1,
+        entries=[StoredEntry(number=1, matched=("x",), origin=ORIGIN, offset=1, delivery=BODY)],
+        checksum=0,
+    ),
+    Frozen(*NAMED, descriptor=DESCRIPTOR, cut={ORIGIN: 1}, chunks=1, oldest=1, next_number=2),
     Refused(*NAMED, "no"),
-    Stay(*NAMED, StayReason.OTHERS_ATTACHED),
-    Offer(SESSION, Epoch(1), "drain"),
-    Give(SESSION, Epoch(1), PROXY),
+    TransferDeclined(*NAMED, StayReason.OTHERS_ATTACHED),
+    HandoverOffer(SESSION, Epoch(1), "drain"),
+    MoveRequest(SESSION, Epoch(1), PROXY),
     RelayUp("you#1/1", 1, b"x"),
     RelayDown("you#1/1", 1, b"x", 1),
     RelayEnd("you#1/1", True),
-    LinkOpen(SITE, 1, {ORIGIN: 1}, 1, {"n > 0": 1}),
+    LinkOpen(site=SITE, epoch=1, frontier={ORIGIN: 1}, serial=1, installations={"n > 0": 1}),
     LinkWants(SITE, 1, 2, {"n > 0": 1}, {"n > 0": (GUARDED,)}),
-    LinkRecords(SITE, 1, 1, 1, [FORWARDED, records.Progress(SITE, 1, ORIGIN, 9)]),
+    LinkRecords(site=SITE, epoch=1, opening=1, number=1, records=[FORWARDED, records.Progress(SITE, 1, ORIGIN, 9)]),
     LinkAppended(SITE, 1, 1, 2),
     CatchUp(1, ORIGIN, 1, 2, ("n > 0",)),
-    CaughtUp(1, ORIGIN, [FORWARDED], 2),
+    CaughtUp(request=1, origin=ORIGIN, records=[FORWARDED], through=2),
     CatchUpFailed(1, ORIGIN, "no"),
     AskSeen(1, ORIGIN),
     SeenSo(1, -1),
 ]
 IN_LOGS: list[msgspec.Struct] = [
-    records.Published("p", LIFE, 1, 0, BODY),
+    records.Published(producer="p", incarnation=LIFE, sequence=1, at_ms=0, body=BODY),
     FORWARDED,
     records.Progress(SITE, 1, ORIGIN, 9),
-    records.Effective(SITE, 1, "n > 0", 1, ORIGIN, 3),
-    records.Published("p", LIFE, 1, 0, BODY, GUARDED),
-    records.Held(PROXY, LIFE, SESSION, ("n > 0",)),
-    records.Held(PROXY, LIFE, SESSION, ("n > 0",), {"n > 0": (GUARDED,)}),
-    records.Dropped(PROXY, LIFE),
-    records.Asked(SITE, 1, 1, {"n > 0": 1}),
+    records.Effective(link=SITE, link_epoch=1, expression="n > 0", installation=1, origin=ORIGIN, above=3),
+    records.Published(producer="p", incarnation=LIFE, sequence=1, at_ms=0, body=BODY, protection=GUARDED),
+    records.InterestRegistered(PROXY, LIFE, SESSION, ("n > 0",)),
+    records.InterestRegistered(PROXY, LIFE, SESSION, ("n > 0",), {"n > 0": (GUARDED,)}),
+    records.InterestsExpired(PROXY, LIFE),
+    records.FiltersRequested(SITE, 1, 1, {"n > 0": 1}),
     records.Closed("w", 0, {ORIGIN: 3}),
 ]
 FACTS = [
-    records.Fact(
-        "w", 1, 0, records.FactKind.RECEIVED, session="s", origin="A/0", offsets=[1], digests=[2], frontier={"A/0": 1}
+    Fact(
+        writer="w",
+        number=1,
+        at_ms=0,
+        kind=FactKind.RECEIVED,
+        session="s",
+        origin="A/0",
+        offsets=[1],
+        digests=[2],
+        frontier={"A/0": 1},
     )
 ]
 CHECKPOINTS = [Checkpoint(SESSION, Epoch(1), 1, DESCRIPTOR, {ORIGIN: 1})]

@@ -23,20 +23,20 @@ from handover.messages import (
     Chunk,
     ChunkStored,
     Frozen,
-    Give,
-    Offer,
+    HandoverOffer,
+    MoveRequest,
     Prepare,
     Prepared,
     Ready,
     Refused,
-    Stay,
     StayReason,
     StoredEntry,
+    TransferDeclined,
     TransferMessage,
     checksum,
 )
-from proxy import effects
-from proxy.session import Role
+from proxy.core import effects
+from proxy.session.session import Role
 from tests.helpers.alone import ME, SESSION, Alone, owner
 from waypost.checkpoint import Descriptor
 from waypost.identity import Epoch, Origin, ProxyId, SessionId
@@ -46,8 +46,8 @@ from waypost.subscription import Expression
 
 YOU, THEY = ProxyId("you"), ProxyId("they")
 ORIGIN = Origin("A/0")
-NOBODYS = Descriptor({}, [], {})
-ENTRIES = [StoredEntry(1, (), ORIGIN, 0, b"\x90")]
+NOBODYS = Descriptor(created_at={}, subscriptions=[], receivers={})
+ENTRIES = [StoredEntry(number=1, matched=(), origin=ORIGIN, offset=0, delivery=b"\x90")]
 WAIT_FOR_EVER: dict[Origin, int | None] = {ORIGIN: 1 << 40}
 
 
@@ -67,9 +67,12 @@ def nothing() -> Place:
     alone = Alone()
     alone.reload({}, "you", "they")
     alone.serve()
-    alone.says(1, Subscribe("x", "n > 0"))
+    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
     alone.keep()
-    alone.says(2, Publish("p", "i", 1, [Notification({"n": number}).body for number in range(1, 6)]))
+    alone.says(
+        2,
+        Publish(producer="p", secret="i", first=1, bodies=[Notification({"n": number}).body for number in range(1, 6)]),
+    )
     alone.read_log()
     alone.pass_time(1_000)
     alone.keep()
@@ -79,7 +82,7 @@ def nothing() -> Place:
 
 def copying() -> Place:
     place = nothing()
-    right(place, Prepare(SESSION, "t", place.epoch, receiver="r"))
+    right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, receiver="r"))
     return place
 
 
@@ -113,7 +116,9 @@ def preparing() -> Place:
 
 def shadowing(stored: int = 3) -> Place:
     place = preparing()
-    right(place, Prepared(SESSION, place.transfer, place.epoch, NOBODYS, stored))
+    right(
+        place, Prepared(session=SESSION, transfer=place.transfer, epoch=place.epoch, descriptor=NOBODYS, stored=stored)
+    )
     right(place, chunk(place))
     return place
 
@@ -126,7 +131,19 @@ def ready() -> Place:
 
 def staging() -> Place:
     place = ready()
-    right(place, Frozen(SESSION, place.transfer, place.epoch, NOBODYS, {ORIGIN: 0}, 1, 1, 2))
+    right(
+        place,
+        Frozen(
+            session=SESSION,
+            transfer=place.transfer,
+            epoch=place.epoch,
+            descriptor=NOBODYS,
+            cut={ORIGIN: 0},
+            chunks=1,
+            oldest=1,
+            next_number=2,
+        ),
+    )
     return place
 
 
@@ -161,13 +178,13 @@ def right(place: Place, message: Any) -> None:
     place.alone.settle()
 
 
-def stay(place: Place) -> Stay:
-    return Stay(SESSION, place.transfer, place.epoch, StayReason.OTHERS_ATTACHED)
+def stay(place: Place) -> TransferDeclined:
+    return TransferDeclined(SESSION, place.transfer, place.epoch, StayReason.OTHERS_ATTACHED)
 
 
 def chunk(place: Place, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
     named = (SESSION, place.transfer, place.epoch)
-    return Chunk(*named, number, after, number, ENTRIES, checksum(ENTRIES) ^ damage)
+    return Chunk(*named, number=number, after=after, upto=number, entries=ENTRIES, checksum=checksum(ENTRIES) ^ damage)
 
 
 def test_the_phases_are_what_they_are_called() -> None:
@@ -190,11 +207,11 @@ def messages_of(place: Place) -> list[Any]:
         ChunkStored(*named, 0),
         Ready(*named, {ORIGIN: 1}),
         Aborted(*named, "why not"),
-        Prepared(*named, NOBODYS, 9),
+        Prepared(*named, descriptor=NOBODYS, stored=9),
         chunk(place, 2, 1),
-        Frozen(*named, NOBODYS, {ORIGIN: 3}, 1, 1, 2),
+        Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2),
         Refused(*named, "why not"),
-        Stay(*named, StayReason.OTHERS_ATTACHED),
+        TransferDeclined(*named, StayReason.OTHERS_ATTACHED),
     ]
 
 
@@ -227,16 +244,18 @@ def misfitting(phase: str, place: Place) -> st.SearchStrategy[Said]:
     """A message of the very transfer that is wrong by itself, or answers what was never said."""
     named = (SESSION, place.transfer, place.epoch)
     wrong: list[st.SearchStrategy[Any]] = [
-        wrong_epochs.filter(lambda epoch: epoch < place.epoch).map(lambda epoch: Offer(SESSION, Epoch(epoch), "drain")),
+        wrong_epochs.filter(lambda epoch: epoch < place.epoch).map(
+            lambda epoch: HandoverOffer(SESSION, Epoch(epoch), "drain")
+        ),
     ]
     if phase == "nothing":
         wrong.append(st.sampled_from([each for each in messages_of(place) if not isinstance(each, Prepare)]))
         others = wrong_epochs.filter(lambda epoch: epoch != place.epoch)
-        wrong.append(others.map(lambda epoch: Give(SESSION, Epoch(epoch), YOU)))
+        wrong.append(others.map(lambda epoch: MoveRequest(SESSION, Epoch(epoch), YOU)))
     if phase in SOURCE:
         never_sent = numbers.filter(lambda number: not 0 <= number <= 1)
         wrong.append(never_sent.map(lambda number: ChunkStored(*named, number)))
-        wrong.append(st.just(Prepared(*named, NOBODYS, 9)))
+        wrong.append(st.just(Prepared(*named, descriptor=NOBODYS, stored=9)))
     if phase in TARGET:
         wrong.append(st.just(Ready(*named, {ORIGIN: 1})))
     if phase in TARGET[1:]:
@@ -244,9 +263,9 @@ def misfitting(phase: str, place: Place) -> st.SearchStrategy[Said]:
         wrong.append(st.builds(lambda after: chunk(place, 2, after), st.none() | numbers.filter(lambda n: n != 1)))
         wrong.append(st.integers(1, (1 << 32) - 1).map(lambda damage: chunk(place, 2, 1, damage)))
     if phase in ("preparing", "shadowing"):
-        wrong.append(st.just(Frozen(*named, NOBODYS, {ORIGIN: 3}, 1, 1, 2)))
+        wrong.append(st.just(Frozen(*named, descriptor=NOBODYS, cut={ORIGIN: 3}, chunks=1, oldest=1, next_number=2)))
     if phase in TARGET[1:]:
-        wrong.append(st.just(Stay(*named, StayReason.OTHERS_ATTACHED)))
+        wrong.append(st.just(TransferDeclined(*named, StayReason.OTHERS_ATTACHED)))
     return st.tuples(st.just(YOU), st.one_of(wrong))
 
 
@@ -291,9 +310,9 @@ def known(alone: Alone) -> Any:
     return picture(
         [
             context.sessions,
-            context.owners,
-            context.dirty,
-            context._said,
+            context.cluster.owners,
+            context.sessions._changed,
+            context.interest._registered,
             sides,
             transfers.sources.over,
             vars(alone.engine.moving) | {"_context": None},
@@ -345,29 +364,43 @@ def test_wrong_messages_change_nothing_and_are_counted(phase: str, data: st.Data
 
 NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
     ("wrong epoch", "copying", YOU, lambda place: Ready(SESSION, "t", Epoch(7), {})),
-    ("wrong epoch", "nothing", YOU, lambda place: Prepare(SESSION, "t", Epoch(7))),
-    ("wrong epoch", "frozen", YOU, lambda place: Prepare(SESSION, "u", Epoch(7))),
-    ("wrong epoch", "nothing", YOU, lambda place: Offer(SESSION, Epoch(0), "drain")),
-    ("wrong epoch", "nothing", YOU, lambda place: Give(SESSION, Epoch(7), YOU)),
+    ("wrong epoch", "nothing", YOU, lambda place: Prepare(session=SESSION, transfer="t", epoch=Epoch(7))),
+    ("wrong epoch", "frozen", YOU, lambda place: Prepare(session=SESSION, transfer="u", epoch=Epoch(7))),
+    ("wrong epoch", "nothing", YOU, lambda place: HandoverOffer(SESSION, Epoch(0), "drain")),
+    ("wrong epoch", "nothing", YOU, lambda place: MoveRequest(SESSION, Epoch(7), YOU)),
     ("wrong sender", "copying", THEY, lambda place: ChunkStored(SESSION, "t", place.epoch, 1)),
-    ("wrong sender", "copying", THEY, lambda place: Prepare(SESSION, "t", place.epoch)),
+    ("wrong sender", "copying", THEY, lambda place: Prepare(session=SESSION, transfer="t", epoch=place.epoch)),
     ("wrong sender", "ready", THEY, lambda place: chunk(place, 2, 1)),
     ("unknown transfer", "nothing", YOU, lambda place: Ready(SESSION, "t", place.epoch, {})),
     ("unknown transfer", "copying", YOU, lambda place: Aborted(SESSION, "other", place.epoch, "")),
     ("unknown transfer", "shadowing", YOU, lambda place: Refused(SESSION, "other", place.epoch, "")),
-    ("unknown session", "nothing", YOU, lambda place: Prepare(SessionId("other"), "t", place.epoch)),
-    ("target is the source", "nothing", ME, lambda place: Prepare(SESSION, "t", place.epoch)),
+    (
+        "unknown session",
+        "nothing",
+        YOU,
+        lambda place: Prepare(session=SessionId("other"), transfer="t", epoch=place.epoch),
+    ),
+    ("target is the source", "nothing", ME, lambda place: Prepare(session=SESSION, transfer="t", epoch=place.epoch)),
     ("answer to a chunk that was never sent", "copying", YOU, lambda place: ChunkStored(SESSION, "t", place.epoch, 9)),
     ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 3, 1)),
     ("chunk out of order", "shadowing", YOU, lambda place: chunk(place, 2, 7)),
     ("wrong checksum", "shadowing", YOU, lambda place: chunk(place, 2, 1, damage=1)),
-    ("unexpected Stay in SHADOWING", "shadowing", YOU, stay),
-    ("unexpected Stay in STAGING", "staging", YOU, stay),
+    ("unexpected TransferDeclined in SHADOWING", "shadowing", YOU, stay),
+    ("unexpected TransferDeclined in STAGING", "staging", YOU, stay),
     (
         "unexpected Frozen in SHADOWING",
         "shadowing",
         YOU,
-        lambda place: Frozen(SESSION, place.transfer, place.epoch, NOBODYS, {}, 9, 1, 2),
+        lambda place: Frozen(
+            session=SESSION,
+            transfer=place.transfer,
+            epoch=place.epoch,
+            descriptor=NOBODYS,
+            cut={},
+            chunks=9,
+            oldest=1,
+            next_number=2,
+        ),
     ),
 ]
 
@@ -402,7 +435,19 @@ def test_a_transfer_goes_on_after_all_that_was_wrong() -> None:
     for each in messages_of(place):
         wrong: TransferMessage = msgspec.structs.replace(each, epoch=Epoch(9))
         refused(place, YOU, wrong)
-    right(place, Frozen(SESSION, place.transfer, place.epoch, NOBODYS, {ORIGIN: 0}, 1, 1, 2))
+    right(
+        place,
+        Frozen(
+            session=SESSION,
+            transfer=place.transfer,
+            epoch=place.epoch,
+            descriptor=NOBODYS,
+            cut={ORIGIN: 0},
+            chunks=1,
+            oldest=1,
+            next_number=2,
+        ),
+    )
     place.alone.keep()
     place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
     session = place.alone.engine.context.sessions[SESSION]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from federation.ports import ProxyDown
-from handover.messages import Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, Stay, StayReason
-from proxy import effects
-from proxy.refusals import Refusal
+from handover.messages import Prepare, RelayDown, RelayEnd, RelayMessage, RelayUp, StayReason, TransferDeclined
+from proxy.core import effects
+from proxy.core.refusals import Refusal
 from tests.helpers.alone import SESSION, Alone, owner, row
 from tests.properties.test_wrong_handover_messages import picture
 from waypost.frames import encode_message
@@ -33,9 +33,9 @@ def near() -> Alone:
     alone.attach()
     asked = alone.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    alone.engine.peer_message(YOU, Stay(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
+    alone.engine.peer_message(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
     alone.settle()
-    assert len(alone.engine.door.relays.near) == 1
+    assert len(alone.engine.dispatcher.relays.near) == 1
     return alone
 
 
@@ -44,11 +44,13 @@ def far() -> Alone:
     alone = Alone()
     alone.reload({}, "you", "they")
     alone.serve()
-    for number, message in enumerate((Hello(VERSION, "client"), Attach(SESSION, "far", "i", {})), start=1):
+    for number, message in enumerate(
+        (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
+    ):
         alone.engine.peer_message(YOU, RelayUp(THERE, number, encode_message(message)))
         alone.settle()
     alone.keep()
-    assert len(alone.engine.door.relays.far) == 1
+    assert len(alone.engine.dispatcher.relays.far) == 1
     return alone
 
 
@@ -57,7 +59,7 @@ ENDS = {"near": near, "far": far}
 
 def known(alone: Alone) -> Any:
     """All that the engine knows of relays, connections and sessions, and when it will do something next."""
-    relays, context = alone.engine.door.relays, alone.engine.context
+    relays, context = alone.engine.dispatcher.relays, alone.engine.context
     return picture(
         [
             relays.near._near,
@@ -65,8 +67,8 @@ def known(alone: Alone) -> Any:
             list(relays.far._numbers.items()),
             list(relays.near._ended._ended),
             context.sessions,
-            alone.engine.door.connections,
-            context.dirty,
+            alone.engine.dispatcher.connections,
+            context.sessions._changed,
             alone.engine.next_deadline(),
         ]
     )
@@ -138,7 +140,12 @@ NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
     ("wrong number of a relay", "near", YOU, RelayDown(HERE, 1, b"", 3)),
     ("wrong number of a relay", "far", YOU, RelayUp(THERE, 0, b"")),
     ("relay of what is not of a session", "far", YOU, RelayUp(THERE, 3, b"\xc1")),
-    ("relay of what is not of a session", "far", YOU, RelayUp(THERE, 3, encode_message(Publish("p", "i", 1, [])))),
+    (
+        "relay of what is not of a session",
+        "far",
+        YOU,
+        RelayUp(THERE, 3, encode_message(Publish(producer="p", secret="i", first=1, bodies=[]))),
+    ),
 ]
 
 
@@ -159,7 +166,7 @@ def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attache
     alone = far()
     said(alone)
     tell(alone, YOU, RelayUp(THERE, 3, b"\xc1"))
-    assert len(alone.engine.door.relays.far) == 0
+    assert len(alone.engine.dispatcher.relays.far) == 0
     assert said(alone) == [(YOU, RelayEnd(THERE, home=True))]
     assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
@@ -198,7 +205,7 @@ def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what
     while not isinstance(asked.message, Prepare):
         asked = alone.next(effects.SendPeer)
     alone.engine.peer_message(
-        YOU, Stay(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
+        YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
     )
     alone.settle()
     alone.heard()

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from handover.messages import ATTACH, Prepare, Stay, StayReason
-from proxy import effects, guard
-from proxy.guard import MISSING, TOO_OFTEN, UNPROVEN
+from handover.messages import ATTACH, Prepare, StayReason, TransferDeclined
+from proxy.clients import authorization
+from proxy.clients.authorization import MISSING, TOO_OFTEN, UNPROVEN
+from proxy.core import effects
 from tests.helpers.alone import SESSION, Alone, owner
 from waypost.access import ADMINISTER, EVERYTHING, READ, SUBSCRIBE, Grant, Right
 from waypost.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waypost.errors import BadRecord
+from waypost.facts import encode_fact
 from waypost.identity import ProxyId, ReceiverId
 from waypost.limits import FREE_TRIES, LONGEST_WAIT_MS, PASSWORDS_AT_ONCE, PASSWORDS_OF_ONE
 from waypost.messages import (
@@ -37,7 +39,6 @@ from waypost.messages import (
     Wait,
 )
 from waypost.notification import Notification
-from waypost.records import encode_fact
 
 USER: list[Right] = [READ]
 ALL: list[Right] = [*EVERYTHING]
@@ -57,9 +58,9 @@ def look(alone: Alone) -> None:
     for effect in [each for each in alone.waiting if isinstance(each, effects.Verify | effects.Hash)]:
         alone.waiting.remove(effect)
         if isinstance(effect, effects.Verify):
-            effect.then(effect.password == effect.hash)
+            effect.on_done(effect.password == effect.hash)
         else:
-            effect.then(list(effect.passwords))
+            effect.on_done(list(effect.passwords))
     alone.settle()
 
 
@@ -79,11 +80,21 @@ def change(alone: Alone, grants: dict[str, Granted], connection: int = 1) -> Non
 
 
 def attach(
-    alone: Alone, connection: int, password: str = "", principal: str = "", lasts_s: int | None = None
+    alone: Alone, connection: int, password: str = "", principal: str = "", session_expiry_s: int | None = None
 ) -> list[Any]:
     """Attach receiver `x<connection>`, and return what it hears."""
     name = f"x{connection}"
-    alone.says(connection, Attach(SESSION, name, name, {}, lasts_s=lasts_s, credential=Credential(principal, password)))
+    alone.says(
+        connection,
+        Attach(
+            session=SESSION,
+            receiver=name,
+            incarnation=name,
+            frontier={},
+            session_expiry_s=session_expiry_s,
+            credential=Credential(principal, password),
+        ),
+    )
     look(alone)
     alone.keep()
     return [each for each in alone.heard(connection) if type(each).__name__ != "Welcome"]
@@ -103,7 +114,7 @@ def test_whoever_says_the_password_is_let_in_and_nobody_else_is() -> None:
     assert refusals(attach(alone, 4)) == FORBIDDEN
     assert refusals(attach(alone, 5, "secret", "user")) == FORBIDDEN
     assert refusals(attach(alone, 6, "secret", "nobody")) == FORBIDDEN
-    assert alone.engine.context.tally.forbidden == {UNPROVEN: 4}
+    assert alone.engine.context.counters.forbidden == {UNPROVEN: 4}
     assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r", "x2"}
 
 
@@ -141,12 +152,14 @@ def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:
 
 def test_nothing_is_delivered_while_a_password_is_looked_at() -> None:
     alone = guarded()
-    alone.says(1, Subscribe("x", "n > 0"))
+    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
     alone.keep()
     alone.read_log()
-    alone.says(1, Publish("p", "i", 0, [Notification({"n": 1}).body]))
+    alone.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
     alone.read_log()
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("", "secret")))
+    alone.says(
+        2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
+    )
     alone.keep()
     assert kinds(alone.heard(2)[1:]) == []
     look(alone)
@@ -166,7 +179,7 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
     principal: str, password: str, may: list[type]
 ) -> None:
     asked: list[tuple[ClientMessage, object]] = [
-        (Subscribe("y", "n > 1"), AboutSubscription("y")),  # type: ignore[arg-type]
+        (Subscribe(subscription="y", expression="n > 1"), AboutSubscription("y")),  # type: ignore[arg-type]
         (Unsubscribe("y"), AboutSubscription("y")),  # type: ignore[arg-type]
         (SetAccess(7, LEVELS), AboutAccess(7)),
         (Delete(), AboutDeletion()),
@@ -181,22 +194,22 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
         assert refused == ([] if type(message) in may else [("FORBIDDEN", about)])
         deleting = any(isinstance(each, effects.ClaimRow) for each in alone.waiting)
         assert deleting is (isinstance(message, Delete) and Delete in may)
-    assert alone.engine.context.tally.forbidden[MISSING] == (0 if Delete in may else 1)
+    assert alone.engine.context.counters.forbidden[MISSING] == (0 if Delete in may else 1)
 
 
 def test_for_how_long_a_session_lasts_is_said_by_who_administers_it() -> None:
     alone = guarded()
-    assert refusals(attach(alone, 2, "reads", "user", lasts_s=1)) == FORBIDDEN
-    assert alone.engine.context.sessions[SESSION].lasts_s is None
-    assert kinds(attach(alone, 3, "secret", lasts_s=9)) == [Attached]
-    assert alone.engine.context.sessions[SESSION].lasts_s == 9
+    assert refusals(attach(alone, 2, "reads", "user", session_expiry_s=1)) == FORBIDDEN
+    assert alone.engine.context.sessions[SESSION].expiry_s is None
+    assert kinds(attach(alone, 3, "secret", session_expiry_s=9)) == [Attached]
+    assert alone.engine.context.sessions[SESSION].expiry_s == 9
 
 
 def test_an_open_session_lets_everybody_do_everything_whatever_they_say_they_are() -> None:
     alone = Alone()
     alone.serve()
     assert kinds(attach(alone, 2, "anything", "anybody")) == [Attached]
-    alone.says(2, Subscribe("y", "n > 1"))
+    alone.says(2, Subscribe(subscription="y", expression="n > 1"))
     alone.keep()
     assert kinds(alone.heard(2)) == [Subscribed]
     assert not any(isinstance(each, effects.Verify) for each in alone.waiting)
@@ -215,18 +228,18 @@ def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
 
 def test_who_loses_the_right_to_read_is_told_and_gets_nothing_from_then_on() -> None:
     alone = guarded()
-    alone.says(1, Subscribe("x", "n > 0"))
+    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
     alone.keep()
     alone.read_log()
     attach(alone, 2, "reads", "user")
     attach(alone, 3, "subscribes", "admin")
     change(alone, {"": Granted(ALL), "admin": Granted([READ, SUBSCRIBE])})
     assert refusals(alone.heard(2)) == FORBIDDEN
-    alone.says(1, Publish("p", "i", 0, [Notification({"n": 1}).body]))
+    alone.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
     alone.read_log()
     assert alone.heard(2) == []
     assert kinds(alone.heard(3)) == [DeliverEncoded]
-    alone.says(2, Subscribe("y", "n > 1"))
+    alone.says(2, Subscribe(subscription="y", expression="n > 1"))
     assert [code for code, _ in refusals(alone.heard(2))] == ["NOT_SERVED"]
 
 
@@ -242,10 +255,12 @@ def test_who_has_another_password_now_has_to_say_it_and_who_set_it_does_not() ->
 
 def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -> None:
     alone = guarded()
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("", "secret")))
+    alone.says(
+        2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
+    )
     late = alone.next(effects.Verify)
     change(alone, {"": Granted(ALL, "newer")})
-    late.then(True)
+    late.on_done(True)
     alone.settle()
     assert Attached not in kinds(alone.heard(2))
     look(alone)
@@ -254,7 +269,9 @@ def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -
 
 def test_a_password_found_right_after_the_client_has_gone_lets_nobody_in() -> None:
     alone = guarded()
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("", "secret")))
+    alone.says(
+        2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
+    )
     alone.engine.client_disconnected(2)
     look(alone)
     assert alone.engine.context.sessions[SESSION].receivers.attached() == {"r"}
@@ -280,7 +297,7 @@ def test_the_more_wrong_passwords_the_longer_the_next_one_waits_and_nobody_else_
         alone.clock.advance(wait.retry_after_ms)
         assert refusals(attach(alone, 2, "wrong")) == FORBIDDEN
     assert waits == [min(1_000 << n, LONGEST_WAIT_MS) for n in range(9)]
-    assert alone.engine.context.tally.forbidden == {UNPROVEN: FREE_TRIES + 9, TOO_OFTEN: 9}
+    assert alone.engine.context.counters.forbidden == {UNPROVEN: FREE_TRIES + 9, TOO_OFTEN: 9}
     assert kinds(attach(alone, 4, "reads", "user")) == [Attached]
 
 
@@ -306,7 +323,16 @@ def test_the_right_password_ends_the_waiting() -> None:
 def test_passwords_of_one_principal_that_are_looked_at_in_one_moment_are_few() -> None:
     alone = guarded()
     for connection in range(2, 2 + PASSWORDS_OF_ONE + 1):
-        alone.says(connection, Attach(SESSION, f"x{connection}", "i", {}, credential=Credential("", "wrong")))
+        alone.says(
+            connection,
+            Attach(
+                session=SESSION,
+                receiver=f"x{connection}",
+                incarnation="i",
+                frontier={},
+                credential=Credential("", "wrong"),
+            ),
+        )
     assert sum(isinstance(each, effects.Verify) for each in alone.waiting) == PASSWORDS_OF_ONE
     assert kinds(alone.heard(connection))[1:] == [Wait]
 
@@ -315,11 +341,14 @@ def test_passwords_that_one_proxy_looks_at_in_one_moment_are_bounded() -> None:
     alone = guarded({"": Granted(ALL, "secret")} | {f"p{n}": Granted(USER, f"s{n}") for n in range(31)})
     for connection in range(2, 2 + PASSWORDS_AT_ONCE + 1):
         credential = Credential(f"p{connection % 31}", "wrong")
-        alone.says(connection, Attach(SESSION, f"x{connection}", "i", {}, credential=credential))
+        alone.says(
+            connection,
+            Attach(session=SESSION, receiver=f"x{connection}", incarnation="i", frontier={}, credential=credential),
+        )
     assert sum(isinstance(each, effects.Verify) for each in alone.waiting) == PASSWORDS_AT_ONCE
     assert kinds(alone.heard(connection))[1:] == [Wait]
     look(alone)
-    assert alone.engine.door.guard.verifying == 0
+    assert alone.engine.dispatcher.authorizer.verifying == 0
 
 
 BY_TOKEN_TOO = LEVELS | {"token": Granted(USER, by_token=True)}
@@ -330,21 +359,23 @@ def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exis
     alone = guarded(BY_TOKEN_TOO)
     wrong = Credential(principal, "wrong")
     for _ in range(FREE_TRIES):
-        alone.says(2, Attach(SESSION, "x2", "i", {}, credential=wrong))
+        alone.says(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
         assert sum(isinstance(each, effects.Verify) for each in alone.waiting) == 1
         look(alone)
         assert refusals(alone.heard(2)) == FORBIDDEN
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=wrong))
+    alone.says(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
     assert not any(isinstance(each, effects.Verify) for each in alone.waiting)
     (wait,) = [each for each in alone.heard(2) if isinstance(each, Wait)]
     assert wait.retry_after_ms == 1_000
-    assert alone.engine.context.tally.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
+    assert alone.engine.context.counters.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
 
 
 @pytest.mark.parametrize("principal", ["user", "nobody"])
 def test_attach_without_a_password_is_refused_without_a_hash(principal: str) -> None:
     alone = guarded()
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential(principal, "")))
+    alone.says(
+        2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential(principal, ""))
+    )
     assert not any(isinstance(each, effects.Verify) for each in alone.waiting)
     assert refusals(alone.heard(2)) == FORBIDDEN
 
@@ -353,17 +384,20 @@ def test_passwords_of_unknown_principals_share_the_bound_of_the_proxy() -> None:
     alone = guarded()
     for connection in range(2, 2 + PASSWORDS_AT_ONCE + 1):
         credential = Credential(f"nobody{connection}", "wrong")
-        alone.says(connection, Attach(SESSION, f"x{connection}", "i", {}, credential=credential))
+        alone.says(
+            connection,
+            Attach(session=SESSION, receiver=f"x{connection}", incarnation="i", frontier={}, credential=credential),
+        )
     assert sum(isinstance(each, effects.Verify) for each in alone.waiting) == PASSWORDS_AT_ONCE
     assert kinds(alone.heard(connection))[1:] == [Wait]
     look(alone)
-    assert alone.engine.door.guard.verifying == 0
+    assert alone.engine.dispatcher.authorizer.verifying == 0
 
 
 def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guard, "UNKNOWN_PRINCIPALS_REMEMBERED", 5)
+    monkeypatch.setattr(authorization, "UNKNOWN_PRINCIPALS_REMEMBERED", 5)
     alone = guarded()
     for number, name in enumerate(["user", *(f"nobody{n}" for n in range(20))]):
         attach(alone, 2 + number, "wrong", name)
@@ -373,17 +407,21 @@ def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
 
 def test_a_password_of_nobody_lets_nobody_in_even_if_it_is_verified() -> None:
     alone = guarded()
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("nobody", "x")))
+    alone.says(
+        2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("nobody", "x"))
+    )
     alone.answer(effects.Verify, True)
     assert refusals(alone.heard(2)) == FORBIDDEN
 
 
 def test_a_hash_that_cannot_be_read_lets_nobody_in_and_is_no_wrong_password() -> None:
     alone = guarded()
-    alone.says(2, Attach(SESSION, "x2", "i", {}, credential=Credential("", "secret")))
+    alone.says(
+        2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
+    )
     alone.answer(effects.Verify, BadRecord("damaged"))
     assert kinds(alone.heard(2))[1:] == [Wait]
-    assert alone.engine.context.tally.forbidden == {}
+    assert alone.engine.context.counters.forbidden == {}
 
 
 @pytest.mark.parametrize(
@@ -432,7 +470,7 @@ def test_the_access_is_in_the_checkpoint_and_the_password_is_in_nothing_that_is_
 
 def test_no_password_is_in_the_words_for_a_message() -> None:
     for message in (
-        Attach("s", "r", "i", {}, credential=Credential("alice", "secret")),
+        Attach(session="s", receiver="r", incarnation="i", frontier={}, credential=Credential("alice", "secret")),
         SetAccess(7, {"alice": Granted([ADMINISTER], "secret")}),
         effects.Verify("secret", "#secret", lambda _: None),
         effects.Hash(["secret"], lambda _: None),
@@ -444,7 +482,9 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
     alone = guarded()
     alone.engine.client_disconnected(1)
     alone.reload({SESSION: owner("me", 1)}, "other")
-    prepare = Prepare(SESSION, "t", alone.engine.context.sessions[SESSION].epoch, ATTACH, receiver="r")
+    prepare = Prepare(
+        session=SESSION, transfer="t", epoch=alone.engine.context.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
+    )
     alone.engine.peer_message(ProxyId("other"), prepare)
     said = [each.message for each in alone.engine.take_effects() if isinstance(each, effects.SendPeer)]
-    assert said == [Stay(SESSION, "t", prepare.epoch, StayReason.ACCESS)]
+    assert said == [TransferDeclined(SESSION, "t", prepare.epoch, StayReason.ACCESS)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy import effects
+from proxy.core import effects
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import StoreFailed
+from waypost.facts import Acquisition
 from waypost.identity import Epoch
 from waypost.messages import BecameEffective, Subscribe, Unsubscribe
 
@@ -15,7 +16,7 @@ def promising() -> Alone:
     """Return a proxy whose promise is on its way to the store and to the changelog."""
     alone = Alone()
     alone.serve()
-    alone.says(1, Subscribe("x", "n > 0"))
+    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
     alone.keep()
     alone.heard()
     alone.read_log()
@@ -46,7 +47,7 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     alone.answer_all(effects.PutCheckpoint, None)
     assert session.descriptor() == standing
     assert told(alone) == []
-    alone.engine.claims.serve(session, Epoch(2), "thaw")
+    alone.engine.ownership.serve(session, Epoch(2), Acquisition.THAW)
     alone.settle()
     alone.pass_time(1_000)
     alone.keep()
@@ -58,7 +59,7 @@ def test_a_promise_on_its_way_to_the_journal_is_not_told_of_the_next_one_of_the_
     alone.journal_waits = True
     alone.keep()
     alone.says(1, Unsubscribe("x"))
-    alone.says(1, Subscribe("x", "n > 1"))
+    alone.says(1, Subscribe(subscription="x", expression="n > 1"))
     alone.keep()
     alone.answer_all(effects.Attest, None)
     alone.answer_all(effects.Attest, None)

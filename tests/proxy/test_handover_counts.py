@@ -6,10 +6,20 @@ import pytest
 
 from federation.ports import Claimed, ProxyDown
 from handover.machine import Timing
-from handover.messages import Aborted, Chunk, Prepare, Ready, Refused, Stay, StayReason, checksum
-from proxy import effects
-from proxy.course import Shown
-from proxy.tally import Handover
+from handover.messages import (
+    Aborted,
+    Chunk,
+    Prepare,
+    Ready,
+    Refused,
+    StayReason,
+    StoredEntry,
+    TransferDeclined,
+    checksum,
+)
+from proxy.core import effects
+from proxy.core.counters import Handover
+from proxy.core.transfer_record import TransferView
 from tests.helpers.alone import SESSION, owner, row
 from tests.properties.test_wrong_handover_messages import (
     ENTRIES,
@@ -32,16 +42,16 @@ from tests.properties.test_wrong_handover_messages import (
     waiting,
 )
 from waypost.errors import StoreFailed
-from waypost.records import Fact
+from waypost.facts import Fact
 
 TIMING = Timing()
 
 
 def counted(place: Place) -> list[Handover]:
-    return list(place.alone.engine.context.tally.handovers.elements())
+    return list(place.alone.engine.context.counters.handovers.elements())
 
 
-def last(place: Place) -> Shown:
+def last(place: Place) -> TransferView:
     return place.alone.engine.transfers.shown()[0]
 
 
@@ -50,7 +60,7 @@ def told(place: Place) -> list[Fact]:
 
 
 def words(place: Place) -> list[str]:
-    return [fact.reason for fact in told(place)]
+    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in told(place)]
 
 
 # ---------------------------------------------------------------- while it runs
@@ -130,7 +140,7 @@ def tired_source() -> Place:
 
 def superseded() -> Place:
     place = copying()
-    right(place, Prepare(SESSION, "u", place.epoch, receiver="r"))
+    right(place, Prepare(session=SESSION, transfer="u", epoch=place.epoch, receiver="r"))
     right(place, Aborted(SESSION, "u", place.epoch, "gave up"))
     return place
 
@@ -156,7 +166,7 @@ def refused() -> Place:
 
 def relayed(why: StayReason) -> Place:
     place = preparing()
-    right(place, Stay(SESSION, place.transfer, place.epoch, why))
+    right(place, TransferDeclined(SESSION, place.transfer, place.epoch, why))
     return place
 
 
@@ -269,7 +279,7 @@ def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None
 
 def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
     place = PHASES["nothing"]()
-    right(place, Prepare(SESSION, "t", place.epoch, reason="because of 4711"))
+    right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, reason="because of 4711"))
     right(place, Aborted(SESSION, "t", place.epoch, "and of 4712"))
     assert counted(place) == [Handover("source", "other", "aborted", "target gave up")]
 
@@ -279,47 +289,59 @@ def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
 
 def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_it() -> None:
     place = thawed()
-    tally = place.alone.engine.context.tally
-    assert {phase: spread.total for phase, spread in tally.phases.items()} == {
+    counters = place.alone.engine.context.counters
+    assert {phase: spread.total for phase, spread in counters.phases.items()} == {
         ("source", "copying"): 0,
         ("source", "waiting"): TIMING.passing_ms,
         ("source", "frozen"): TIMING.frozen_ms,
         ("source", "reclaiming"): 0,
     }
-    assert {outcome: (sum(spread.counts), spread.total) for outcome, spread in tally.pauses.items()} == {
+    assert {outcome: (sum(spread.counts), spread.total) for outcome, spread in counters.pauses.items()} == {
         "thawed": (1, TIMING.frozen_ms)
     }
 
 
 def test_a_handover_that_never_froze_has_no_pause() -> None:
-    assert given_up().alone.engine.context.tally.pauses == {}
+    assert given_up().alone.engine.context.counters.pauses == {}
 
 
 def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
     place = frozen()
-    tally = place.alone.engine.context.tally
-    assert tally.copied["source", "ahead"] == 5
+    counters = place.alone.engine.context.counters
+    assert counters.copied["source", "ahead"] == 5
     right(place, Ready(SESSION, "t", place.epoch, {}))
-    assert last(place).ahead == 5 == last(place).entries - tally.copied["source", "rest"]
+    assert last(place).ahead == 5 == last(place).entries - counters.copied["source", "rest"]
     assert told(place)[0].entries == 0
     assert told(committed_source())[-1].entries >= 5
 
 
 def test_the_target_counts_what_came() -> None:
     place = shadowing()
-    tally = place.alone.engine.context.tally
+    counters = place.alone.engine.context.counters
     size = sum(len(each.delivery) for each in ENTRIES)
-    assert (tally.copied["target", "ahead"], tally.copied_bytes["target", "ahead"]) == (1, size)
+    assert (counters.copied["target", "ahead"], counters.copied_bytes["target", "ahead"]) == (1, size)
     right(place, chunk(place))
-    assert tally.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
+    assert counters.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
 
 
 def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
     place = ready()
-    entries = [ENTRIES[0].__class__(2, (), ORIGIN, 1, b"\x90")]
-    right(place, Chunk(SESSION, place.transfer, place.epoch, 2, 1, 2, entries, checksum(entries)))
-    tally = place.alone.engine.context.tally
-    assert (tally.copied["target", "ahead"], tally.copied["target", "rest"]) == (1, 1)
+    entries = [StoredEntry(number=2, matched=(), origin=ORIGIN, offset=1, delivery=b"\x90")]
+    right(
+        place,
+        Chunk(
+            session=SESSION,
+            transfer=place.transfer,
+            epoch=place.epoch,
+            number=2,
+            after=1,
+            upto=2,
+            entries=entries,
+            checksum=checksum(entries),
+        ),
+    )
+    counters = place.alone.engine.context.counters
+    assert (counters.copied["target", "ahead"], counters.copied["target", "rest"]) == (1, 1)
     assert last(place).ahead == 1
 
 
@@ -329,5 +351,5 @@ def test_the_latest_handover_is_shown_first() -> None:
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:
-    assert thawed().alone.engine.context.tally.served == {"create": 1, "thaw": 1}
-    assert committed_target().alone.engine.context.tally.served == {"handover": 1}
+    assert thawed().alone.engine.context.counters.served == {"create": 1, "thaw": 1}
+    assert committed_target().alone.engine.context.counters.served == {"handover": 1}

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy import effects
+from proxy.core import effects
 from tests.helpers.alone import SESSION, Alone
+from waypost.facts import FactKind, encode_fact
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
 from waypost.keys import Key, Keys, public_key
 from waypost.messages import (
@@ -27,7 +28,7 @@ from waypost.messages import (
     Unsubscribe,
 )
 from waypost.notification import Notification, read_body
-from waypost.records import FactKind, Published, encode_fact, encode_record
+from waypost.records import Published, encode_record
 
 A = Origin("A/0")
 PRODUCER = 9
@@ -51,7 +52,9 @@ class Keyed(Alone):
         self._published = 0
 
     def subscribe(self, *secrets: bytes, insecure: bool = False, **policy: int) -> None:
-        self.says(1, Subscribe("x", "require(n)", keys=public(*secrets), insecure=insecure, **policy))
+        self.says(
+            1, Subscribe(subscription="x", expression="require(n)", keys=public(*secrets), insecure=insecure, **policy)
+        )
         self.keep()
         self.read_log()
         self.keep()
@@ -60,7 +63,12 @@ class Keyed(Alone):
         """Publish the next number with these raw keys; return it."""
         self._published += 1
         body = Notification({"n": self._published}).body
-        self.says(PRODUCER, Publish("p", "i", self._published, [body], raw(*secrets), insecure))
+        self.says(
+            PRODUCER,
+            Publish(
+                producer="p", secret="i", first=self._published, bodies=[body], keys=raw(*secrets), insecure=insecure
+            ),
+        )
         self.read_log()
         return self._published
 
@@ -120,7 +128,7 @@ def test_what_came_by_the_keys_before_is_owed_to_who_was_away() -> None:
     alone.subscribe(b"k")
     alone.engine.client_disconnected(1)
     before = alone.publish(b"k")
-    alone.says(2, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False))
+    alone.says(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     alone.keep()
     after = alone.publish(b"l")
     alone.attach(1)
@@ -135,7 +143,7 @@ def test_the_receivers_keys_go_with_all_that_it_subscribes() -> None:
     alone.keep()
     assert [each for each in alone.heard() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
     met = alone.publish(b"k")
-    alone.says(1, Subscribe("y", "n > 0", insecure=False))
+    alone.says(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
     alone.keep()
     also = alone.publish(b"k")
     assert alone.given() == [met, also]
@@ -181,7 +189,7 @@ def test_the_policy_goes_on_over_a_change_of_keys() -> None:
     alone.heard(2)
     alone.publish(b"k")
     alone.publish(b"k")
-    alone.says(2, Subscribe("x", "require(n)", max_count=2, keys=public(b"l"), insecure=False))
+    alone.says(2, Subscribe(subscription="x", expression="require(n)", max_count=2, keys=public(b"l"), insecure=False))
     alone.keep()
     kept = [alone.publish(b"l"), alone.publish(b"l")]
     alone.attach(1)
@@ -197,7 +205,7 @@ def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
     alone.publish(b"k")
     last = alone.publish(b"k")
     for policy in ({}, {"max_count": 1}):
-        alone.says(2, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False, **policy))
+        alone.says(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False, **policy))
         alone.keep()
     alone.attach(1)
     assert alone.given() == [last]
@@ -210,9 +218,9 @@ def test_one_that_is_made_anew_leaves_what_is_owed_of_the_one_before() -> None:
     alone.attach(2, "other")
     alone.heard(2)
     owed = alone.publish(b"k")
-    alone.says(2, Subscribe("x", "require(n)", max_count=1, keys=public(b"l"), insecure=False))
+    alone.says(2, Subscribe(subscription="x", expression="require(n)", max_count=1, keys=public(b"l"), insecure=False))
     alone.says(2, Unsubscribe("x"))
-    alone.says(2, Subscribe("x", "require(n)", max_count=1))
+    alone.says(2, Subscribe(subscription="x", expression="require(n)", max_count=1))
     alone.keep()
     new = alone.publish(insecure=True)
     alone.attach(1)
@@ -241,14 +249,14 @@ def test_others_are_told_how_many_keys_there_are_and_not_which() -> None:
 
 
 def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.subscribing.MAX_SUBSCRIPTIONS_PER_SESSION", 5)
+    monkeypatch.setattr("proxy.clients.subscribe.MAX_SUBSCRIPTIONS_PER_SESSION", 5)
     alone = Keyed()
     alone.attach(2, "other")
     alone.subscribe(b"k")
     alone.engine.client_disconnected(2)
     for number in range(4):
         alone.publish(b"%d" % (number - 1), insecure=True)
-        alone.says(1, Subscribe("x", "require(n)", keys=public(b"%d" % number), insecure=False))
+        alone.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"%d" % number), insecure=False))
     alone.heard()
     alone.says(1, SetKeys(8, public(b"one more")))
     (refused,) = (each for each in alone.heard() if isinstance(each, Problem))
@@ -262,7 +270,12 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     alone.says(1, SetKeys(1, Keys.consumer(secret).listed()))
     written += [each for each in alone.waiting if isinstance(each, effects.Save | effects.PutCheckpoint)]
     alone.keep()
-    alone.says(1, Subscribe("x", "require(n)", keys=Keys.consumer(b"!" + secret).listed(), insecure=False))
+    alone.says(
+        1,
+        Subscribe(
+            subscription="x", expression="require(n)", keys=Keys.consumer(b"!" + secret).listed(), insecure=False
+        ),
+    )
     written += [each for each in alone.waiting if isinstance(each, effects.Save | effects.PutCheckpoint)]
     alone.keep()
     alone.read_log()
@@ -284,7 +297,7 @@ def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
     alone.publish(b"k")
     session = alone.engine.context.sessions[SESSION]
     assert session.subscriptions[x_id()].promised == {A: NOTHING}
-    alone.says(1, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False))
+    alone.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     here = alone.engine.state.frontier[A]
     assert session.subscriptions[x_id()].promised == {A: here}
     # The journal has it when store and changelog have it.
@@ -298,6 +311,6 @@ def test_keys_change_above_what_a_receiver_has_reported() -> None:
     alone = Keyed()
     alone.subscribe(b"k")
     alone.attach(2, "other", {A: 100})
-    alone.says(1, Subscribe("x", "require(n)", keys=public(b"l"), insecure=False))
+    alone.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     before, after = alone.engine.context.sessions[SESSION].lives(x_id())
     assert before.end == after.start == {A: 100}

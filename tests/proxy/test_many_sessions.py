@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from federation.ports import Claimed
 from federation.site_state import SiteState
 from handover.messages import Prepare
-from proxy import effects
-from proxy.keeper import CHECKPOINTS_A_ROUND
-from proxy.ports import Restored, SavedSession, SitePlace
-from proxy.rounds import Rounds
-from proxy.session import Role
-from proxy.subscription import Subscription
-from tests.helpers.alone import Alone, owner
+from proxy.core import effects
+from proxy.core.store_port import Restored, SavedSession, SitePlace
+from proxy.session.session import Role
+from proxy.session.subscription import Subscription
+from proxy.stream.incremental_scan import IncrementalScan
+from proxy.stream.persister import CHECKPOINTS_A_ROUND
+from tests.helpers.alone import SESSION, Alone, owner
 from waypost.checkpoint import Descriptor, ReceiverRow
 from waypost.errors import RegistryUnavailable
 from waypost.identity import (
@@ -33,7 +34,7 @@ from waypost.identity import (
 from waypost.limits import CHECKPOINTS_AT_ONCE, LOG_BATCH, WAKES_AT_ONCE
 from waypost.messages import Acknowledge, Attach, Attached, Interest, Problem, Publish, Quench
 from waypost.notification import Notification
-from waypost.records import Dropped, Effective, Held, Progress, Record
+from waypost.records import Effective, InterestRegistered, InterestsExpired, Progress, Record
 from waypost.subscription import parse
 
 A = Origin("A/0")
@@ -48,9 +49,26 @@ def name(number: int) -> SessionId:
 def disk(count: int) -> Restored:
     """A disk with so many sessions of one receiver and one subscription each."""
     state = SiteState(SiteId("A"))
-    wanted = Subscription(SubscriptionId("x"), parse("n > 0"), {A: NOTHING}, {A: NOTHING}, {A: NOTHING})
-    descriptor = Descriptor({A: NOTHING}, [wanted.row()], {ReceiverId("r"): ReceiverRow(0, {})})
-    saved = [SavedSession(name(each), Epoch(1), "serving", descriptor, 1, 1, {}) for each in range(count)]
+    wanted = Subscription(
+        id=SubscriptionId("x"), expression=parse("n > 0"), start={A: NOTHING}, floor={A: NOTHING}, promised={A: NOTHING}
+    )
+    descriptor = Descriptor(
+        created_at={A: NOTHING},
+        subscriptions=[wanted.row()],
+        receivers={ReceiverId("r"): ReceiverRow(acknowledged=0, frontier={})},
+    )
+    saved = [
+        SavedSession(
+            id=name(each),
+            epoch=Epoch(1),
+            role="serving",
+            descriptor=descriptor,
+            first_number=1,
+            next_number=1,
+            gates={},
+        )
+        for each in range(count)
+    ]
     acceptance = state.acceptance.snapshot()
     return Restored(0, acceptance, SitePlace(0, acceptance, state.snapshot()), saved)
 
@@ -69,7 +87,7 @@ def woken(count: int) -> Alone:
     alone.reload(rows(count))
     while claimed(alone):
         claim = alone.next(effects.ClaimRow)
-        claim.then(Claimed(True, claim.new))
+        claim.on_done(Claimed(True, claim.new))
         alone.settle()
     alone.keep()
     alone.read_log()
@@ -80,7 +98,7 @@ def woken(count: int) -> Alone:
 
 
 def publish(alone: Alone, number: int) -> None:
-    alone.says(9, Publish("p", "i", number, [Notification({"n": number}).body]))
+    alone.says(9, Publish(producer="p", secret="i", first=number, bodies=[Notification({"n": number}).body]))
     alone.read_log()
 
 
@@ -89,7 +107,7 @@ def test_after_a_start_so_many_are_claimed_at_a_time() -> None:
     alone.reload(rows(3 * WAKES_AT_ONCE))
     assert len(claimed(alone)) == WAKES_AT_ONCE
     claim = alone.next(effects.ClaimRow)
-    claim.then(Claimed(True, claim.new))
+    claim.on_done(Claimed(True, claim.new))
     alone.settle()
     assert len(claimed(alone)) == WAKES_AT_ONCE
 
@@ -104,10 +122,10 @@ def test_the_one_that_a_client_waits_for_goes_first() -> None:
     alone.reload(rows(3 * WAKES_AT_ONCE))
     last = name(3 * WAKES_AT_ONCE - 1)
     assert last not in claimed(alone)
-    alone.says(1, Attach(last, "r", "i", {}))
+    alone.says(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
     alone.answer(effects.ReadRow, owner("me", 1))
     claim = alone.next(effects.ClaimRow)
-    claim.then(Claimed(True, claim.new))
+    claim.on_done(Claimed(True, claim.new))
     alone.settle()
     assert claimed(alone)[-1] == last
 
@@ -116,10 +134,12 @@ def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
     alone = Alone(disk(3 * WAKES_AT_ONCE), watch=False)
     alone.reload(rows(3 * WAKES_AT_ONCE), "you")
     last = name(3 * WAKES_AT_ONCE - 1)
-    alone.engine.peer_message(YOU, Prepare(last, "t", Epoch(1), "attach", "r", "i"))
+    alone.engine.peer_message(
+        YOU, Prepare(session=last, transfer="t", epoch=Epoch(1), reason="attach", receiver="r", incarnation="i")
+    )
     alone.settle()
     claim = alone.next(effects.ClaimRow)
-    claim.then(Claimed(True, claim.new))
+    claim.on_done(Claimed(True, claim.new))
     alone.settle()
     assert claimed(alone)[-1] == last
 
@@ -183,13 +203,13 @@ def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
     alone = woken(320)
     batches = []
     for number in range(3):
-        alone.log.append(Held(YOU, Incarnation("i"), name(number), ("n > 1",)))
+        alone.log.append(InterestRegistered(YOU, Incarnation("i"), name(number), ("n > 1",)))
         alone.read_log()
         publish(alone, 1)
         alone.pass_time(200)
         save = alone.next(effects.Save)
         batches.append(save.batch)
-        save.then(None)
+        save.on_done(None)
         alone.settle()
     # So many holds are worth a third of a second, and a write comes every fifth of one.
     assert [batch.behind for batch in batches] == [batch.site_state is None for batch in batches]
@@ -204,7 +224,15 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
     kept = SiteState(SiteId("A"))
     for offset, record in enumerate(before.log[:start]):
         kept.fold(offset, record)
-    saved = SavedSession(name(0), session.epoch, "serving", session.descriptor(), 1, 2, {})
+    saved = SavedSession(
+        id=name(0),
+        epoch=session.epoch,
+        role="serving",
+        descriptor=session.descriptor(),
+        first_number=1,
+        next_number=2,
+        gates={},
+    )
     site = SitePlace(start, kept.acceptance.snapshot(), kept.snapshot())
     after = Alone(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
     after.log = list(before.log)
@@ -220,11 +248,11 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
     far, me = Origin("B/0"), ProxyId("me")
     wanted = parse("n > 0").canonical
     log: list[Record] = [
-        Held(me, Incarnation("me#1"), name(0), (wanted,)),
-        Effective(SiteId("B"), 1, wanted, 0, far, 10),
+        InterestRegistered(me, Incarnation("me#1"), name(0), (wanted,)),
+        Effective(link=SiteId("B"), link_epoch=1, expression=wanted, installation=0, origin=far, above=10),
         Progress(SiteId("B"), 1, far, 20),
-        Dropped(me, Incarnation("me#1")),
-        Held(me, Incarnation("me#2"), name(0), (wanted,)),
+        InterestsExpired(me, Incarnation("me#1")),
+        InterestRegistered(me, Incarnation("me#2"), name(0), (wanted,)),
     ]
 
     def folded(upto: int) -> SiteState:
@@ -235,9 +263,27 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
 
     early, here = folded(2), folded(5)
     promised = {A: NOTHING, far: 10}
-    row = Subscription(SubscriptionId("x"), parse("n > 0"), {A: NOTHING, far: NOTHING}, promised, dict(promised)).row()
-    descriptor = Descriptor({A: NOTHING}, [row], {ReceiverId("r"): ReceiverRow(0, {})})
-    saved = SavedSession(name(0), Epoch(1), "serving", descriptor, 1, 1, {far: 20})
+    row = Subscription(
+        id=SubscriptionId("x"),
+        expression=parse("n > 0"),
+        start={A: NOTHING, far: NOTHING},
+        floor=promised,
+        promised=dict(promised),
+    ).row()
+    descriptor = Descriptor(
+        created_at={A: NOTHING},
+        subscriptions=[row],
+        receivers={ReceiverId("r"): ReceiverRow(acknowledged=0, frontier={})},
+    )
+    saved = SavedSession(
+        id=name(0),
+        epoch=Epoch(1),
+        role="serving",
+        descriptor=descriptor,
+        first_number=1,
+        next_number=1,
+        gates={far: 20},
+    )
     site = SitePlace(early.position, early.acceptance.snapshot(), early.snapshot())
     alone = Alone(Restored(5, here.acceptance.snapshot(), site, [saved]), lease=False, neighbours=("B",))
     alone.log = log
@@ -250,7 +296,7 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
 
 
 def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_again() -> None:
-    records = [Held(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
+    records = [InterestRegistered(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
     state = SiteState(SiteId("A"))
     early = SitePlace(0, state.acceptance.snapshot(), state.snapshot())
     for offset, record in enumerate(records):
@@ -268,7 +314,7 @@ def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_a
 
 def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
     alone = woken(3 * CHECKPOINTS_AT_ONCE)
-    alone.says(1, Attach(name(250), "r", "i", {}))
+    alone.says(1, Attach(session=name(250), receiver="r", incarnation="i", frontier={}))
     alone.keep()
     publish(alone, 5)
     alone.says(1, Acknowledge(1))
@@ -288,10 +334,10 @@ def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() ->
     restored = disk(1)
     alone = Alone(Restored(5, restored.acceptance, restored.site, restored.sessions), lease=False)
     told: list[object] = []
-    alone.engine.keeper.saved(told.append)
+    alone.engine.persister.saved(told.append)
     alone.pass_time(1_000)
     assert not [each for each in alone.waiting if isinstance(each, effects.Save)]
-    alone.log = [Held(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
+    alone.log = [InterestRegistered(YOU, Incarnation("i"), name(7), ("n > 1",)) for _ in range(5)]
     alone.read_log()
     alone.pass_time(1_000)
     alone.answer(effects.Save, None)
@@ -299,7 +345,7 @@ def test_nothing_is_written_before_the_log_is_read_up_to_where_the_store_is() ->
 
 
 def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.keeper.UNATTENDED_IN_MEMORY", 20)
+    monkeypatch.setattr("proxy.stream.persister.UNATTENDED_IN_MEMORY", 20)
     alone = woken(10)
     for number in range(1, 6):
         publish(alone, number)
@@ -307,7 +353,7 @@ def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeyp
     alone.keep()
     sessions = alone.engine.context.sessions
     assert {(each.entries.count, each.entries.saved_in_memory) for each in sessions.values()} == {(5, 2)}
-    alone.says(1, Attach(name(3), "r", "i", {}))
+    alone.says(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
     alone.keep()
     alone.answer(effects.LoadEntries, [])
     publish(alone, 6)
@@ -317,7 +363,7 @@ def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeyp
 
 
 def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.attaching.MAX_RECEIVERS_PER_SESSION", 2)
+    monkeypatch.setattr("proxy.clients.attach.MAX_RECEIVERS_PER_SESSION", 2)
     alone = Alone()
     alone.serve()
     alone.attach(2, "second")
@@ -329,9 +375,42 @@ def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch
     assert any(isinstance(each, Attached) for each in alone.heard(4))
 
 
+def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.session.session.MAX_DESCRIPTOR_BYTES", 4_000)
+    monkeypatch.setattr("proxy.session.session.ROOM_CHECKS", 1 << 30)
+    alone = Alone()
+    alone.serve()
+    places = {Origin(f"{'origin' * 10}-{number}/0"): 5 for number in range(20)}
+    for number in range(2, 12):
+        alone.says(
+            number,
+            Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier=places, order="priority"),
+        )
+        alone.keep()
+    turned_away = [each for number in range(2, 12) for each in alone.heard(number) if isinstance(each, Problem)]
+    assert {each.code for each in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
+    session = alone.engine.context.sessions[SESSION]
+    assert len(msgspec.json.encode(session.descriptor())) < 5_000
+    # Whoever has a place already still has it, wherever it has been.
+    more = {Origin(f"elsewhere-{number}/0"): 5 for number in range(100)}
+    alone.says(
+        20,
+        Attach(
+            session=SESSION,
+            receiver="r",
+            incarnation="i20",
+            frontier=more,
+            selective={Origin("A/0"): [7, 9]},
+            order="priority",
+        ),
+    )
+    alone.keep()
+    assert any(isinstance(each, Attached) for each in alone.heard(20))
+
+
 def test_a_round_has_everything_once() -> None:
     there = list(range(10))
-    rounds: Rounds[int] = Rounds(lambda: there, least=2, parts=3)
+    rounds: IncrementalScan[int] = IncrementalScan(lambda: there, least=2, parts=3)
     taken = [rounds.take() for _ in range(3)]
     assert [len(each) for each in taken] == [4, 4, 2]
     assert flattened(taken) == there

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.matching import HOLDER_NS, ID_BYTE_NS, ID_NS, Matcher
-from proxy.session import Role, Session
-from proxy.subscription import Subscription
+from proxy.core.matcher import HOLDER_NS, ID_BYTE_NS, ID_NS, Matcher
+from proxy.session.session import Role, Session
+from proxy.session.subscription import Subscription
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 from waypost.notification import Notification
 from waypost.subscription import parse
@@ -17,7 +17,7 @@ def session(name: str, **interests: str) -> Session:
     made = Session(SessionId(name), Epoch(1), Role.SERVING)
     for identity, text in interests.items():
         subscription = SubscriptionId(identity)
-        made.subscriptions[subscription] = Subscription(subscription, parse(text), {A: 0}, {})
+        made.subscriptions[subscription] = Subscription(id=subscription, expression=parse(text), start={A: 0}, floor={})
     return made
 
 

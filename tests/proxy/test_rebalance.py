@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.ports import ProxyRow
-from proxy.rebalance import plan
+from proxy.ownership.rebalance import plan
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 
 SITES = {"a1": "A", "a2": "A", "a3": "A", "b1": "B"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.receivers import Receiver
-from proxy.session import Role, Session
+from proxy.session.receivers import Receiver
+from proxy.session.session import Role, Session
 from tests.helpers.alone import SESSION, Alone
 from waypost.errors import BadMessage
 from waypost.frames import decode_client_message, encode_message
@@ -27,8 +27,18 @@ def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its
     receiver = served(alone)
     too_many = {A: [*range(3 * OVERTAKING + 1)]}
     alone.says(1, Acknowledge(0, selective=too_many))
-    alone.says(1, Attach(SESSION, receiver.id, "i", {}, order="priority", selective=too_many))
-    alone.says(1, Attach(SESSION, receiver.id, "i", {}, order="priority", selective={A: [5]}))
+    alone.says(
+        1,
+        Attach(
+            session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective=too_many
+        ),
+    )
+    alone.says(
+        1,
+        Attach(
+            session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective={A: [5]}
+        ),
+    )
     said = [each for each in alone.heard(1) if isinstance(each, Problem | Attached)]
     assert [each.field if isinstance(each, Problem) else "attached" for each in said] == ["selective"] * 2 + [
         "attached"
@@ -59,7 +69,11 @@ def test_a_last_word_of_origins_that_nobody_heard_of_is_not_kept() -> None:
     ids=["too many", "too long"],
 )
 def test_a_frontier_that_no_federation_has_is_no_message(frontier: dict[Origin, int]) -> None:
-    for message in (Attach("s", "r", "i", frontier), Detach(frontier=frontier), Acknowledge(0, frontier=frontier)):
+    for message in (
+        Attach(session="s", receiver="r", incarnation="i", frontier=frontier),
+        Detach(frontier=frontier),
+        Acknowledge(0, frontier=frontier),
+    ):
         with pytest.raises(BadMessage):
             decode_client_message(encode_message(message))
 
@@ -75,8 +89,8 @@ def test_what_a_receiver_had_asked_before_it_left_for_good_gives_it_no_place_aft
 
 
 def test_a_cursor_never_moves_back() -> None:
-    receiver = Receiver(ReceiverId("r"), 0)
-    receiver.connect(1, Attach("s", "r", "i", {}))
+    receiver = Receiver(id=ReceiverId("r"), acknowledged=0)
+    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}))
     receiver.come(15)
     receiver.acknowledge(10)
     assert receiver.acknowledged == 15

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from federation.ports import Claimed, ProxyDown, ProxyUp
 from handover.machine import Timing
-from handover.messages import Frozen, Offer, Prepare, Prepared, RelayEnd, RelayUp, Stay, StayReason
-from proxy import effects
+from handover.messages import Frozen, HandoverOffer, Prepare, Prepared, RelayEnd, RelayUp, StayReason, TransferDeclined
+from proxy.core import effects
 from tests.helpers.alone import SESSION, Alone, owner, row
 from waypost.checkpoint import Descriptor
 from waypost.frames import encode_message
@@ -21,13 +21,13 @@ def relayed() -> Alone:
     alone.reload({SESSION: owner("you", 3)}, "you")
     alone.attach()
     prepare = asked(alone)
-    tell(alone, Stay(SESSION, prepare.transfer, prepare.epoch, StayReason.OTHERS_ATTACHED))
+    tell(alone, TransferDeclined(SESSION, prepare.transfer, prepare.epoch, StayReason.OTHERS_ATTACHED))
     alone.heard()
     alone.waiting.clear()
     return alone
 
 
-def tell(alone: Alone, message: Prepared | Frozen | Stay | Offer) -> None:
+def tell(alone: Alone, message: Prepared | Frozen | TransferDeclined | HandoverOffer) -> None:
     alone.engine.peer_message(YOU, message)
     alone.settle()
 
@@ -40,12 +40,22 @@ def asked(alone: Alone) -> Prepare:
 
 def come_here(alone: Alone) -> None:
     """The home gives the session away, to us."""
-    tell(alone, Offer(SESSION, owner("you", 3).epoch, "receivers"))
+    tell(alone, HandoverOffer(SESSION, owner("you", 3).epoch, "receivers"))
     prepare = asked(alone)
     named = (SESSION, prepare.transfer, prepare.epoch)
-    tell(alone, Prepared(*named, Descriptor({}, [], {}), 0))
+    tell(alone, Prepared(*named, descriptor=Descriptor(created_at={}, subscriptions=[], receivers={}), stored=0))
     alone.pass_time(Timing().coverage_ms)
-    tell(alone, Frozen(*named, Descriptor({}, [], {}), {Origin("A/0"): 0}, chunks=0, oldest=1, next_number=1))
+    tell(
+        alone,
+        Frozen(
+            *named,
+            descriptor=Descriptor(created_at={}, subscriptions=[], receivers={}),
+            cut={Origin("A/0"): 0},
+            chunks=0,
+            oldest=1,
+            next_number=1,
+        ),
+    )
     alone.keep()
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
     alone.keep()
@@ -56,7 +66,7 @@ def test_who_was_relayed_is_called_as_soon_as_the_session_is_served_here() -> No
     come_here(alone)
     (call,) = alone.heard()
     assert isinstance(call, Wait) and call.retry_after_ms == 0
-    assert len(alone.engine.door.relays.near) == 0
+    assert len(alone.engine.dispatcher.relays.near) == 0
     said = [each.message for each in alone.waiting if isinstance(each, effects.SendPeer)]
     assert [each.home for each in said if isinstance(each, RelayEnd)] == [False]
 
@@ -74,12 +84,14 @@ def test_a_late_word_of_the_near_proxy_s_last_life_leaves_alone_what_this_life_r
     alone.reload({}, "you")
     alone.serve()
     earlier = row("you").incarnation
-    for number, message in enumerate((Hello(VERSION, "client"), Attach(SESSION, "far", "i", {})), start=1):
+    for number, message in enumerate(
+        (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
+    ):
         alone.engine.peer_message(YOU, RelayUp("you#2/1", number, encode_message(message)))
     alone.settle()
-    assert len(alone.engine.door.relays.far) == 1
+    assert len(alone.engine.dispatcher.relays.far) == 1
     alone.engine.registry_event(ProxyDown(YOU, earlier))
-    assert len(alone.engine.door.relays.far) == 1
+    assert len(alone.engine.dispatcher.relays.far) == 1
     alone.engine.registry_event(ProxyUp(row("you").model_copy(update={"incarnation": Incarnation("you#2")})))
     alone.engine.registry_event(ProxyDown(YOU, Incarnation("you#2")))
-    assert len(alone.engine.door.relays.far) == 0
+    assert len(alone.engine.dispatcher.relays.far) == 0

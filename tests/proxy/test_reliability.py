@@ -10,13 +10,14 @@ import pytest
 
 from federation.ports import Claimed
 from federation.site_state import SiteState
-from proxy import effects
-from proxy.context import Bounds
-from proxy.ports import Restored, SavedSession, SitePlace
+from proxy.core import effects
+from proxy.core.settings import Bounds
+from proxy.core.store_port import Restored, SavedSession, SitePlace
 from tests.helpers.alone import SESSION, Alone
-from tests.proxy.test_door import delivered
+from tests.proxy.test_dispatcher import delivered
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant
 from waypost.errors import BadMessage
+from waypost.facts import GapCause
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Origin, ReceiverId, SiteId
 from waypost.limits import BEST_EFFORT_PLACE_S
@@ -41,9 +42,12 @@ def serving(*levels: Reliability | None) -> Alone:
     """Return a proxy with a session of one subscription, and receivers of these levels on connections 11, 12, ..."""
     alone = Alone()
     alone.serve()
-    alone.says(1, Subscribe("x", "n > 0"))
+    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
     for number, level in enumerate(levels, 11):
-        alone.says(number, Attach(SESSION, f"r{number}", f"i{number}", {}, reliability=level))
+        alone.says(
+            number,
+            Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier={}, reliability=level),
+        )
         alone.keep()
     alone.engine.context.sessions[SESSION].give_up(alone.engine.context.sessions[SESSION].receivers[r("r")], {})
     alone.read_log()
@@ -58,7 +62,7 @@ def r(name: str) -> ReceiverId:
 
 def publish(alone: Alone, *numbers: int) -> None:
     for number in numbers:
-        alone.says(9, Publish("p", "life", number, [Notification({"n": number}).body]))
+        alone.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
     alone.read_log()
 
 
@@ -100,7 +104,12 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
     alone = Alone()
     alone.engine.context.settings = replace(alone.engine.context.settings, reliability=LEVELS[above])
     alone.serve()
-    alone.says(2, msgspec.structs.replace(Attach(SESSION, "other", "i2", {}), **{level: LEVELS[below]}))
+    alone.says(
+        2,
+        msgspec.structs.replace(
+            Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}), **{level: LEVELS[below]}
+        ),
+    )
     alone.keep()
     (heard,) = (each for each in alone.heard(2) if isinstance(each, Attached | Problem))
     receivers = alone.engine.context.sessions[SESSION].receivers
@@ -116,25 +125,30 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
 
 def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
     alone = serving(None)
-    alone.says(12, Attach(SESSION, "r12", "i12", {}, session_reliability=BEST_EFFORT_EVENTS))
+    alone.says(
+        12,
+        Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, session_reliability=BEST_EFFORT_EVENTS),
+    )
     alone.keep()
     alone.attach(13, "r13")
     session = alone.engine.context.sessions[SESSION]
     found = [session.receivers[r(name)].reliability for name in ("r11", "r12", "r13")]
     assert found == [PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT_EVENTS]
     assert session.descriptor().reliability == BEST_EFFORT_EVENTS
-    alone.says(14, Attach(SESSION, "r14", "i14", {}, reliability=PERSISTENT))
+    alone.says(14, Attach(session=SESSION, receiver="r14", incarnation="i14", frontier={}, reliability=PERSISTENT))
     assert [each.field for each in alone.heard(14) if isinstance(each, Problem)] == ["reliability"]
 
 
-@pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"lasts_s": 1}])
+@pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"session_expiry_s": 1}])
 def test_who_may_not_administer_does_not_change_the_ways_of_the_session(change: dict[str, object]) -> None:
     alone = serving(None)
     session = alone.engine.context.sessions[SESSION]
     session.let({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
-    alone.says(12, msgspec.structs.replace(Attach(SESSION, "r12", "i12", {}), **change))
+    alone.says(
+        12, msgspec.structs.replace(Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}), **change)
+    )
     assert [each.code for each in alone.heard(12) if isinstance(each, Problem)] == ["FORBIDDEN"]
-    assert (session.lasts_s, session.reliability) == (None, PERSISTENT)
+    assert (session.expiry_s, session.reliability) == (None, PERSISTENT)
 
 
 def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
@@ -197,13 +211,13 @@ def restarted(alone: Alone, entries: int) -> Alone:
     for offset, record in enumerate(alone.log):
         state.fold(offset, record)
     saved = SavedSession(
-        SESSION,
-        session.epoch,
-        "serving",
-        session.descriptor(),
-        session.entries.first_number,
-        session.entries.next_number,
-        {},
+        id=SESSION,
+        epoch=session.epoch,
+        role="serving",
+        descriptor=session.descriptor(),
+        first_number=session.entries.first_number,
+        next_number=session.entries.next_number,
+        gates={},
     )
     assert session.entries.count == entries
     acceptance, position = state.acceptance.snapshot(), len(alone.log)
@@ -211,7 +225,7 @@ def restarted(alone: Alone, entries: int) -> Alone:
     later = Alone(Restored(position, acceptance, place, [saved]))
     later.log = alone.log
     claim = later.next(effects.ClaimRow)
-    claim.then(Claimed(True, claim.new))
+    claim.on_done(Claimed(True, claim.new))
     later.settle()
     later.keep()
     return later
@@ -235,7 +249,7 @@ def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of()
     first, last = offsets(alone, (2, 3))
     later = restarted(alone, 2)
     (said,) = (fact for fact in later.facts if fact.kind == "gap")
-    assert (said.receiver, said.reason) == ("r11", "best effort")
+    assert (said.receiver, said.cause) == ("r11", GapCause.LOST_WITH_PROCESS)
     assert said.offsets[0] <= first and said.offsets[1] >= last
     later.attach(11, "r11")
     told = gaps(later, 11)
@@ -305,7 +319,7 @@ def test_a_gap_is_told_when_it_is_on_record() -> None:
 
 
 def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
-    """Else the receiver's frontier passes the gap, and a crash now would leave it untold for ever."""
+    """Else the receiver's frontier passes the gap, and a crash now would leave it unreported for ever."""
     alone = serving(BEST_EFFORT_EVENTS)
     alone.engine.client_disconnected(11)
     publish(alone, 1)
@@ -322,7 +336,7 @@ def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
 
 def test_a_place_has_its_reliability_from_the_beginning() -> None:
     alone = serving(None)
-    alone.says(12, Attach(SESSION, "r12", "i12", {}, reliability=BEST_EFFORT))
+    alone.says(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
     alone.engine.client_disconnected(12)
     alone.keep()
     for _ in range(BEST_EFFORT_PLACE_S + 2):
@@ -333,7 +347,7 @@ def test_a_place_has_its_reliability_from_the_beginning() -> None:
 def test_who_is_raised_to_persistent_events_is_let_in_when_that_is_written() -> None:
     alone = serving(BEST_EFFORT_EVENTS)
     publish(alone, 1)
-    alone.says(12, Attach(SESSION, "r11", "i11", {}))
+    alone.says(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
     assert not any(isinstance(each, Attached) for each in alone.heard(12))
     saves = [each for each in alone.waiting if isinstance(each, effects.Save)]
     assert [number for each in saves for change in each.batch.changes for number, *_ in change.entries] == [1]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from proxy.retention import GRAIN_MS, Mark, Retention, Window
-from proxy.subscription import Subscription
+from proxy.session.retention import GRAIN_MS, Mark, Retention, Window
+from proxy.session.subscription import Subscription
+from waypost.facts import RemovalPolicy
 from waypost.identity import SubscriptionId
-from waypost.records import MAXIMUM_COUNT, TIME_TO_LIVE
 from waypost.subscription import parse
 
 X, Y, Z = SubscriptionId("x"), SubscriptionId("y"), SubscriptionId("z")
@@ -18,7 +18,7 @@ POLICIES = st.tuples(st.none() | st.integers(1, 6), st.none() | st.integers(1, 4
 
 
 def subscription(identity: SubscriptionId, ttl_s: int | None = None, max_count: int | None = None) -> Subscription:
-    return Subscription(identity, parse("n > 0"), {}, {}, ttl_s=ttl_s, max_count=max_count)
+    return Subscription(id=identity, expression=parse("n > 0"), start={}, floor={}, ttl_s=ttl_s, max_count=max_count)
 
 
 def known(*subscriptions: Subscription) -> Retention:
@@ -121,7 +121,7 @@ def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> N
     assert retention.held(1, (X, Y)) == (Y,)
     retention.expire(7_000)
     assert retention.held(1, (X, Y)) == ()
-    assert retention.why(1, (X, Y)) == TIME_TO_LIVE
+    assert retention.removed_by(1, (X, Y)) == (RemovalPolicy.TIME_TO_LIVE,)
 
 
 def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
@@ -133,7 +133,7 @@ def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
     assert retention.held(1, (X,)) == (X,)
     retention.know([short])
     assert [retention.held(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
-    assert retention.why(1, (X,)) == MAXIMUM_COUNT
+    assert retention.removed_by(1, (X,)) == (RemovalPolicy.MAX_COUNT,)
 
 
 def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later() -> None:

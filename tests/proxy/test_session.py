@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.receivers import check_overtaking
-from proxy.session import Role, Session
-from proxy.stored import Stored
-from proxy.subscription import Subscription
+from proxy.session.receivers import check_overtaking
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import StoredNotification
+from proxy.session.subscription import Subscription
+from waypost.checkpoint import UNSETTLED
 from waypost.errors import LimitExceeded
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import OVERTAKING
@@ -22,12 +23,12 @@ X = SubscriptionId("x")
 
 def session(role: Role = Role.SERVING) -> Session:
     made = Session(SessionId("s"), Epoch(1), role)
-    made.subscriptions[X] = Subscription(X, parse("n > 0"), {}, {})
+    made.subscriptions[X] = Subscription(id=X, expression=parse("n > 0"), start={}, floor={})
     return made
 
 
-def stored(offset: int, origin: Origin = A) -> Stored:
-    return Stored(origin, offset, b"\x90")
+def stored(offset: int, origin: Origin = A) -> StoredNotification:
+    return StoredNotification(origin, offset, b"\x90")
 
 
 STEPS = st.lists(
@@ -90,7 +91,7 @@ def test_what_a_receiver_reported_is_not_sent_and_counts_as_acknowledged() -> No
     receiver = made.join(ReceiverId("r"))
     for offset in range(3):
         made.accept(stored(offset), (X,))
-    receiver.connect(1, Attach("s", "r", "i", {A: 2}, 10))
+    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={A: 2}, window=10))
     entries = made.entries.after(receiver.sent, 10)
     assert entries is not None and made.next_delivery(receiver, entries) is None
     assert receiver.acknowledged == 3
@@ -102,7 +103,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     receiver = made.join(ReceiverId("r"))
     made.accept(stored(0), (X,))
     made.accept(stored(1), (X,))
-    receiver.connect(1, Attach("s", "r", "i", {}, 1))
+    receiver.connect(1, Attach(session="s", receiver="r", incarnation="i", frontier={}, window=1))
     entries = made.entries.after(0, receiver.room())
     assert entries is not None
     made.next_delivery(receiver, entries)
@@ -117,7 +118,17 @@ def test_where_too_much_was_overtaken_the_oldest_that_is_missing_is_sent_alone()
     receiver = made.join(ReceiverId("r"))
     for offset in range(OVERTAKING + 3):
         made.accept(stored(offset), (X,))
-    receiver.connect(1, Attach("s", "r", "i", {}, order="priority", selective={A: [*range(1, OVERTAKING + 1)]}))
+    receiver.connect(
+        1,
+        Attach(
+            session="s",
+            receiver="r",
+            incarnation="i",
+            frontier={},
+            order="priority",
+            selective={A: [*range(1, OVERTAKING + 1)]},
+        ),
+    )
     entries = made.entries.after(receiver.sent, receiver.room())
     assert entries is not None and [number for number, *_ in entries] == [1]
     assert made.next_delivery(receiver, entries) is not None
@@ -157,8 +168,20 @@ def test_a_merge_takes_the_numbers_of_the_source() -> None:
     assert [(each[0], each[1].offset) for each in shadow.unsaved(10)[0]] == [(5, 5), (6, 6), (7, 7)]
 
 
+def test_who_takes_a_session_over_waits_for_the_origins_in_which_something_ends_where_coverage_begins() -> None:
+    """Also where it has heard nothing of them yet: else the end never settles, and the expression is held for ever."""
+    raised, merged = session(), session(Role.SHADOW)
+    for each in (raised, merged):
+        each.end_subscription(X, {A: 3, B: UNSETTLED})
+    raised.close_gates({A: 5}, seen={A: 4})
+    merged.close_gates({A: 5}, seen=None)
+    merged.merge({A: 4}, {A: 5}, oldest=1, following=1)
+    for each in (raised, merged):
+        assert [(origin, gate.seen) for origin, gate in each.gates.items()] == [(A, 4), (B, None)]
+
+
 def test_a_subscription_is_an_interval_of_every_origin() -> None:
-    interest = Subscription(X, parse("n > 0"), {A: 3}, {})
+    interest = Subscription(id=X, expression=parse("n > 0"), start={A: 3}, floor={})
     assert not interest.wants(A, 3) and interest.wants(A, 4) and interest.wants(B, 0)
     interest.end = {A: 5}
     assert interest.wants(A, 5) and not interest.wants(A, 6) and not interest.wants(B, 0)
@@ -167,7 +190,7 @@ def test_a_subscription_is_an_interval_of_every_origin() -> None:
 def test_what_every_receiver_has_names_what_was_promised_though_one_never_heard_of_it() -> None:
     """Else a failover opens that origin's gate at the live stream, and what lies below is lost."""
     made = session()
-    made.base = {A: 0}
+    made.created_at = {A: 0}
     receiver = made.join(ReceiverId("r"))
     made.subscriptions[X].promised = {A: 0, B: 4}
     made.accept(stored(5, B), (X,))

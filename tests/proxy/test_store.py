@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.ports import Outdated, SavedSession, SessionChange, StoreBatch, Swept
-from proxy.retention import Window
-from proxy.store import SqliteSessionStore
-from proxy.stored import Entry, Stored
+from node.session_store.sqlite import SqliteSessionStore
+from proxy.core.store_port import Outdated, SavedSession, SessionChange, StoreBatch, Swept
+from proxy.session.retention import Window
+from proxy.session.stored_notification import Entry, StoredNotification
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreFailed
 from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
@@ -45,19 +45,27 @@ Open = Callable[[], SqliteSessionStore]
 
 def entry(number: int, offset: int | None = None) -> Entry:
     at = number if offset is None else offset
-    return (number, Stored(A, at, f"delivery {at}".encode()), X)
+    return (number, StoredNotification(A, at, f"delivery {at}".encode()), X)
 
 
 def change(session: SessionId, first: int, *entries: Entry, fresh: bool = False) -> SessionChange:
     following = entries[-1][0] + 1 if entries else first
     saved = SavedSession(
-        session, Epoch(1), "serving", Descriptor({A: 1}), first, following, {A: 3, Origin("B/0"): None}
+        id=session,
+        epoch=Epoch(1),
+        role="serving",
+        descriptor=Descriptor(created_at={A: 1}),
+        first_number=first,
+        next_number=following,
+        gates={A: 3, Origin("B/0"): None},
     )
-    return SessionChange(saved, entries, fresh)
+    return SessionChange(saved=saved, entries=entries, fresh=fresh)
 
 
 def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
-    return StoreBatch(position, b"acceptance", b"state", changes, dropped)
+    return StoreBatch(
+        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, dropped=dropped
+    )
 
 
 async def numbers(store: SqliteSessionStore, session: SessionId = S, after: int = 0) -> list[int]:
@@ -139,7 +147,7 @@ Y = (SubscriptionId("y"),)
 
 async def test_what_policy_removes_goes_from_the_middle(opened: Open, tmp_path: Path) -> None:
     store = opened()
-    rows = [entry(1), (2, Stored(A, 2, b"two"), Y), entry(3), entry(4)]
+    rows = [entry(1), (2, StoredNotification(A, 2, b"two"), Y), entry(3), entry(4)]
     await store.apply(batch(change(S, 1, *rows)))
     windows = [Window(X, 1, 4)]
     assert await store.outdated(S, windows, 10) == Swept([Outdated(1, X, A, 1), Outdated(3, X, A, 3)], 2)
@@ -147,7 +155,7 @@ async def test_what_policy_removes_goes_from_the_middle(opened: Open, tmp_path: 
     everything = [*windows, Window(Y, 1, 9), Window(X, 4, 9)]
     assert (await store.outdated(S, everything, 10)).lowest is None
     saved = change(S, 1).saved
-    await store.apply(batch(SessionChange(saved, [], removed=windows)))
+    await store.apply(batch(SessionChange(saved=saved, entries=[], removed=windows)))
     assert await numbers(store) == [2, 4]
     assert copies(tmp_path) == 2
 

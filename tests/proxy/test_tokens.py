@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.tokens import Named, issue, read, token_key
+from proxy.clients.tokens import Named, issue, read, token_key
 from tests.helpers.alone import SESSION, Alone
 from tests.proxy.test_access import ALL, change, guarded, kinds, look
 from waypost.access import READ
@@ -80,7 +80,9 @@ def comes(alone: Alone, token: str, principal: str = "", connection: int = 2) ->
     alone.engine.client_connected(connection)
     alone.says(connection, Hello(VERSION, "eve"))
     alone.heard(connection)
-    attach = Attach(SESSION, "eve", "life", {}, credential=Credential(principal, token=token))
+    attach = Attach(
+        session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=Credential(principal, token=token)
+    )
     alone.says(connection, attach)
     alone.keep()
     return alone.heard(connection)
@@ -103,7 +105,7 @@ def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_pass
         alone = serving()
         alone.engine.client_connected(2)
         alone.says(2, Hello(VERSION, "eve"))
-        alone.says(2, Attach(SESSION, "eve", "life", {}, credential=credential))
+        alone.says(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
         # It costs what a wrong password costs: who has one is not to be told from who has none.
         look(alone)
         assert alone.heard(2)[-1].code == Forbidden.code
@@ -137,7 +139,7 @@ def test_when_a_token_ends_its_receiver_gets_nothing_more_until_it_comes_with_an
     alone.pass_time(1_000)
     (wait,) = alone.heard(2)
     assert isinstance(wait, Wait) and wait.retry_after_ms == 0
-    alone.says(1, Publish("p", "i", 0, [Notification({"n": 1}).body]))
+    alone.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
     alone.read_log()
     assert DeliverEncoded not in kinds(alone.heard(2))
     assert Attached in kinds(comes(alone, token_for(alone), connection=3))

@@ -9,21 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from waypost.facts import Acquisition, Fact, FactKind, encode_fact
 from waypost.identity import Coordinate, Incarnation, Origin, SiteId, origin_of
 from waypost.keys import OPEN, Protection, texts
 from waypost.notification import Notification, Value
-from waypost.records import (
-    SITE_LOG_DDL,
-    Closed,
-    Fact,
-    FactKind,
-    Forwarded,
-    LogBegun,
-    Published,
-    Record,
-    encode_fact,
-    encode_record,
-)
+from waypost.records import SITE_LOG_DDL, Closed, Forwarded, LogBegun, Published, Record, encode_record
 
 
 def origin(site: str) -> str:
@@ -61,7 +51,14 @@ class Run:
         """Append a notification to a site's log; the producer counts by itself unless told."""
         self.sequences[producer] = self.sequences[producer] + 1 if sequence is None else sequence
         body = Notification(attributes).body
-        record = Published(producer, Incarnation("life"), self.sequences[producer], 0, body, protection)
+        record = Published(
+            producer=producer,
+            incarnation=Incarnation("life"),
+            sequence=self.sequences[producer],
+            at_ms=0,
+            body=body,
+            protection=protection,
+        )
         coordinate = Coordinate(Origin(self.origin(site)), self.append(site, record))
         self.records[coordinate] = record
         return coordinate
@@ -83,28 +80,29 @@ class Run:
 
     def forward(self, site: str, coordinate: Coordinate, body: bytes | None = None) -> None:
         """Append a copy of a notification to another site's log, as a link would."""
-        record = self.records.get(coordinate) or Published("nobody", Incarnation("life"), 1, 0, b"\x80")
+        record = self.records.get(coordinate) or Published(
+            producer="nobody", incarnation=Incarnation("life"), sequence=1, at_ms=0, body=b"\x80"
+        )
         home = SiteId(coordinate.origin.rpartition("/")[0])
         copy = Forwarded(
-            home,
-            1,
-            coordinate.origin,
-            coordinate.offset,
-            (home,),
-            record.producer,
-            record.incarnation,
-            record.sequence,
-            0,
-            record.body if body is None else body,
+            link=home,
+            link_epoch=1,
+            origin=coordinate.origin,
+            offset=coordinate.offset,
+            path=(home,),
+            producer=record.producer,
+            incarnation=record.incarnation,
+            sequence=record.sequence,
+            at_ms=0,
+            body=record.body if body is None else body,
         )
         self.append(site, copy)
 
     def fact(self, writer: str, kind: str, **fields: Any) -> Fact:
         journal = self.journals[writer]
         last = journal[-1] if journal else None
-        fact = Fact(
-            writer, last.number + 1 if isinstance(last, Fact) else len(journal) + 1, 0, FactKind(kind), **fields
-        )
+        number = last.number + 1 if isinstance(last, Fact) else len(journal) + 1
+        fact = Fact(writer=writer, number=number, at_ms=0, kind=FactKind(kind), **fields)
         journal.append(fact)
         return fact
 
@@ -127,8 +125,8 @@ class Run:
         self.attest("subscribed", session, expression=expression, **asked, **about)
         self.attest("effective", session, frontier=above, **about)
 
-    def own(self, session: str, proxy: str, epoch: int, reason: str = "created") -> None:
-        self.attest("owned", session, proxy=proxy, epoch=epoch, reason=reason)
+    def own(self, session: str, proxy: str, epoch: int, cause: str = Acquisition.CREATE) -> None:
+        self.attest("owned", session, proxy=proxy, epoch=epoch, cause=cause)
 
     def receive(
         self,

@@ -14,9 +14,10 @@ from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run, origin
+from waypost.facts import Acquisition
 from waypost.identity import GENERATION, Coordinate, Incarnation, ProxyId
 from waypost.notification import Int64
-from waypost.records import Dropped
+from waypost.records import InterestsExpired
 
 A, B = origin("A"), origin("B")
 NOTHING = {A: -1, B: -1}
@@ -81,7 +82,7 @@ def moved(scene: Scene) -> int:
     scene.subscribe("moved")
     run.receive("moved", *mine[:2])
     run.attest("released", "moved", proxy="a", epoch=1, frontier={A: mine[1].offset})
-    run.own("moved", "b", 2, "handover")
+    run.own("moved", "b", 2, Acquisition.HANDOVER)
     run.attest("effective", "moved", subscription="s1", epoch=2, frontier={A: mine[1].offset, B: -1})
     run.receive("moved", *scene.everything[2:], epoch=2, proxy="b")
     return len(scene.everything)
@@ -219,16 +220,16 @@ def writers_that_ended(scene: Scene) -> tuple[str, ...]:
     run.fact("proxies", "ended", proxy="killed")
     # Another lost its lease, which its site log says.
     run.fact("proxy/a/first life", "opened")
-    run.append("A", Dropped(ProxyId("a"), Incarnation("first life")))
+    run.append("A", InterestsExpired(ProxyId("a"), Incarnation("first life")))
     # A receiver's library says nothing but what it received.
     return ("killed", "proxy/a/first life", "restarted/rsecond")
 
 
-Told = tuple[Scene, dict[str, int], Verdict]
+Judged = tuple[Scene, dict[str, int], Verdict]
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Judged:
     """Tell every story in one run, and judge it: what was published, what each story is owed, the verdict."""
     scene = Scene()
     owed = {story.__name__: story(scene) for story in STORIES}
@@ -239,20 +240,20 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_a_story_without_an_anomaly_is_in_order(story: Callable[[Scene], int], told: Told) -> None:
-    scene, _, verdict = told
+def test_a_story_without_an_anomaly_is_in_order(story: Callable[[Scene], int], judged: Judged) -> None:
+    scene, _, verdict = judged
     assert any(fact.session == story.__name__ for fact in scene.run.journals["proxies"] if not isinstance(fact, bytes))
     assert [
         finding for finding in verdict.examples if finding.get("session") == story.__name__ and finding["code"] != "O2"
     ] == []
 
 
-def test_writers_that_ended_without_a_word_leave_no_hole(told: Told) -> None:
-    assert [finding for finding in told[2].examples if finding["code"] in ("A1", "A4")] == []
+def test_writers_that_ended_without_a_word_leave_no_hole(judged: Judged) -> None:
+    assert [finding for finding in judged[2].examples if finding["code"] in ("A1", "A4")] == []
 
 
-def test_the_run_of_all_of_them_is_ok_and_its_totals_are_exact(told: Told) -> None:
-    scene, owed, verdict = told
+def test_the_run_of_all_of_them_is_ok_and_its_totals_are_exact(judged: Judged) -> None:
+    scene, owed, verdict = judged
     # Who came between a notification and its retry has the retry behind what was sent later: said, and in order.
     assert (verdict.verdict, verdict.counts) == ("ok", {"O2": 1})
     assert [finding["session"] for finding in verdict.examples] == ["late"]

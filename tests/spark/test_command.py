@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from spark.command import audit
 from spark.report import document, page, write_report
 from spark.verdict import Verdict
-from tests.spark.test_reading import small_run
+from tests.spark.test_readers import small_run
 from waypost.errors import WaypostError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -40,7 +40,9 @@ def test_an_anomaly_is_exit_status_1_in_json_with_a_report(spark: SparkSession, 
 
 def test_people_get_a_line_a_table_and_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     example = {"code": "L1", "session": "s", "receiver": "r", "producer": "[bold]p", "site": ""}
-    verdict = Verdict("violated", {"L1": 1}, 4, 3, 2, 1, 0, [example])
+    verdict = Verdict(
+        verdict="violated", counts={"L1": 1}, published=4, owed=3, delivered=2, lost=1, duplicated=0, examples=[example]
+    )
     monkeypatch.setattr("spark.audit.run", lambda *_: verdict)
     done = CliRunner().invoke(app, [str(small_run().write(tmp_path))])
     assert done.exit_code == 1
@@ -77,7 +79,16 @@ class Visible(HTMLParser):
 def test_the_page_escapes_what_clients_chose() -> None:
     evil = "<script>alert(1)</script>"
     finding = {"code": "L1", "session": evil, "producer": '"><img src=x>', "sequence": 2**60}
-    verdict = Verdict("violated", {"L1": 1234}, 1, 1, 0, 1234, 0, [finding])
+    verdict = Verdict(
+        verdict="violated",
+        counts={"L1": 1234},
+        published=1,
+        owed=1,
+        delivered=0,
+        lost=1234,
+        duplicated=0,
+        examples=[finding],
+    )
     text = page(verdict, evil)
     reader = Visible()
     reader.feed(text)
@@ -88,7 +99,11 @@ def test_the_page_escapes_what_clients_chose() -> None:
 
 @pytest.mark.parametrize("verdict", ["ok", "unknown"])
 def test_a_report_is_written_where_there_was_no_folder(verdict: str, tmp_path: Path) -> None:
-    write_report(Verdict(verdict, {}, 1, 1, 1, 0, 0), "run", tmp_path / "a" / "b")
+    write_report(
+        Verdict(verdict=verdict, counts={}, published=1, owed=1, delivered=1, lost=0, duplicated=0),
+        "run",
+        tmp_path / "a" / "b",
+    )
     assert json.loads((tmp_path / "a" / "b" / "audit.json").read_text())["verdict"] == verdict
     assert "<p>None.</p>" in (tmp_path / "a" / "b" / "audit.html").read_text()
 

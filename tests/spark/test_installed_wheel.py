@@ -33,7 +33,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run(sys.executable, "-m", "zipfile", "-e", str(wheel), str(packages))
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     command = root / "venv/bin/waypost"
-    command.write_text(f"#!{root}/venv/bin/python\nfrom node.cli import main\nmain()\n")
+    command.write_text(f"#!{root}/venv/bin/python\nfrom node.cli.app import main\nmain()\n")
     command.chmod(0o755)
     return command
 

@@ -17,8 +17,9 @@ from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run
+from waypost.facts import Fact, FactKind
 from waypost.identity import Incarnation, ProxyId, SessionId
-from waypost.records import Fact, FactKind, Held
+from waypost.records import InterestRegistered
 
 WANTED = "topic == 'x'"
 WRITER, JOURNAL = "proxy/a/life", "a-life"
@@ -29,7 +30,7 @@ def told() -> Run:
     """A run of one proxy: what `s` is owed and had; `early` had all before the first part was full."""
     run = Run()
     mine = [run.publish("A", topic="x", n=n) for n in range(12)]
-    run.append("A", Held(ProxyId("a"), Incarnation("life"), SessionId("s"), (WANTED,)))
+    run.append("A", InterestRegistered(ProxyId("a"), Incarnation("life"), SessionId("s"), (WANTED,)))
     run.fact(WRITER, "opened", site="A")
     run.fact(WRITER, "subscribed", session="s", subscription="s1", expression=WANTED, epoch=1)
     run.fact(WRITER, "effective", session="s", subscription="s1", frontier={"A/0": -1}, epoch=1)

@@ -15,8 +15,8 @@ from spark.epochs import Begun, Continued, LostEnd, Span, read
 from spark.source import locate
 from spark.verdict import Verdict
 from tests.spark.runs import Run
+from waypost.facts import GapCause, RemovalPolicy
 from waypost.identity import Coordinate, Origin
-from waypost.records import LOG_LOST
 
 WANTED = "topic == 'x'"
 FIRST, SECOND, THIRD = "A/0", "A/0.2", "A/0.3"
@@ -69,7 +69,7 @@ class Scene:
 
     def told(self, session: str, first: int = 0) -> None:
         offsets = [self.lost[first].offset, self.lost[-1].offset]
-        self.run.attest("gap", session, origin=FIRST, offsets=offsets, reason=LOG_LOST)
+        self.run.attest("gap", session, origin=FIRST, offsets=offsets, cause=GapCause.LOG_LOST)
 
 
 def scene(*, forwarded: bool) -> Scene:
@@ -141,7 +141,7 @@ def test_what_was_lost_may_have_been_removed_before(spark: SparkSession, tmp_pat
     told.subscribe("removed")
     told.run.attest("policy", "removed", subscription="s1", ttl_s=60)
     offsets = [each.offset for each in told.lost]
-    told.run.attest("removed", "removed", origin=FIRST, offsets=offsets, reason="time to live")
+    told.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
     told.run.receive("removed", *told.before, *told.after)
     assert not [each for each in audited(told.run, spark, tmp_path).examples if each.get("session") == "removed"]
 

@@ -22,8 +22,8 @@ def frame(*values: object) -> bytes:
 @pytest.mark.parametrize(
     ("data", "field"),
     [
-        (encode_message(Subscribe("x" * (MAX_ID_LENGTH + 1), "a == 1")), "subscription"),
-        (encode_message(Attach("s", "r", "i", {}, 0)), "window"),
+        (encode_message(Subscribe(subscription="x" * (MAX_ID_LENGTH + 1), expression="a == 1")), "subscription"),
+        (encode_message(Attach(session="s", receiver="r", incarnation="i", frontier={}, window=0)), "window"),
         (frame("publish", "p", "i", 0, [b"x", 7]), "bodies[1]"),
         (frame("publish", "p", "i", -1, [b"x"]), "first"),
         (frame("nobody-knows"), "$[0]"),
@@ -45,7 +45,16 @@ def test_a_frame_past_the_limit_is_refused_with_the_limit() -> None:
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        (Attach("s", "r", new_incarnation(), {}, selective={Origin("A/0"): [1 << 40] * 2_400}), "attach"),
+        (
+            Attach(
+                session="s",
+                receiver="r",
+                incarnation=new_incarnation(),
+                frontier={},
+                selective={Origin("A/0"): [1 << 40] * 2_400},
+            ),
+            "attach",
+        ),
         (Detach(selective={Origin("A/0"): [1 << 40] * 2_400}), "detach"),
         (Acknowledge(1, selective={Origin("A/0"): [1 << 40] * 2_400}), "acknowledge"),
     ],
@@ -58,7 +67,7 @@ def test_a_frame_that_names_more_coordinates_than_may_be_is_refused_before_it_is
         decode_client_message(encode_message(message) + bytes(COORDINATES_FRAME_BYTES))
     # Not what is larger by right.
     body = bytes(COORDINATES_FRAME_BYTES)
-    assert decode_client_message(encode_message(Publish("p", "s" * 32, 1, [body])))
+    assert decode_client_message(encode_message(Publish(producer="p", secret="s" * 32, first=1, bodies=[body])))
 
 
 attributes = dictionaries(text(max_size=5).filter(lambda name: "\0" not in name), integers(-5, 5), max_size=40)

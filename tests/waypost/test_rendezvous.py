@@ -30,7 +30,7 @@ from waypost.rendezvous import (
 )
 from waypost.subscription import parse
 
-REQUEST = Request("r1", "bob", "alice", "photos/1.jpg")
+REQUEST = Request(id="r1", owner="bob", requester="alice", path="photos/1.jpg")
 
 
 def taken(assembly: Assembly, parts: list[Notification]) -> list[Resource]:
@@ -47,7 +47,7 @@ def test_a_request_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("name", ["bob", "o'brien", 'quo"ted', "back\\slash", "&& true", "日本"])
 def test_what_is_meant_for_one_name_matches_its_subscription_and_no_other(name: str) -> None:
     to_owner = replace(REQUEST, owner=name).notification()
-    answer = next(replace(REQUEST, asker=name).answer("a", b""))
+    answer = next(replace(REQUEST, requester=name).answer("a", b""))
     assert parse(requests_to(name)).matches(to_owner.attributes)
     assert parse(answers_to(name)).matches(answer.attributes)
     assert not parse(requests_to(name + "x")).matches(to_owner.attributes)
@@ -85,12 +85,12 @@ def test_a_path_that_is_too_long_is_not_asked_for(request_: Request) -> None:
     repeats=st.booleans(),
 )
 def test_resources_come_whole_whatever_the_order_of_their_parts(sizes: list[int], seed: int, *, repeats: bool) -> None:
-    chance = random.Random(seed)
-    whole = {f"r{number}": chance.randbytes(size) for number, size in enumerate(sizes)}
+    rng = random.Random(seed)
+    whole = {f"r{number}": rng.randbytes(size) for number, size in enumerate(sizes)}
     parts = [part for identity, data in whole.items() for part in replace(REQUEST, id=identity).answer("a", data)]
     if repeats:
-        parts += chance.sample(parts, len(parts) // 2)
-    chance.shuffle(parts)
+        parts += rng.sample(parts, len(parts) // 2)
+    rng.shuffle(parts)
     assembly = Assembly()
     came = taken(assembly, parts)
     assert {each.id: each.data for each in came} == whole

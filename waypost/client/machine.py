@@ -1,12 +1,10 @@
 """The client library's machine: what a client asks of its session, and says on every connection. Pure.
 
-Theory
-------
-A connection may break at any moment, and a session may be anywhere. So nothing that was asked for is forgotten before
-it is answered, and the next connection begins with all of it: `Hello`, the publishes never acknowledged
-(waypost/client/producing.py), `Attach` with the frontier, and, when the session is there, the subscriptions, changes of
-keys and access and the deletion that were never answered, and the attestations never confirmed
-(waypost/client/receiving.py).
+Theory ------ A connection may break at any moment, and a session may be anywhere. So nothing that was asked for is
+forgotten before it is answered, and the next connection begins with all of it: `Hello`, the publishes never
+acknowledged (waypost/client/publish_buffer.py), `Attach` with the frontier, and, when the session is there, the
+subscriptions, changes of keys and access and the deletion that were never answered, and the attestations never
+confirmed (waypost/client/delivery_state.py).
 
 An answer that nothing is served at the moment answers nothing: it is asked again at the next attach.
 """
@@ -19,10 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from waypost.client.credentials import Credentials
-from waypost.client.producing import Producing
-from waypost.client.quenching import Quenching
-from waypost.client.receiving import ReceiverState, Receiving, Taken
-from waypost.client.told import Answered, Asked, NotTaken, Outcome, Redirected, Refusal, Retry, Told
+from waypost.client.delivery_state import DeliveryState, ReceiverState, Taken
+from waypost.client.events import ClientEvent, NotTaken, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
+from waypost.client.publish_buffer import PublishBuffer
+from waypost.client.quench import QuenchView
 from waypost.errors import (
     Altered,
     Forbidden,
@@ -69,6 +67,7 @@ from waypost.messages import (
     Hello,
     Interest,
     KeysChanged,
+    Left,
     Moved,
     Problem,
     ProxyMessage,
@@ -114,8 +113,8 @@ class ClientMachine:
         *,
         create: bool = True,
         window: int = RECEIVER_WINDOW,
-        lasts_s: int | None = None,
-        place_s: int | None = None,
+        session_expiry_s: int | None = None,
+        receiver_expiry_s: int | None = None,
         credential: Credential | None = None,
         token: Callable[[], str] = lambda: "",
         reliability: Reliability | None = None,
@@ -126,11 +125,13 @@ class ClientMachine:
         self.name = name
         self.session = session
         self.receiver = receiver
-        self._receiving = Receiving(state or ReceiverState(), order)
-        self._producing = Producing(name)
-        self.quenching = Quenching()
+        self._delivery_state = DeliveryState(state or ReceiverState(), order)
+        self._publish_buffer = PublishBuffer(name)
+        self.quench_view = QuenchView()
         self.proxy = ProxyId("")
         self.attached = False
+        self.is_heard = False
+        """The session's owner has our last word."""
         self._create = create
         self._gaps = 0
         """Gaps that we were told of since the last attach."""
@@ -140,8 +141,8 @@ class ClientMachine:
         self._has_been_in = False
         """We were attached: if there is no such session any more, it was deleted, with all that we had asked of it."""
         self._window = window
-        self._lasts_s = lasts_s
-        self.place_s = place_s
+        self._session_expiry_s = session_expiry_s
+        self.receiver_expiry_s = receiver_expiry_s
         self._reliability = reliability
         self._session_reliability = session_reliability
         self._queue = queue
@@ -156,7 +157,7 @@ class ClientMachine:
         self._greeted = False
         """The proxy of this connection has let us in."""
         self._out: list[msgspec.Struct] = []
-        self._told: list[Told] = []
+        self._events: list[ClientEvent] = []
         self._asked: dict[SubscriptionId, Subscribe | Unsubscribe] = {}
         self._deleting = False
         self._forgetting = False
@@ -164,7 +165,7 @@ class ClientMachine:
     @property
     def state(self) -> ReceiverState:
         """The receiver's place."""
-        return self._receiving.state
+        return self._delivery_state.state
 
     # ------------------------------------------------------------ outputs
 
@@ -173,9 +174,10 @@ class ClientMachine:
         out, self._out = self._out, []
         return out
 
-    def take_told(self) -> list[Told]:
-        told, self._told = self._told, []
-        return told
+    def take_events(self) -> list[ClientEvent]:
+        """Return the events since the last take."""
+        events, self._events = self._events, []
+        return events
 
     # ------------------------------------------------------------ connections
 
@@ -184,8 +186,8 @@ class ClientMachine:
         self._greeted = self._resting = False
         self._out = [Hello(VERSION, self.name, Credential(token=self._token()))]
         self._connected = True
-        self._out.extend(self._producing.in_flight())
-        self._out.extend(self.quenching.begin_anew())
+        self._out.extend(self._publish_buffer.in_flight())
+        self._out.extend(self.quench_view.begin_anew())
         self.attach()
         self.flush()
 
@@ -193,30 +195,30 @@ class ClientMachine:
         """Ask for the session, on the connection that stands. What the application does not have is delivered again."""
         self.attached = False
         if self.session is not None:
-            self._receiving.begin_anew()
+            self._delivery_state.begin_anew()
             self._gaps = 0
             state = self.state
-            state.times += 1
+            state.attach_seq += 1
             self._out.append(
                 Attach(
-                    self.session,
-                    self.receiver,
-                    state.incarnation,
-                    dict(state.frontier),
-                    self._window,
-                    self._create and not self._has_been_in,
-                    None if self._has_been_in else self._lasts_s,
-                    replace(self.credential, token=self._token()),
-                    self.place_s,
-                    state.proxy,
-                    state.epoch,
-                    self._reliability,
+                    session=self.session,
+                    receiver=self.receiver,
+                    incarnation=state.incarnation,
+                    frontier=dict(state.frontier),
+                    window=self._window,
+                    create=self._create and not self._has_been_in,
+                    session_expiry_s=None if self._has_been_in else self._session_expiry_s,
+                    credential=replace(self.credential, token=self._token()),
+                    receiver_expiry_s=self.receiver_expiry_s,
+                    previous=state.proxy,
+                    epoch=state.epoch,
+                    reliability=self._reliability,
                     # What was set once, somebody may have set otherwise since.
-                    None if self._has_been_in else self._session_reliability,
-                    None if self._has_been_in else self._queue,
-                    self._receiving.order,
-                    state.selective.rows(),
-                    state.times,
+                    session_reliability=None if self._has_been_in else self._session_reliability,
+                    queue=None if self._has_been_in else self._queue,
+                    order=self._delivery_state.order,
+                    selective=state.selective.rows(),
+                    attach_seq=state.attach_seq,
                 )
             )
 
@@ -226,8 +228,9 @@ class ClientMachine:
             self.attach()
 
     def disconnected(self) -> None:
+        """The connection has ended; requests without an answer are sent again on the next one."""
         self.attached = self._connected = self._greeted = False
-        self.quenching.lost()
+        self.quench_view.lost()
         self._out.clear()
 
     # ------------------------------------------------------------ what a proxy says
@@ -237,13 +240,13 @@ class ClientMachine:
         match message:
             case Deliver():
                 # An older owner's, or one that is under way no more, means nothing.
-                if self.attached and self._receiving.deliver(message, self.proxy):
+                if self.attached and self._delivery_state.deliver(message, self.proxy):
                     self._acknowledge()
             case Acknowledged():
                 self._times = 0
-                self._told.extend(self._producing.acknowledged(message))
+                self._events.extend(self._publish_buffer.acknowledged(message))
             case Attested():
-                self._receiving.confirmed(message.number)
+                self._delivery_state.confirmed(message.number)
             case Attached():
                 self._attached(message)
             case Subscribed() | Unsubscribed():
@@ -253,42 +256,45 @@ class ClientMachine:
             case KeysChanged():
                 self._keys_changed(message.number)
             case Interest():
-                if self.quenching.hear(message):
-                    self._told.append(message)
+                if self.quench_view.receive(message):
+                    self._events.append(message)
             case BecameEffective() | SubscriptionChanged():
-                self._told.append(message)
+                self._events.append(message)
             case Gap():
                 self._gaps += 1
                 self._out.append(Acknowledge(0, gaps=self._gaps))
-                self._told.append(message)
+                self._events.append(message)
             case Welcome():
                 self.proxy = message.proxy
                 self._greeted = True
-                self._told.append(message)
+                self._events.append(message)
             case Moved():
                 self.attached = False
                 if message.proxy == self.proxy:
                     # It has come to the proxy that relayed it to us.
                     self.attach()
                 else:
-                    self._told.append(Redirected(message.proxy, message.url))
+                    self._events.append(Redirected(message.proxy, message.url))
             case Deleted():
                 self._deleted(message)
+            case Left():
+                self.attached, self.is_heard = False, True
             case Forgotten():
                 self.attached = self._forgetting = False
-                self._told.append(Answered(Asked.PLACE, None))
+                self._events.append(RequestResult(RequestKind.PLACE, None))
             case Wait():
                 self.attached = False
-                self._told.append(Retry(message.reason, message.retry_after_ms))
+                self._events.append(Retry(message.reason, message.retry_after_ms))
             case Problem():
                 self._problem(message)
 
     def _attached(self, message: Attached) -> None:
         self.attached, self._has_been_in = True, True
+        self.state.receiver = (str(self.session), self.receiver)
         # Counted since each attach, also where two that were asked for on one connection are answered.
         self._gaps = 0
         self._credentials.let_in()
-        self._receiving.attached(message.epoch, message.proxy)
+        self._delivery_state.attached(message.epoch, message.proxy, joined=message.joined)
         if self._keys is not None:
             self._out.append(self._keys)
         self._out.extend(self._asked.values())
@@ -298,22 +304,22 @@ class ClientMachine:
             self._out.append(Delete())
         if self._forgetting:
             self._out.append(self._farewell())
-        self._out.extend(self._receiving.attest_again())
-        self._told.append(message)
+        self._out.extend(self._delivery_state.attest_again())
+        self._events.append(message)
 
     def _deleted(self, message: Deleted) -> None:
         self.attached = self._has_been_in = False
         # Whoever asks from now on means the next one of that name.
         self.state.epoch = Epoch(0)
         error = SessionDeleted(f"session {message.session}: {message.reason}")
-        self._told.extend(Outcome(subscription, error) for subscription in self._asked)
+        self._events.extend(Outcome(subscription, error) for subscription in self._asked)
         self._asked.clear()
         if self._changing is not None:
-            self._answered(Asked.ACCESS, error)
+            self._answered(RequestKind.ACCESS, error)
         if self._keys is not None:
-            self._answered(Asked.KEYS, error)
+            self._answered(RequestKind.KEYS, error)
         asked, self._deleting = self._deleting, False
-        self._told.append(message if asked else Refusal(error))
+        self._events.append(message if asked else Refusal(error))
 
     def forget(self) -> None:
         """Give up this receiver's place, for good."""
@@ -326,9 +332,13 @@ class ClientMachine:
         return self._last_word(forget=True)
 
     def goodbye(self) -> Detach:
-        """Return our last word. What the application has of a delivery of which it does not have all is said before."""
+        """Return our last word. What the application has of a delivery of which it does not have all is said before.
+
+        The owner answers it with Left, and then :attr:`is_heard` is set.
+        """
+        self.is_heard = False
         if self.attached:
-            self._out.extend(self._receiving.attest_now())
+            self._out.extend(self._delivery_state.attest_now())
         return self._last_word()
 
     def _last_word(self, *, forget: bool = False) -> Detach:
@@ -353,7 +363,7 @@ class ClientMachine:
         if self._changing is not None and self._changing.number == number:
             self._credentials.settled(self._changing.grants)
             self._changing = None
-            self._told.append(Answered(Asked.ACCESS, None))
+            self._events.append(RequestResult(RequestKind.ACCESS, None))
 
     @property
     def credential(self) -> Credential:
@@ -367,15 +377,15 @@ class ClientMachine:
         self.attach()
         return True
 
-    def _answered(self, what: Asked, error: WaypostError) -> None:
+    def _answered(self, what: RequestKind, error: WaypostError) -> None:
         """A change or a deletion was refused."""
-        if what is Asked.ACCESS:
+        if what is RequestKind.ACCESS:
             self._changing = None
-        elif what is Asked.KEYS:
+        elif what is RequestKind.KEYS:
             self._keys = None
         else:
             self._deleting = False
-        self._told.append(Answered(what, error))
+        self._events.append(RequestResult(what, error))
 
     def _problem(self, problem: Problem) -> None:
         error = from_wire(problem.code, problem.message, problem.field)
@@ -393,15 +403,15 @@ class ClientMachine:
                 if isinstance(error, LogUnavailable | Altered):
                     self._not_taken(first)
                 else:
-                    self._told.extend(self._producing.refused(first, error))
+                    self._events.extend(self._publish_buffer.refused(first, error))
             case AboutAccess(number):
                 if self._changing is not None and self._changing.number == number:
-                    self._answered(Asked.ACCESS, error)
+                    self._answered(RequestKind.ACCESS, error)
             case AboutKeys(number):
                 if self._keys is not None and self._keys.number == number:
-                    self._answered(Asked.KEYS, error)
+                    self._answered(RequestKind.KEYS, error)
             case AboutDeletion():
-                self._answered(Asked.DELETION, error)
+                self._answered(RequestKind.DELETION, error)
             case AboutSession(session) if session == self.session and isinstance(error, NotFound) and self._has_been_in:
                 self._deleted(Deleted(SessionId(session), "it was deleted while we were between two proxies"))
             case AboutSession(session) if session == self.session:
@@ -410,11 +420,11 @@ class ClientMachine:
                     # Whoever asks from now on means the next one of that name.
                     self.state.epoch = Epoch(0)
                 if not (isinstance(error, Forbidden) and self._attach_with_another()):
-                    self._told.append(Refusal(error))
+                    self._events.append(Refusal(error))
             case None if not self._greeted:
-                self._told.append(Refusal(error))
+                self._events.append(Refusal(error))
             case _:
-                self._told.append(problem)
+                self._events.append(problem)
 
     def _not_served(self, error: NotServed) -> None:
         """What was asked of the session is not done at the moment; it is asked for again at the next attach.
@@ -423,13 +433,13 @@ class ClientMachine:
         """
         if self.attached:
             self.attached = False
-            self._told.append(Retry(error.message, ASK_AGAIN_MS))
+            self._events.append(Retry(error.message, ASK_AGAIN_MS))
 
     def _settled(self, subscription: SubscriptionId, number: int, error: WaypostError | None = None) -> None:
         """What was asked of the subscription is done, or refused; unless that answers what was asked before it."""
         if self._is_asked(subscription, number):
             del self._asked[subscription]
-            self._told.append(Outcome(subscription, error))
+            self._events.append(Outcome(subscription, error))
 
     def _is_asked(self, subscription: SubscriptionId, number: int) -> bool:
         asked = self._asked.get(subscription)
@@ -440,42 +450,43 @@ class ClientMachine:
     @property
     def waiting(self) -> bool:
         """Tell whether there is something for the application."""
-        return self._receiving.waiting
+        return self._delivery_state.waiting
 
     @property
     def duplicates_dropped(self) -> int:
-        return self._receiving.duplicates_dropped
+        """So many notifications came again and were dropped."""
+        return self._delivery_state.duplicates_dropped
 
-    def take(self, most: int | None = None, *, by_hand: bool = False) -> list[Taken]:
-        """Give the application the next notifications, `most` at most; with the next call, it has them, or, `by_hand`,
-        when it says so.
+    def take(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[Taken]:
+        """Give the application the next notifications, `max_items` at most; with the next call, it has them, or,
+        `manual_ack`, when it says so.
 
         A delivery is acknowledged when the application has all of it.
         """
-        if not by_hand:
+        if not manual_ack:
             self._acknowledge()
-        return self._receiving.give(most)
+        return self._delivery_state.give(max_items)
 
     def settle(self) -> None:
         """The application has all that it was given."""
         self._acknowledge()
-        self._receiving.attest()
+        self._delivery_state.attest()
 
     def acknowledge(self) -> None:
         """Say now how far the application has come, also in the middle of a delivery."""
         self.settle()
         if self.attached:
-            self._out.extend(self._receiving.place())
+            self._out.extend(self._delivery_state.place())
 
-    def give_back(self) -> None:
+    def nack(self) -> None:
         """The application does not have what it was given last: it comes again."""
-        self._receiving.give_back()
+        self._delivery_state.nack()
 
     def _acknowledge(self) -> None:
         """The application has what it was given. On a later connection its frontier says so."""
-        said = self._receiving.had()
+        acknowledgements = self._delivery_state.had()
         if self.attached:
-            self._out.extend(replace(each, gaps=self._gaps) for each in said)
+            self._out.extend(replace(each, gaps=self._gaps) for each in acknowledgements)
 
     # ------------------------------------------------------------ subscribing
 
@@ -489,8 +500,19 @@ class ClientMachine:
         *,
         insecure: bool = True,
     ) -> None:
+        """Ask for a subscription; :class:`RequestResult` reports what came of it."""
         number = self._next_number()
-        self._ask(Subscribe(subscription, expression, ttl_s, max_count, keys or [], insecure, number))
+        self._ask(
+            Subscribe(
+                subscription=subscription,
+                expression=expression,
+                ttl_s=ttl_s,
+                max_count=max_count,
+                keys=keys or [],
+                insecure=insecure,
+                number=number,
+            )
+        )
 
     def set_keys(self, keys: list[Key]) -> None:
         """Have these keys go with all that this receiver subscribes. One change at a time."""
@@ -503,9 +525,10 @@ class ClientMachine:
     def _keys_changed(self, number: int) -> None:
         if self._keys is not None and self._keys.number == number:
             self._keys = None
-            self._told.append(Answered(Asked.KEYS, None))
+            self._events.append(RequestResult(RequestKind.KEYS, None))
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
+        """Ask for the end of a subscription; :class:`RequestResult` reports what came of it."""
         self._ask(Unsubscribe(subscription, self._next_number()))
 
     def _next_number(self) -> int:
@@ -524,11 +547,13 @@ class ClientMachine:
 
     @property
     def publish_room(self) -> int:
-        return self._producing.room
+        """So many more notifications can be published before some are acknowledged."""
+        return self._publish_buffer.room
 
     @property
     def next_id(self) -> NotificationId:
-        return self._producing.next_id
+        """The id of the next notification that is published."""
+        return self._publish_buffer.next_id
 
     def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
         """Take one notification to be published; return its sequence. Sent at the next flush.
@@ -537,35 +562,37 @@ class ClientMachine:
             BadMessage: the keys are none.
         """
         if keys or insecure is not True:
-            check_client_message(Publish("producer", "secret", 0, [b""], keys or [], insecure))
-        return self._producing.publish(body, keys, insecure=insecure)
+            check_client_message(
+                Publish(producer="producer", secret="secret", first=0, bodies=[b""], keys=keys or [], insecure=insecure)
+            )
+        return self._publish_buffer.publish(body, keys, insecure=insecure)
 
     def publish_with(self, keys: list[Key]) -> None:
         """Let these keys go with all that is published from here on."""
-        self._producing.publish_with(keys)
+        self._publish_buffer.publish_with(keys)
 
     def quench(self, names: list[str], keys: list[Key], *, insecure: bool) -> None:
         """Ask to be told what anybody wants of what has these attributes."""
         check_client_message(Quench(0, names, keys, insecure))
-        asked = self.quenching.ask(names, keys, insecure=insecure)
+        asked = self.quench_view.ask(names, keys, insecure=insecure)
         if self._connected:
             self._out.append(asked)
 
     def flush(self) -> None:
         """Send what was taken since the last flush."""
         if self._connected and not self._resting:
-            self._out.extend(self._producing.flush())
+            self._out.extend(self._publish_buffer.flush())
 
     def _not_taken(self, first: int) -> None:
         """Nothing may overtake what the log did not take: until it was sent again, nothing else is."""
-        if self._producing.is_oldest(first):
+        if self._publish_buffer.is_oldest(first):
             self._resting = True
             self._times += 1
-            self._told.append(NotTaken(self._times))
+            self._events.append(NotTaken(self._times))
 
     def publish_again(self) -> None:
         """Send all that has no answer once more; the log may have taken it. To be called after :class:`NotTaken`."""
         if self._resting and self._connected:
             self._resting = False
-            self._out.extend(self._producing.in_flight())
+            self._out.extend(self._publish_buffer.in_flight())
             self.flush()

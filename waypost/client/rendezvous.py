@@ -3,13 +3,13 @@
     async with waypost.offer("bob", provide) as offering:       # provide(request) returns bytes
         await offering.serve()
 
-    async with waypost.meet("alice") as meeting:
+    async with waypost.connect_rendezvous("alice") as meeting:
         await meeting.arrange("bob", "photos/1.jpg")
         async for resource in meeting:
             ...
 
 Why nothing is lost of it: waypost/rendezvous.py. Both sides say what they wait for before anybody speaks to them: an
-owner's subscription to requests stays while he is away, and an answer is not published before it is known, at the
+owner's subscription to requests stays while it is away, and an answer is not published before it is known, at the
 owner's proxy, that it is wanted: else it could be ahead of the subscription that it is for.
 """
 
@@ -25,9 +25,9 @@ from inspect import isawaitable
 from typing import Any
 from uuid import uuid4
 
-from waypost.client.attaching import attach
-from waypost.client.received import Received
-from waypost.client.session import Session, checked
+from waypost.client.entry import attach
+from waypost.client.received_notification import Received
+from waypost.client.receiver import Receiver, checked
 from waypost.errors import BadNotification, NotFound, WaypostError
 from waypost.identity import SubscriptionId
 from waypost.keys import CONSUMER, NO_KEYS, Key, Keys
@@ -41,8 +41,8 @@ from waypost.rendezvous import (
     answers_to,
     check_name,
     requests_to,
-    session_of_asker,
     session_of_owner,
+    session_of_requester,
 )
 
 log = logging.getLogger("waypost")
@@ -56,15 +56,15 @@ KNOWN_S = 2.0
 ANSWERED_AT_ONCE = 8
 """Requests that one owner answers at one time, if they came from several; each has its resource in memory."""
 WANTED_S = 5.0
-"""How long an owner waits until his proxy knows where his answer is to go: longer than a question is ahead of that."""
+"""How long an owner waits until its proxy knows where its answer is to go: longer than a question is ahead of that."""
 STALLED_MS = 10 * 60_000
-"""A resource of which nothing more came for so long was broken off; its owner begins anew when he is back."""
+"""A resource of which nothing more came for so long was broken off; its owner begins anew when it is back."""
 
 
 class _Party:
     """One side of rendezvous: a session with one subscription, by which what is meant for it waits while it is away."""
 
-    def __init__(self, session: Session, expression: str, key: bytes | None, kept_s: int) -> None:
+    def __init__(self, session: Receiver, expression: str, key: bytes | None, kept_s: int) -> None:
         self.session = session
         """To move it, to ask where it is, and so on."""
         self._expression = expression
@@ -93,7 +93,7 @@ class _Party:
 class Offering(_Party):
     """The owner of resources, back and ready to answer. Made by :func:`offer`."""
 
-    def __init__(self, session: Session, name: str, provide: Provide, key: bytes | None, kept_s: int) -> None:
+    def __init__(self, session: Receiver, name: str, provide: Provide, key: bytes | None, kept_s: int) -> None:
         super().__init__(session, requests_to(name), key, kept_s)
         self._provide = provide
         self.answered = 0
@@ -107,7 +107,7 @@ class Offering(_Party):
     async def __aexit__(self, *problem: Any) -> None:
         if self._answering:
             # We are interrupted in it: the request comes again.
-            self.session.give_back()
+            self.session.nack()
         await super().__aexit__(*problem)
 
     async def serve(self) -> None:
@@ -138,20 +138,20 @@ class Offering(_Party):
         """Answer these, whose answers go by the same keys: all who asked at one time, each of them in turn."""
         answers = await asyncio.gather(*map(self._parts, requests))
         await self._ask_who_wants({name for parts in answers for name in parts[0]}, keys)
-        by_asker: dict[str, list[list[Notification]]] = {}
+        by_requester: dict[str, list[list[Notification]]] = {}
         for request, parts in zip(requests, answers, strict=True):
-            by_asker.setdefault(request.asker, []).append(parts)
+            by_requester.setdefault(request.requester, []).append(parts)
         try:
             async with asyncio.TaskGroup() as group:
-                for asker, resources in by_asker.items():
-                    group.create_task(self._send(asker, resources, keys))
+                for requester, resources in by_requester.items():
+                    group.create_task(self._send(requester, resources, keys))
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
-    async def _send(self, asker: str, resources: list[list[Notification]], keys: Keys) -> None:
+    async def _send(self, requester: str, resources: list[list[Notification]], keys: Keys) -> None:
         for parts in resources:
-            if not await self.session.until_wanted(parts[0], WANTED_S):
-                log.info("nobody is known to wait for what %s asked; it is sent all the same", asker)
+            if not await self.session.wait_wanted(parts[0], WANTED_S):
+                log.info("nobody is known to wait for what %s asked; it is sent all the same", requester)
             safe = [await self.session.publish_soon(each, keys=keys, insecure=not keys.keys) for each in parts]
             await asyncio.gather(*safe)
 
@@ -175,7 +175,7 @@ class Meeting(_Party):
     its way just then; else it may come again to a later life of ours, under the same id.
     """
 
-    def __init__(self, session: Session, name: str, key: bytes | None, kept_s: int) -> None:
+    def __init__(self, session: Receiver, name: str, key: bytes | None, kept_s: int) -> None:
         super().__init__(session, answers_to(name), key, kept_s)
         self._name = name
         self._public = None if key is None else Key("sha256-consumer", CONSUMER, key).public
@@ -184,8 +184,8 @@ class Meeting(_Party):
         self._unsettled = 0
         """Bytes given to us and not acknowledged."""
         self.known = False
-        """An owner was heard of to whom the last request went. If not: it waits for him only if he offers already, at a
-        proxy that cannot be asked at the moment."""
+        """An owner was heard of to whom the last request went. If not: the request waits for an owner only if it
+        offers already, at a proxy that cannot be asked at the moment."""
 
     async def __aenter__(self) -> Meeting:
         await self._enter()
@@ -194,7 +194,7 @@ class Meeting(_Party):
     async def __aexit__(self, *problem: Any) -> None:
         if problem[0] is None and not self._settled():
             # What we have in part, or were not asked for, comes again.
-            self.session.give_back()
+            self.session.nack()
         await super().__aexit__(*problem)
 
     async def arrange(
@@ -206,7 +206,7 @@ class Meeting(_Party):
         most_bytes: int = MAX_RESOURCE_BYTES,
         key: bytes | None = None,
     ) -> str:
-        """Ask that a resource of `owner`, known by its path, be sent to us when he is back; return the rendezvous' id
+        """Ask that a resource of `owner`, known by its path, be sent to us when it is back; return the rendezvous' id
         once the request is safe. :attr:`known` says whether an owner of that name was heard of.
 
         Args:
@@ -217,11 +217,13 @@ class Meeting(_Party):
         Raises:
             Refused: the path or a name is too long.
         """
-        request = Request(id or uuid4().hex, owner, self._name, path, most_bytes, self._public)
+        request = Request(
+            id=id or uuid4().hex, owner=owner, requester=self._name, path=path, most_bytes=most_bytes, key=self._public
+        )
         keys = NO_KEYS if key is None else Keys.consumer(key)
         notification = request.notification()
         await self._ask_who_wants(notification, keys)
-        self.known = await self.session.until_wanted(notification, KNOWN_S)
+        self.known = await self.session.wait_wanted(notification, KNOWN_S)
         await self.session.publish(notification, keys=keys, insecure=key is None)
         return request.id
 
@@ -237,7 +239,7 @@ class Meeting(_Party):
             batch: list[Received] = []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STALLED_MS / 1_000):
-                    batch = await self.session.next_batch(by_hand=True)
+                    batch = await self.session.next_batch(manual_ack=True)
             for received in batch:
                 self._take(received)
             self._unsettled += sum(len(received.body) for received in batch)
@@ -272,12 +274,12 @@ class Meeting(_Party):
 def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Offering:
     """Answer what is asked of the owner `name`: enter it, then :meth:`Offering.serve`.
 
-    From the first time on, what is asked of that owner waits for him while he is away.
+    From the first time on, what is asked of that owner waits for it while it is away.
 
     Args:
-        provide: given a :class:`Request`, returns the resource at its path, or raises Refused with what the asker is
-            told; a function, or a coroutine function. Whether the asker may have it, is its to decide: who knows the
-            `key` of a request gets the answer, whoever calls himself so.
+        provide: given a :class:`Request`, returns the resource at its path, or raises Refused with what the requester
+            is told; a function, or a coroutine function. Whether the requester may have it, is its to decide: who knows
+            the `key` of a request gets the answer, whoever calls himself so.
         key: a raw one; requests are read then only if they are protected by its public form.
         kept_s: so long a request waits.
         options: of :func:`waypost.attach`.
@@ -290,7 +292,7 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
     return Offering(attach(session_of_owner(name), **options), name, provide, key, kept_s)
 
 
-def meet(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Meeting:
+def connect_rendezvous(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Meeting:
     """Ask for resources as `name`, and be given what came since we were here.
 
     Args:
@@ -303,30 +305,36 @@ def meet(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options
     """
     checked(kept_s, MAX_TTL_S, "kept_s")
     check_name(name, "name")
-    return Meeting(attach(session_of_asker(name), **options), name, key, kept_s)
+    return Meeting(attach(session_of_requester(name), **options), name, key, kept_s)
 
 
-async def ask(asker: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any) -> tuple[str, bool]:
+async def ask(
+    requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
+) -> tuple[str, bool]:
     """Ask as :meth:`Meeting.arrange` does, also beside a :class:`Meeting` of that name that goes on; return the
     rendezvous' id, and whether an owner of that name was heard of.
 
     Args:
-        owner_key: his public one.
-        options: of :func:`meet`.
+        owner_key: the owner's public key.
+        options: of :func:`connect_rendezvous`.
     """
-    check_name(asker, "asker")
+    check_name(requester, "requester")
     key, attaching = options.pop("key", None), {each: options[each] for each in options.keys() - {"kept_s"}}
     visitor = attach(
-        session_of_asker(asker), receiver=f"asking/{uuid4().hex}", reliability=BEST_EFFORT, create=False, **attaching
+        session_of_requester(requester),
+        receiver=f"asking/{uuid4().hex}",
+        reliability=BEST_EFFORT,
+        create=False,
+        **attaching,
     )
     with contextlib.suppress(NotFound):
         async with visitor:
-            if WAITING in (await visitor.until_attached()).subscriptions:
-                beside = Meeting(visitor, asker, key, KEPT_S)
+            if WAITING in (await visitor.wait_attached()).subscriptions:
+                beside = Meeting(visitor, requester, key, KEPT_S)
                 identity = await beside.arrange(owner, path, key=owner_key)
                 await visitor.close(forget=True)
                 return identity, beside.known
-    async with meet(asker, key=key, **options) as meeting:
+    async with connect_rendezvous(requester, key=key, **options) as meeting:
         return await meeting.arrange(owner, path, key=owner_key), meeting.known
 
 

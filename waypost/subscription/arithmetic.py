@@ -51,10 +51,12 @@ def _exact_integer(value: int) -> int | None:
 
 
 def wrap32(number: int) -> int:
+    """Return the number as 32 bits with a sign have it."""
     return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def wrap64(number: int) -> Int64:
+    """Return the number as 64 bits with a sign have it."""
     return Int64(((number + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000)
 
 

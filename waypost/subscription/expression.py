@@ -29,7 +29,7 @@ _CACHED_NODES = 15_000
 """Nodes of their trees: one takes half a kilobyte with its closures."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class Expression:
     """A filter. Equal to another if the canonical texts are equal; the source and its blanks do not count.
 
@@ -81,7 +81,9 @@ def _parsed(text: str) -> Expression:
     # The canonical text travels between sites and is parsed there, so it must keep the limits too.
     refuse_too_deep(tree)
     refuse_too_long(canonical, text)
-    return Expression(text, tree, canonical, names_of(tree), cost_of(tree), compile_test(tree))
+    return Expression(
+        text=text, tree=tree, canonical=canonical, names=names_of(tree), cost=cost_of(tree), _test=compile_test(tree)
+    )
 
 
 class _Known:

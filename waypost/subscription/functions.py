@@ -30,6 +30,7 @@ class Function:
 
     @property
     def fewest(self) -> int:
+        """So many arguments it takes at least."""
         return 1 if self.rest is None else 2
 
     @property

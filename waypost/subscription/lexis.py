@@ -89,6 +89,7 @@ def lex(text: str) -> Iterator[Lexeme]:
 
 
 def too_deep(offset: int, token: str) -> SubscriptionError:
+    """Return the refusal of an expression that is nested too deep at that offset."""
     message = (
         f"nested deeper than {MAX_EXPRESSION_DEPTH} levels, each operator of a chain such as a + b + c being one; "
         "group a long chain by brackets, or split the expression up"

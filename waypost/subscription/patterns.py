@@ -95,8 +95,8 @@ def _options() -> Any:
 
 
 def _bad_pattern(error: Exception) -> BadPattern:
-    said = error.args[0] if error.args else b""
-    reason = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    detail = error.args[0] if error.args else b""
+    reason = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
     if "pattern too large" in reason or _is_over_a_bound(reason):
         return BadPattern("REGEXP_TOO_COMPLEX", f"the pattern is too large when compiled: {reason}")
     return BadPattern("INVALID_REGEXP", f"no regular expression of RE2: {reason}")
@@ -112,7 +112,7 @@ def _is_over_a_bound(reason: str) -> bool:
 
 
 def _translated(pattern: str) -> str:
-    """Translate a wildcard into a regular expression; `\\` quotes, a lone one at the end is itself."""
+    r"""Translate a wildcard into a regular expression; `\` quotes, a lone one at the end is itself."""
     pieces: list[str] = []
     offset = 0
     while offset < len(pattern):

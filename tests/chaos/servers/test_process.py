@@ -32,7 +32,7 @@ def eventually(what: Callable[[], bool], within_s: float = 5) -> bool:
 
 def test_a_process_leads_its_own_group_and_logs_to_its_file(tmp_path: Path) -> None:
     with Process("echo", ["sh", "-c", "echo hello; exec sleep 60"], log=tmp_path / "log") as child:
-        child.wait_until(lambda: child.said("hello"), timeout_s=5)
+        child.wait_until(lambda: child.has_logged("hello"), timeout_s=5)
         assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
     assert not child.running
 
@@ -41,10 +41,10 @@ def test_what_an_earlier_run_said_does_not_count(tmp_path: Path) -> None:
     child = Process("echo", ["sh", "-c", "echo $$; exec sleep 60"], log=tmp_path / "log")
     with child:
         first = str(child.pid)
-        child.wait_until(lambda: child.said(first), timeout_s=5)
+        child.wait_until(lambda: child.has_logged(first), timeout_s=5)
     with child:
-        child.wait_until(lambda: child.said(str(child.pid)), timeout_s=5)
-        assert not child.said(first)
+        child.wait_until(lambda: child.has_logged(str(child.pid)), timeout_s=5)
+        assert not child.has_logged(first)
 
 
 def test_a_child_that_ends_too_early_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_command_that_does_not_exist_is_reported(tmp_path: Path) -> None:
 def test_stop_kills_whoever_does_not_listen(tmp_path: Path) -> None:
     child = Process("stubborn", STUBBORN, log=tmp_path / "log")
     child.start()
-    child.wait_until(lambda: child.said("up"), timeout_s=5)
+    child.wait_until(lambda: child.has_logged("up"), timeout_s=5)
     child.stop(grace_s=0.2)
     assert not child.running
 
@@ -82,7 +82,7 @@ def test_stop_kills_whoever_does_not_listen(tmp_path: Path) -> None:
 def test_kill_takes_the_grandchildren_along(tmp_path: Path) -> None:
     child = Process("family", ["sh", "-c", "sleep 61 & echo $!; wait"], log=tmp_path / "log")
     child.start()
-    child.wait_until(lambda: child.said("\n"), timeout_s=5)
+    child.wait_until(lambda: child.has_logged("\n"), timeout_s=5)
     grandchild = int(child.log_tail())
     child.kill()
     assert eventually(lambda: not alive(grandchild))
@@ -113,7 +113,7 @@ from pathlib import Path
 from chaos.servers.process import Process
 child = Process("sleeper", ["sh", "-c", "echo up; exec sleep 60"], log=Path(sys.argv[1]))
 child.start()
-child.wait_until(lambda: child.said("up"), timeout_s=10)
+child.wait_until(lambda: child.has_logged("up"), timeout_s=10)
 print(child.pid, flush=True)
 time.sleep(float(sys.argv[2]))
 """

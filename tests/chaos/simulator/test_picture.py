@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulator.draw import draw
+from chaos.simulator.generator import draw
 from chaos.simulator.picture import drawn
 from chaos.simulator.recording import STEPS, WRONG, Recording
 from chaos.simulator.schedule import KEPT, Kept
-from tests.chaos.simulator.plants import PLANTS
+from tests.chaos.simulator.mutants import MUTANTS
 
 
 class Shapes(HTMLParser):
@@ -67,9 +67,9 @@ def test_a_run_that_is_recorded_is_the_same_run(seed: int) -> None:
 
 
 def test_what_goes_wrong_is_marked_where_it_does() -> None:
-    plant = PLANTS["frozen and let go of"]
-    with plant.switch():
-        text, wrong = drawn(Kept.read(KEPT / f"{plant.kept[0]}.json").schedule, plant.name)
+    mutant = MUTANTS["frozen and let go of"]
+    with mutant.switch():
+        text, wrong = drawn(Kept.read(KEPT / f"{mutant.kept[0]}.json").schedule, mutant.name)
     assert wrong == ["FAULT KeyError: 's'"]
     shapes = Shapes(text)
     assert shapes.wrong == 1 and "WRONG FAULT KeyError: 's'" in shapes.texts
@@ -86,7 +86,7 @@ def test_recording_has_when_a_process_was_down() -> None:
 def test_command_writes_the_page_and_refuses_more_than_one_seed(tmp_path: Path) -> None:
     def sim(*words: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).with_name("waypost")), "sim", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
     page = tmp_path / "run.html"
     done = sim("--seeds", "7..8", "--html", str(page))

@@ -1,4 +1,4 @@
-"""Every file here tells a story; what the world tells must be what stands beside it."""
+"""Every file here tells a scenario; what the world tells must be what stands beside it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_the_story_goes_as_it_is_written(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_every_story_ends_well(path: Path) -> None:
     """What is wrong must not become what is expected by writing the file anew."""
-    story = path.read_text()
-    assert story.rstrip().endswith("\nall is well")
-    assert "\nWRONG " not in story and "it did not come to this" not in story
+    scenario = path.read_text()
+    assert scenario.rstrip().endswith("\nall is well")
+    assert "\nWRONG " not in scenario and "it did not come to this" not in scenario
 
 
 def test_a_story_that_goes_otherwise_is_found_out(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from chaos.simulator.actions import KEEP
-from chaos.simulator.draw import draw, with_damage, with_retention
+from chaos.simulator.generator import draw, with_damage, with_retention
 from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, wrong_of
 from chaos.simulator.verdict import verdict
+from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
-from waypost.records import DAMAGE
 
 SEEDS = range(int(os.environ.get("STORM_FROM", "0")), int(os.environ.get("STORM_TO", "2000")))
 STEP = 20
@@ -66,7 +66,7 @@ def test_of_what_is_damaged_nothing_is_given_and_everybody_is_told(first: int) -
     for seed in range(first, first + 100):
         world, wrong = with_damage(draw(seed)).play()
         assert wrong == [], f"seed {seed} with damage"
-        gaps += sum(fact.reason == DAMAGE for fact in world.journal)
+        gaps += sum(fact.cause == GapCause.DAMAGE for fact in world.journal)
         repairs += sum("Repaired" in line for line in world.trace)
     assert gaps > 0
     assert repairs > 0
@@ -81,7 +81,7 @@ def test_a_schedule_that_once_went_wrong_does_so_no_more(name: str) -> None:
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
     worlds = [draw(seed).play()[0] for seed in range(120)]
-    begun = {fact.reason for world in worlds for fact in world.facts if fact.kind == "owned"}
+    begun = {fact.cause for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
     assert any(world.begun for world in worlds)
     assert any(len(world.journal) < len(world.facts) for world in worlds)
@@ -131,7 +131,7 @@ def test_another_seed_gives_another_trace() -> None:
 
 def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     """Sets of names have another order there: no decision may hang on it."""
-    script = "from chaos.simulator.draw import draw\nprint([draw(seed).play()[0].hash() for seed in range(40)])"
+    script = "from chaos.simulator.generator import draw\nprint([draw(seed).play()[0].hash() for seed in range(40)])"
     hashes = {
         subprocess.run(
             [sys.executable, "-c", script],

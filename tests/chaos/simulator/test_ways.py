@@ -20,7 +20,7 @@ run 1500"""
 def told(line: str) -> tuple[Scenario, list[str]]:
     scenario = Scenario()
     scenario.run(SETUP.format(line=line))
-    return scenario, scenario.world.story
+    return scenario, scenario.world.narrative
 
 
 def refused(scenario: Scenario, proxy: str) -> dict[str, int]:
@@ -30,8 +30,8 @@ def refused(scenario: Scenario, proxy: str) -> dict[str, int]:
 
 
 def test_a_good_line_lets_a_handover_through_on_one_connection_each_way() -> None:
-    scenario, story = told("5")
-    assert "a2 serves s at epoch 2 (handover)" in story
+    scenario, narrative = told("5")
+    assert "a2 serves s at epoch 2 (handover)" in narrative
     assert [way._introductions for way in scenario.world.ways.values()] == [1, 1]
     assert refused(scenario, "a1") == refused(scenario, "a2") == {}
 
@@ -45,14 +45,14 @@ def test_no_changed_byte_gets_past_the_seal(byte: int) -> None:
     for way in scenario.world.ways.values():
         way.frames = byte
     scenario.run(f"move{move}")
-    asked = sum("a2 -> a1 Prepare" in line for line in scenario.world.story)
+    asked = sum("a2 -> a1 Prepare" in line for line in scenario.world.narrative)
     assert asked > 3
     assert refused(scenario, "a1") == {"wrong tag": asked}
-    assert not any("a1 -> a2" in line for line in scenario.world.story)
+    assert not any("a1 -> a2" in line for line in scenario.world.narrative)
 
 
 def test_what_is_on_a_connection_goes_with_it() -> None:
-    scenario, story = told("5 breaks=1")
-    assert not any("a1 -> a2" in line for line in story)
+    scenario, narrative = told("5 breaks=1")
+    assert not any("a1 -> a2" in line for line in narrative)
     assert refused(scenario, "a1") == {}
     assert scenario.world.ways["a2", "a1"]._introductions == scenario.world.ways["a2", "a1"].frames > 3

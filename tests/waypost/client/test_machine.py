@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from waypost.checksum import checksum
+from waypost.client.delivery_state import ReceiverState
+from waypost.client.events import NotTaken, Outcome, Redirected, Refusal, Retry
 from waypost.client.machine import ClientMachine
-from waypost.client.producing import Published
-from waypost.client.receiving import ReceiverState
-from waypost.client.told import NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.publish_buffer import Published
 from waypost.errors import Altered, SessionDeleted
+from waypost.facts import GapCause
 from waypost.frontier import RecentIds
 from waypost.identity import (
     Coordinate,
@@ -60,7 +61,16 @@ SUB = SubscriptionId("s")
 
 def entry(origin: Origin, offset: int, sequence: int | None = None, producer: str = "p") -> Delivery:
     number = offset if sequence is None else sequence
-    return Delivery(origin, offset, producer, Incarnation("i"), number, 0, b"\x80", checksum(b"\x80"))
+    return Delivery(
+        origin=origin,
+        offset=offset,
+        producer=producer,
+        incarnation=Incarnation("i"),
+        sequence=number,
+        at_ms=0,
+        body=b"\x80",
+        check=checksum(b"\x80"),
+    )
 
 
 def ranked(offset: int, priority: int) -> Delivery:
@@ -69,21 +79,32 @@ def ranked(offset: int, priority: int) -> Delivery:
 
 
 def deliver(epoch: int, through: int, *entries: Delivery) -> Deliver:
-    return Deliver(Epoch(epoch), through, [(SUB,)], [0] * len(entries), list(entries))
+    return Deliver(
+        epoch=Epoch(epoch), through=through, matches=[(SUB,)], matched=[0] * len(entries), entries=list(entries)
+    )
 
 
 def attached_machine(state: ReceiverState | None = None, epoch: int = 1) -> ClientMachine:
     machine = ClientMachine("c", SessionId("s"), state=state)
     connect(machine, epoch)
     machine.take_messages()
-    machine.take_told()
+    machine.take_events()
     return machine
 
 
 def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
     machine.connected()
     machine.message(Welcome(1, ProxyId(proxy), SiteId("A")))
-    machine.message(Attached(SessionId("s"), Epoch(epoch), ProxyId(proxy), SiteId("A"), {}, 0))
+    machine.message(
+        Attached(
+            session=SessionId("s"),
+            epoch=Epoch(epoch),
+            proxy=ProxyId(proxy),
+            site=SiteId("A"),
+            subscriptions={},
+            stored=0,
+        )
+    )
 
 
 def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
@@ -169,6 +190,27 @@ def test_a_delivery_of_an_older_epoch_means_nothing() -> None:
     machine.message(deliver(2, 9, entry(A, 2)))
     assert given(machine) == [(A, 1)]
     assert machine.state.frontier == {A: 1}
+
+
+def test_another_session_of_the_name_delivers_although_its_epochs_began_anew() -> None:
+    """Its registry has lost the one before: all that it delivers would be taken for a stale owner's, for ever."""
+    machine = attached_machine(epoch=9)
+    machine.disconnected()
+    machine.connected()
+    machine.message(Welcome(1, ProxyId("b"), SiteId("A")))
+    machine.message(
+        Attached(
+            session=SessionId("s"),
+            epoch=Epoch(1),
+            proxy=ProxyId("b"),
+            site=SiteId("A"),
+            subscriptions={},
+            stored=0,
+            joined=True,
+        )
+    )
+    machine.message(deliver(1, 3, entry(A, 3)))
+    assert given(machine) == [(A, 3)]
 
 
 def test_a_batch_is_acknowledged_when_the_application_asks_for_the_next_one() -> None:
@@ -284,13 +326,13 @@ def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothin
     machine.flush()
     for times in (1, 2, 3):
         machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
-        assert NotTaken(times) in machine.take_told()
+        assert NotTaken(times) in machine.take_events()
         machine.publish_again()
     machine.message(Acknowledged(0, A, [10]))
     machine.publish(b"y")
     machine.flush()
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
-    assert NotTaken(1) in machine.take_told()
+    assert NotTaken(1) in machine.take_events()
 
 
 def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
@@ -303,7 +345,11 @@ def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_tw
     machine.connected()
     assert [each.frontier for each in machine.take_messages() if isinstance(each, Attach)] == [{A: 2}]
     machine.message(Welcome(1, ProxyId("a"), SiteId("A")))
-    machine.message(Attached(SessionId("s"), Epoch(1), ProxyId("a"), SiteId("A"), {}, 0))
+    machine.message(
+        Attached(
+            session=SessionId("s"), epoch=Epoch(1), proxy=ProxyId("a"), site=SiteId("A"), subscriptions={}, stored=0
+        )
+    )
     machine.message(deliver(1, 3, entry(A, 2), entry(A, 3)))
     assert given(machine) == [(A, 3)]
     said = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
@@ -316,7 +362,7 @@ def test_what_the_application_gave_back_comes_again() -> None:
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2)))
     machine.take(1)
     machine.take(1)
-    machine.give_back()
+    machine.nack()
     machine.settle()
     assert machine.state.frontier == {A: 1}
     assert [each.offset for each, *_ in machine.take()] == [2]
@@ -336,14 +382,14 @@ def test_a_problem_that_names_nothing_of_ours_ends_nothing() -> None:
     stray = Problem("BAD_MESSAGE", "no", None, None)
     machine.message(stray)
     machine.message(Problem("NOT_FOUND", "no", None, AboutSession("other")))
-    assert [type(each) for each in machine.take_told()] == [Problem, Problem]
+    assert [type(each) for each in machine.take_events()] == [Problem, Problem]
 
 
 def test_a_problem_before_the_proxy_let_us_in_is_a_refusal() -> None:
     machine = ClientMachine("c", SessionId("s"))
     machine.connected()
     machine.message(Problem("BAD_MESSAGE", "version", "version", None))
-    assert [type(each) for each in machine.take_told()] == [Refusal]
+    assert [type(each) for each in machine.take_events()] == [Refusal]
 
 
 def test_publishes_are_told_their_coordinates() -> None:
@@ -352,7 +398,7 @@ def test_publishes_are_told_their_coordinates() -> None:
     machine.publish(b"y")
     machine.flush()
     machine.message(Acknowledged(0, A, [10, 11]))
-    told = [each for each in machine.take_told() if isinstance(each, Published)]
+    told = [each for each in machine.take_events() if isinstance(each, Published)]
     assert [(each.sequence, each.coordinate) for each in told] == [(0, Coordinate(A, 10)), (1, Coordinate(A, 11))]
 
 
@@ -364,9 +410,9 @@ def test_a_publish_that_the_log_may_have_is_sent_again_and_a_refused_one_is_not(
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
     machine.publish_again()
     assert [each.first for each in machine.take_messages() if isinstance(each, Publish)] == [0]
-    machine.take_told()
+    machine.take_events()
     machine.message(Problem("BAD_NOTIFICATION", "no", "bodies[0]", AboutPublish(0)))
-    (told,) = [each for each in machine.take_told() if isinstance(each, Published)]
+    (told,) = [each for each in machine.take_events() if isinstance(each, Published)]
     assert told.error is not None
     assert told.error.code == "BAD_NOTIFICATION"
 
@@ -389,7 +435,7 @@ def test_a_subscription_without_an_answer_is_asked_again_after_every_attach() ->
     connect(machine, epoch=2)
     assert Subscribe in [type(each) for each in machine.take_messages()]
     machine.message(Subscribed(SUB, 1))
-    assert Outcome(SUB, None) in machine.take_told()
+    assert Outcome(SUB, None) in machine.take_events()
     machine.disconnected()
     connect(machine, epoch=3)
     assert Subscribe not in [type(each) for each in machine.take_messages()]
@@ -399,16 +445,16 @@ def test_moved_and_wait_are_told_to_the_shell_and_end_the_attachment() -> None:
     machine = attached_machine()
     machine.message(Moved(SessionId("s"), ProxyId("b"), "ws://b"))
     machine.message(deliver(1, 1, entry(A, 1)))
-    assert machine.take_told() == [Redirected(ProxyId("b"), "ws://b")]
+    assert machine.take_events() == [Redirected(ProxyId("b"), "ws://b")]
     assert given(machine) == []
     machine.message(Wait("later", 250))
-    assert machine.take_told() == [Retry("later", 250)]
+    assert machine.take_events() == [Retry("later", 250)]
 
 
 def test_a_session_that_came_to_the_proxy_where_it_was_relayed_is_attached_on_the_same_connection() -> None:
     machine = attached_machine()
     machine.message(Moved(SessionId("s"), machine.proxy, "ws://elsewhere"))
-    assert machine.take_told() == []
+    assert machine.take_events() == []
     assert [type(each) for each in machine.take_messages()] == [Attach]
 
 
@@ -437,7 +483,7 @@ def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_ma
     assert not attach.create
     machine.message(Welcome(1, ProxyId("b"), SiteId("B")))
     machine.message(Problem("NOT_FOUND", "there is no session s", "session", AboutSession("s")))
-    (told,) = [each for each in machine.take_told() if isinstance(each, Refusal)]
+    (told,) = [each for each in machine.take_events() if isinstance(each, Refusal)]
     assert isinstance(told.error, SessionDeleted)
     machine.attach()
     (attach,) = [each for each in machine.take_messages() if isinstance(each, Attach)]
@@ -491,17 +537,17 @@ def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None
     machine = attached_machine()
     machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
     machine.message(deliver(1, 4, entry(A, 3), entry(A, 4)))
-    taken = [each[0].offset for _ in range(2) for each in machine.take(by_hand=True)]
+    taken = [each[0].offset for _ in range(2) for each in machine.take(manual_ack=True)]
     assert taken == [1, 2, 3, 4]
     machine.disconnected()
     connect(machine, epoch=2)
     machine.message(deliver(2, 4, entry(A, 1), entry(A, 2), entry(A, 3), entry(A, 4)))
     machine.take_messages()
-    assert machine.take(by_hand=True) == []
-    machine.give_back()
+    assert machine.take(manual_ack=True) == []
+    machine.nack()
     machine.settle()
     assert machine.take_messages() == [] and machine.state.frontier == {}
-    assert [each[0].offset for _ in range(2) for each in machine.take(by_hand=True)] == [1, 2, 3, 4]
+    assert [each[0].offset for _ in range(2) for each in machine.take(manual_ack=True)] == [1, 2, 3, 4]
     machine.acknowledge()
     assert machine.state.frontier == {A: 4}
     assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [4]
@@ -525,8 +571,8 @@ def test_settings_of_the_session_are_said_by_the_first_attach_of_a_life() -> Non
     machine = ClientMachine(
         "c",
         SessionId("s"),
-        lasts_s=60,
-        place_s=5,
+        session_expiry_s=60,
+        receiver_expiry_s=5,
         reliability=BEST_EFFORT,
         session_reliability=BEST_EFFORT,
         queue=Queue(3),
@@ -534,18 +580,18 @@ def test_settings_of_the_session_are_said_by_the_first_attach_of_a_life() -> Non
     connect(machine)
     _, first, *_ = machine.take_messages()
     assert isinstance(first, Attach)
-    assert (first.lasts_s, first.session_reliability, first.queue) == (60, BEST_EFFORT, Queue(3))
+    assert (first.session_expiry_s, first.session_reliability, first.queue) == (60, BEST_EFFORT, Queue(3))
     machine.disconnected()
     connect(machine, epoch=2)
     _, again, *_ = machine.take_messages()
     assert isinstance(again, Attach)
-    assert (again.lasts_s, again.session_reliability, again.queue) == (None, None, None)
-    assert (again.place_s, again.reliability) == (5, BEST_EFFORT)
+    assert (again.session_expiry_s, again.session_reliability, again.queue) == (None, None, None)
+    assert (again.receiver_expiry_s, again.reliability) == (5, BEST_EFFORT)
 
 
 def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
     machine = attached_machine()
-    machine.message(Gap(A, 1, 3, "why"))
+    machine.message(Gap(A, 1, 3, GapCause.RETENTION))
     assert machine.take_messages() == [Acknowledge(0, gaps=1)]
     machine.message(deliver(1, 4, entry(A, 4)))
     machine.take()
@@ -556,10 +602,14 @@ def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
 def test_gaps_are_counted_anew_where_two_attaches_of_one_connection_are_answered() -> None:
     """A proxy that had to turn a client away twice answers twice; it counts from the last one."""
     machine = attached_machine()
-    machine.message(Gap(A, 1, 3, "why"))
-    machine.message(Attached(SessionId("s"), Epoch(1), ProxyId("a"), SiteId("A"), {}, 0))
+    machine.message(Gap(A, 1, 3, GapCause.RETENTION))
+    machine.message(
+        Attached(
+            session=SessionId("s"), epoch=Epoch(1), proxy=ProxyId("a"), site=SiteId("A"), subscriptions={}, stored=0
+        )
+    )
     machine.take_messages()
-    machine.message(Gap(A, 1, 3, "why"))
+    machine.message(Gap(A, 1, 3, GapCause.RETENTION))
     assert machine.take_messages() == [Acknowledge(0, gaps=1)]
 
 
@@ -574,7 +624,7 @@ def test_a_session_that_somebody_made_anew_meanwhile_is_not_taken_for_ours() -> 
     machine.take_messages()
     machine.message(MADE_ANEW)
     assert not any(isinstance(each, Delete) for each in machine.take_messages())
-    told = machine.take_told()[-1]
+    told = machine.take_events()[-1]
     assert isinstance(told, Deleted)
     assert not machine.attached
     machine.attach()
@@ -587,7 +637,7 @@ def test_what_was_asked_of_a_session_that_is_another_one_now_is_answered() -> No
     machine.subscribe(SUB, "n > 0")
     machine.connected()
     machine.message(MADE_ANEW)
-    outcome, refusal = machine.take_told()[-2:]
+    outcome, refusal = machine.take_events()[-2:]
     assert isinstance(outcome, Outcome)
     assert isinstance(outcome.error, SessionDeleted)
     assert isinstance(refusal, Refusal)
@@ -601,14 +651,14 @@ def test_an_answer_to_what_was_asked_before_does_not_count_for_what_is_asked_now
     machine.subscribe(SUB, "n > 1")
     for answer in (Subscribed(SUB, 1), Unsubscribed(SUB, 2), Problem("REFUSED", "", None, AboutSubscription(SUB, 1))):
         machine.message(answer)
-        assert machine.take_told() == []
+        assert machine.take_events() == []
     machine.disconnected()
     connect(machine)
     asked = [each for each in machine.take_messages() if isinstance(each, Subscribe | Unsubscribe)]
-    assert asked == [Subscribe(SUB, "n > 1", number=3)]
-    machine.take_told()
+    assert asked == [Subscribe(subscription=SUB, expression="n > 1", number=3)]
+    machine.take_events()
     machine.message(Subscribed(SUB, 3))
-    assert machine.take_told() == [Outcome(SUB, None)]
+    assert machine.take_events() == [Outcome(SUB, None)]
 
 
 def test_that_the_session_of_a_kept_state_was_deleted_is_said_once() -> None:
@@ -617,7 +667,7 @@ def test_that_the_session_of_a_kept_state_was_deleted_is_said_once() -> None:
     machine.connected()
     assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [3]
     machine.message(MADE_ANEW)
-    assert [type(each) for each in machine.take_told()] == [Refusal]
+    assert [type(each) for each in machine.take_events()] == [Refusal]
     machine.attach()
     assert [each.epoch for each in machine.take_messages() if isinstance(each, Attach)] == [0]
 
@@ -626,4 +676,4 @@ def test_that_somebody_else_has_ended_a_subscription_meanwhile_is_an_answer_too(
     machine = attached_machine()
     machine.subscribe(SUB, "n > 0")
     machine.message(Unsubscribed(SUB, 1))
-    assert machine.take_told() == [Outcome(SUB, None)]
+    assert machine.take_events() == [Outcome(SUB, None)]

@@ -1,0 +1,39 @@
+"""An etcd that is restored from a copy that was made a while ago: what happened since, it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+from chaos.servers.etcd import EtcdServer
+
+
+class OlderRegistry:
+    """Copies what an etcd has; later kills it, and starts it with the copy.
+
+    Args:
+        etcd: a cluster of one.
+        down_s: how long it is away.
+    """
+
+    def __init__(self, etcd: EtcdServer, down_s: float) -> None:
+        self._etcd = etcd
+        self._down_s = down_s
+        self._store = etcd.data / "store"
+        self._copy = etcd.data / "copy"
+
+    async def copy(self) -> None:
+        """Make the copy: of a server that is down, so that it is whole. It is up again afterwards."""
+        await asyncio.to_thread(self._etcd.kill)
+        await asyncio.to_thread(shutil.copytree, self._store, self._copy)
+        await asyncio.to_thread(self._etcd.start)
+
+    async def inject(self) -> None:
+        await asyncio.to_thread(self._etcd.kill)
+        await asyncio.to_thread(shutil.rmtree, self._store)
+        await asyncio.to_thread(shutil.copytree, self._copy, self._store)
+        await asyncio.sleep(self._down_s)
+
+    async def heal(self) -> None:
+        """Start it; returns once it is ready."""
+        await asyncio.to_thread(self._etcd.start)

@@ -1,0 +1,155 @@
+"""Draws schedules from seeds: one seed is one schedule, here and everywhere.
+
+A schedule is a member of a swarm (Groce et al., "Swarm Testing", 2012): it draws first which features and which kinds
+of faults it has at all, and then how often. What is rare together with everything is common together with little, so
+rare pairs meet. Every third one waits for a phase of a handover, or of a recovery, and acts just then.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from chaos.simulator.actions import AIMED, KEEP, POLICIES, WAIT
+from chaos.simulator.clients import LONG_SIP_MS, SIP_MS
+from chaos.simulator.phases import PHASES
+from chaos.simulator.schedule import Schedule, Step
+from chaos.simulator.world import Faults
+from waypost.queue import DISCARDS, Order, Queue
+
+LENGTHS = (6, 36)
+"""How many steps a script has. With half as many the mutants take more processor time to come to light."""
+ALWAYS = {"publish": 10, "move": 4}
+WEIGHTS = {
+    "move the other": 3,
+    "give": 1,
+    "subscribe": 2,
+    "subscribe for a while": 1,
+    "unsubscribe": 1,
+    "use a name again": 1,
+    "change a policy": 1,
+    "delete": 1,
+    "leave": 1,
+    "leave for good": 1,
+    "pause": 1,
+    "crash": 1,
+    "crash and lose the disk": 1,
+    "go deaf": 1,
+    "stall": 1,
+    "step a clock": 1,
+    "slow the disk": 1,
+    "slow the log": 1,
+    "slow the journal": 1,
+    "fail to read": 1,
+    "fill the disk": 1,
+    "part two proxies": 1,
+    "lose the quorum": 1,
+    "compact the registry": 1,
+    "cut a link": 1,
+    "lose a link": 1,
+    "lose the end of a log": 1,
+    "change the access": 2,
+    "change the keys": 2,
+}
+"""How often an action comes, where a schedule has it."""
+HAS_ACTION = 0.35
+"""With this chance a schedule has an action at all; so it has about ten of them."""
+HAS_FEATURE = 0.25
+HAS_DAMAGE = 0.1
+MANIFOLD = (1, 1, 4)
+"""By how much an action is more frequent than by its weight."""
+
+
+def draw(seed: int) -> Schedule:
+    """Return the schedule of a seed."""
+    run = _draw(seed)
+    return with_damage(run) if random.Random(f"damage of {seed}").random() < HAS_DAMAGE else run
+
+
+def _draw(seed: int) -> Schedule:
+    rng = random.Random(f"schedule {seed}")
+    sites = rng.choice([{"A": ["a1", "a2"]}, {"A": ["a1"], "B": ["b1"]}, {"A": ["a1", "a2"], "B": ["b1"]}])
+    weights = ALWAYS | {
+        name: weight * rng.choice(MANIFOLD) for name, weight in WEIGHTS.items() if rng.random() < HAS_ACTION
+    }
+    gap_ms = rng.choice([30, 150, 500])
+    script: list[Step] = [
+        (rng.randint(0, gap_ms), name, rng.getrandbits(16))
+        for name in rng.choices([*weights], [*weights.values()], k=rng.randint(*LENGTHS))
+    ]
+    if rng.random() < 1 / 3:
+        _aim(rng, script, [name for name in weights if name in AIMED])
+    order: Order = "priority" if _has(rng) else "any"
+    poll_interval_ms = SIP_MS if _has(rng) else 0
+    return Schedule(
+        seed=seed,
+        sites=sites,
+        faults=_draw_faults(rng),
+        window=rng.choice([1, 3, 4000]),
+        receivers=2 if rng.random() < 1 / 3 else 1,
+        small=rng.random() < 0.5,
+        policy=rng.choice(POLICIES) if rng.random() < 0.5 else KEEP,
+        keyed=_has(rng) or "change the keys" in weights,
+        best_effort=(_has(rng), _has(rng)),
+        queue=Queue(rng.randint(1, 4), discard=rng.choice(DISCARDS)) if _has(rng) else None,
+        order=order,
+        poll_interval_ms=LONG_SIP_MS if order == "priority" else poll_interval_ms,
+        script=script,
+    )
+
+
+def _has(rng: random.Random) -> bool:
+    return rng.random() < HAS_FEATURE
+
+
+def _draw_faults(rng: random.Random) -> Faults:
+    """Draw what happens by chance all the time."""
+    return Faults(
+        loss=rng.choice([0, 0, 0.1, 0.3]),
+        double=rng.choice([0, 0, 0.2]),
+        slow_ms=rng.choice([0, 0, 100, 800]),
+        answers=rng.choice([0, 0, 0.1]),
+        writes=rng.choice([0, 0, 0, 0.05]),
+    )
+
+
+def _aim(rng: random.Random, script: list[Step], actions: list[str]) -> None:
+    """Let some actions come just when a proxy is in a certain phase."""
+    for _ in range(rng.randint(1, 4)):
+        name = rng.choice(actions or ["crash"])
+        place = rng.randint(len(script) // 3, len(script))
+        waiting: Step = (0, WAIT, rng.randrange(len(PHASES)))
+        script[place:place] = [waiting, (rng.randint(0, 20), name, rng.getrandbits(16))]
+
+
+def with_retention(run: Schedule) -> Schedule:
+    """Return the same run, in which logs forget their beginning."""
+    rng = random.Random(f"retention {run.seed}")
+    script = [step for step in run.script if step[1] != "slow the journal"]
+    for _ in range(rng.randint(1, 4)):
+        step = (rng.randint(0, 100), "forget the beginning", rng.getrandbits(16))
+        script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
+def with_lost_ends(run: Schedule) -> Schedule:
+    """Return the same run, in which logs lose their end."""
+    rng = random.Random(f"lost ends {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 4)):
+        step = (rng.randint(0, 400), "lose the end of a log", rng.getrandbits(16))
+        script.insert(rng.randint(0, len(script)), step)
+    return replace(run, script=script)
+
+
+def with_damage(run: Schedule) -> Schedule:
+    """Return the same run, in which logs and stores are damaged, and proxies begin anew that come upon it."""
+    rng = random.Random(f"damage {run.seed}")
+    script = list(run.script)
+    for _ in range(rng.randint(1, 3)):
+        place, name = rng.randint(0, len(script)), "damage a store" if rng.random() < 0.2 else "damage a log"
+        script[place:place] = [(rng.randint(0, 400), name, rng.getrandbits(16)) for _ in range(rng.randint(1, 2))]
+        if rng.random() < 0.8:
+            again = rng.choice(["crash and lose the disk", "crash"])
+            script.insert(rng.randint(place, len(script)), (rng.randint(0, 400), again, rng.getrandbits(16)))
+    return replace(run, script=script)

@@ -1,0 +1,39 @@
+"""Wakes tasks that wait for something to change. A notification that comes just before the wait is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class VersionedCondition:
+    """Wakes whoever waits for a change. Read `version` before you look, look, and wait only if nothing was there.
+
+        seen = condition.version
+        if not look():
+            await condition.wait(seen)
+
+    A notification between the look and the wait ends the wait at once. Belongs to one event loop at a time.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        # A dict and not a set, so that waiters wake in the order in which they came, run after run.
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def notify(self) -> None:
+        self.version += 1
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, seen: int, timeout_s: float | None = None) -> None:
+        """Return once the version is another one than `seen`, or after `timeout_s`."""
+        if self.version != seen:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        try:
+            await asyncio.wait((waiter,), timeout=timeout_s)
+        finally:
+            self._waiting.pop(waiter, None)

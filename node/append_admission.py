@@ -1,0 +1,246 @@
+"""Bounds the work that is appended and not yet folded, and gives each producer its share of it.
+
+What others publish stands in the log behind what was appended before it. So what takes long to be matched is appended
+in parts, and a part waits while too much is ahead. Those that wait have their turns (:class:`FairOrder`): a frame of a
+thousand costly notifications does not hold up who publishes little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any
+
+from proxy.core.effects import Append
+from waypost.errors import LogUnavailable
+from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, MESSAGE_BYTES, WAITING_BYTES
+from waypost.records import Published, Record
+
+Records = Sequence[Record]
+AppendPart = Callable[[Records], Awaitable[Any]]
+"""Appends records; returns the list of their offsets, or an error."""
+REBUILT = 1_000
+"""So many entries of a heap may be out of date before it is made anew."""
+LOOKED_AT = 16
+"""Notifications whose cost is estimated at one time, without others having their turn."""
+LOOKED_AT_BYTES = 64 * 1024
+"""Of their bodies; the last one may go beyond."""
+
+
+class FairOrder:
+    """In which order frames have their turn: the Fair Sojourn Protocol (Friedman and Henderson, SIGMETRICS 2003).
+
+    Each frame is tagged with the moment, on a virtual clock, when it would be done if all connections with something
+    to be done were served at once, each at the same rate; the lowest tag goes first. The clock is slower the more of
+    them there are. So nobody is done later than with equal shares; who publishes little is done at once, however many
+    publish much; what a connection was given while nobody waited is not held against it; and who waits is overtaken
+    less and less by those who come.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        """The virtual clock, in nanoseconds."""
+        self._finish: dict[int, float] = {}
+        """When each connection would be done; of those that are, nothing is kept."""
+        self._next: list[tuple[float, int]] = []
+        """A heap of them; what is not in `_finish` any more is passed over."""
+
+    def charge(self, connection: int, cost_ns: float) -> float:
+        """Add to what there is to be done for a connection; return when it would be done.
+
+        Args:
+            cost_ns: how long it takes; less than nothing where it takes less than was charged.
+        """
+        finish = max(self._now, self._finish.get(connection, self._now)) + cost_ns
+        if finish > self._now:
+            self._finish[connection] = finish
+            heappush(self._next, (finish, connection))
+            if len(self._next) > 2 * len(self._finish) + REBUILT:
+                self._next = [(end, each) for each, end in self._finish.items()]
+                heapify(self._next)
+        else:
+            self._finish.pop(connection, None)
+        return finish
+
+    def advance(self, cost_ns: float) -> None:
+        """Something was let in that takes so long: in that time each would have had its share."""
+        while self._finish:
+            finish, connection = self._next[0]
+            if self._finish.get(connection) != finish:
+                heappop(self._next)
+                continue
+            until_done_ns = (finish - self._now) * len(self._finish)
+            if until_done_ns > cost_ns:
+                self._now += cost_ns / len(self._finish)
+                return
+            cost_ns -= until_done_ns
+            self._now = finish
+            del self._finish[connection]
+            heappop(self._next)
+        self._next.clear()
+
+
+class Ahead:
+    """Notifications that are on their way to the log, or lie in it beyond what was folded.
+
+    Args:
+        foreseen_ns: estimates for each body how long it takes to be matched and delivered, in nanoseconds.
+    """
+
+    def __init__(self, foreseen_ns: Callable[[Sequence[bytes]], list[int]]) -> None:
+        self._foreseen_ns = foreseen_ns
+        self._bytes = self._ns = 0
+        """Of what was admitted."""
+        self._waiting_bytes = 0
+        self._position = 0
+        self._appended: deque[tuple[int, int, int]] = deque()
+        """The last offset, the bytes and the nanoseconds of each append, as they were answered."""
+        self._order = FairOrder()
+        self._numbers = count()
+        self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
+        """Parts for which there is no room: their tag, a number, their nanoseconds, and who waits."""
+
+    @property
+    def is_large(self) -> bool:
+        """Tell whether so many bytes are ahead, or wait, that nobody is to publish more."""
+        return self._bytes > AHEAD_BYTES or self._waiting_bytes > WAITING_BYTES
+
+    @property
+    def waiting(self) -> int:
+        """How many appends wait for room."""
+        return len(self._waiting)
+
+    def wanted(self, records: Records) -> None:
+        """Count what is going to be appended; :meth:`append` follows."""
+        self._waiting_bytes += sum(map(_size, records))
+
+    async def append(self, effect: Append, append: AppendPart) -> Any:
+        """Append what is :meth:`wanted`, in parts if it takes long; return the offsets, or the first part's error.
+
+        What stands before a part that failed is in the log then. Where nobody waits for the rest any more, it is not
+        appended: it will come again, and behind newer ones it would be in disorder.
+        """
+        records = effect.records
+        published = [record for record in records if isinstance(record, Published)]
+        left = sum(map(_size, published))
+        offsets: list[int] = []
+        costs: deque[int] = deque()
+        tag = charged_ns = appended_ns = 0.0
+        try:
+            if len(published) < len(records) or not published:
+                # What the proxy itself has to say waits for nobody.
+                return await append(records)
+            while len(offsets) < len(published):
+                part, part_ns = await self._part(published, len(offsets), costs)
+                each_ns = (part_ns + sum(costs)) / (len(part) + len(costs))
+                more_ns = each_ns * (len(published) - len(offsets) - len(part))
+                change_ns = appended_ns + part_ns + more_ns - charged_ns
+                finish = self._order.charge(effect.connection, change_ns)
+                tag = tag + change_ns if charged_ns else finish
+                charged_ns += change_ns
+                await self._room_for(tag, part_ns)
+                size = sum(map(_size, part))
+                left -= size
+                self._waiting_bytes -= size
+                self._bytes += size
+                answer = None
+                try:
+                    answer = await append(part) if effect.is_wanted() else LogUnavailable("its producer has gone")
+                finally:
+                    self._answered(answer, size, part_ns)
+                if not isinstance(answer, list):
+                    return answer
+                offsets += answer
+                appended_ns += part_ns
+        finally:
+            self._waiting_bytes -= left
+            self._order.charge(effect.connection, appended_ns - charged_ns)
+        return offsets
+
+    def read(self, position: int) -> None:
+        """Take note that the log was folded up to there."""
+        self._position = position
+        while self._appended and self._appended[0][0] < position:
+            self._gone(*self._appended.popleft()[1:])
+        self._let_in()
+
+    async def _part(
+        self, records: Sequence[Published], begin: int, costs: deque[int]
+    ) -> tuple[Sequence[Published], int]:
+        """Return the next ones that may go together, and what they may take.
+
+        Args:
+            costs: of those from `begin` on that were estimated: few, for each subscription changes the estimates.
+        """
+        known_ns = sum(costs)
+        while known_ns <= self._most_ns() and begin + len(costs) < len(records):
+            if costs:
+                await asyncio.sleep(0)
+            estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
+            costs.extend(estimated)
+            known_ns += sum(estimated)
+        # Looked at again: all others may have come meanwhile.
+        most_ns, part_ns, end = self._most_ns(), 0, begin
+        while costs and (end == begin or part_ns + costs[0] <= most_ns):
+            part_ns += costs.popleft()
+            end += 1
+        return records[begin:end], part_ns
+
+    def _most_ns(self) -> float:
+        """Return what several that go together may take: little, where they wait or others do."""
+        return max(AHEAD_PART_S * 1e9, 0 if self._waiting else AHEAD_S * 1e9 - self._ns)
+
+    async def _room_for(self, tag: float, part_ns: int) -> None:
+        if not self._waiting and not self._is_late():
+            self._order.advance(part_ns)
+            self._ns += part_ns
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (tag, next(self._numbers), part_ns, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._ns -= part_ns
+                self._let_in()
+            raise
+
+    def _let_in(self) -> None:
+        while self._waiting and not self._is_late():
+            _, _, part_ns, turn = heappop(self._waiting)
+            if not turn.done():
+                self._order.advance(part_ns)
+                self._ns += part_ns
+                turn.set_result(None)
+
+    def _is_late(self) -> bool:
+        return self._ns > AHEAD_S * 1e9
+
+    def _answered(self, answer: Any, size: int, ns: int) -> None:
+        if isinstance(answer, list) and answer and answer[-1] >= self._position:
+            self._appended.append((answer[-1], size, ns))
+        else:
+            self._gone(size, ns)
+            self._let_in()
+
+    def _gone(self, size: int, ns: int) -> None:
+        self._bytes -= size
+        self._ns -= ns
+
+
+def _looked_at(records: Sequence[Published], begin: int) -> list[bytes]:
+    """Return the bodies of the next ones that are looked at together."""
+    bodies, size = [], 0
+    for record in records[begin : begin + LOOKED_AT]:
+        bodies.append(record.body)
+        size += len(record.body)
+        if size > LOOKED_AT_BYTES:
+            break
+    return bodies
+
+
+def _size(record: Record) -> int:
+    return len(record.body) + MESSAGE_BYTES if isinstance(record, Published) else 0

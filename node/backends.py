@@ -1,0 +1,184 @@
+"""Where ports meet adapters: what a node stands on, by its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import structlog
+
+from federation.credentials import Credentials
+from federation.journal_parts import Rotation
+from federation.ports import Changelog, Journal, Registry, Renewing, SiteLog
+from federation.replication import Replication
+from node.config import NodeConfig
+from node.dependency_health import Dependency
+from node.session_store.sqlite import SqliteSessionStore
+from node.tls import credentials_of
+from proxy.core.store_port import SessionStore
+from waypost.errors import BadConfiguration, Unreachable
+from waypost.identity import Incarnation
+
+if TYPE_CHECKING:
+    from federation.embedded.registry import EmbeddedRegistry
+    from federation.etcd import EtcdRegistry
+
+log = structlog.get_logger("waypost")
+START_S = 4.0
+"""So long a part may take to start, before it is said that it is not there."""
+
+
+class _KafkaSettings(TypedDict):
+    replication: Replication
+    credentials: Credentials | None
+    warn: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backends:
+    log: SiteLog
+    registry: Registry
+    changelog: Changelog
+    journal: Journal
+    store: SessionStore
+    renewing: Callable[[], Renewing] | None = None
+    """Opens another connection to the registry, for who renews leases from a thread; None: there can be none."""
+
+    async def close(self) -> None:
+        """Close all at once: what does not answer any more is waited for once."""
+        parts = (self.journal, self.changelog, self.log, self.registry, self.store)
+        await asyncio.gather(*(part.close() for part in parts))
+
+
+def site_folder(config: NodeConfig) -> Path:
+    return config.data / "sites" / config.site
+
+
+def own_folder(config: NodeConfig) -> Path:
+    """Return where this proxy, and no other one, keeps what is its own."""
+    return config.data / "proxies" / config.name
+
+
+def topic(config: NodeConfig, what: str) -> str:
+    return f"{config.prefix}.{config.site}.{what}"
+
+
+def changelog_locator(config: NodeConfig) -> str:
+    """Return where proxies of other sites can read this site's checkpoints."""
+    if config.kafka:
+        return f"kafka:{config.kafka}/{topic(config, 'changelog')}"
+    return f"file:{(site_folder(config) / 'changelog.db').resolve()}"
+
+
+def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
+    """Return a reader of another site's changelog; not started yet. With `credentials` Kafka is spoken to over TLS."""
+    kind, _, where = locator.partition(":")
+    if kind == "file":
+        from federation.embedded.changelog import EmbeddedChangelog
+
+        return EmbeddedChangelog(Path(where), make=False)
+    if kind == "kafka":
+        from federation.kafka import KafkaChangelog
+
+        bootstrap, _, name = where.partition("/")
+        return KafkaChangelog(bootstrap, name, credentials=credentials, make=False)
+    raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
+
+
+async def open_parts(config: NodeConfig, life: Incarnation) -> Backends:
+    """Return the parts, started.
+
+    Raises:
+        Unreachable: one of them is not there; `field` names it. Everything else is closed again.
+        BadConfiguration: a file of `credentials_of` is no good.
+    """
+    site_log, changelog, journal = (_kafka if config.kafka else _embedded)(config, life)
+    store = SqliteSessionStore(own_folder(config) / "store.db")
+    parts = Backends(
+        log=site_log,
+        registry=open_registry(config),
+        changelog=changelog,
+        journal=journal,
+        store=store,
+        renewing=partial(open_registry, config),
+    )
+    try:
+        answers = await asyncio.gather(
+            _start(Dependency.LOG, site_log),
+            _start(Dependency.CHANGELOG, changelog),
+            _start(Dependency.JOURNAL, journal),
+            _start(Dependency.REGISTRY, parts.registry),
+            return_exceptions=True,
+        )
+        missing = [answer for answer in answers if answer is not None]
+        if missing:
+            raise missing[0]
+    except BaseException:
+        await parts.close()
+        raise
+    return parts
+
+
+async def _start(name: Dependency, part: SiteLog | Changelog | Journal | Registry) -> None:
+    try:
+        async with asyncio.timeout(START_S):
+            await part.start()
+    except Unreachable as error:
+        error.field = name
+        raise
+    except TimeoutError:
+        raise Unreachable(f"no answer within {START_S:g} s", field=name) from None
+
+
+def registry_file(config: NodeConfig) -> Path:
+    """Return where the embedded registry is."""
+    return config.data / "registry.db"
+
+
+def open_registry(config: NodeConfig) -> EmbeddedRegistry | EtcdRegistry:
+    """Return the federation's registry; not started yet."""
+    if config.etcd:
+        # gRPC writes to stderr on its own, and looks at this when it is imported: what is wrong we say ourselves.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from federation.etcd import EtcdRegistry
+
+        return EtcdRegistry(
+            config.etcd, f"/{config.prefix}/", compact_s=config.etcd_compact_s, credentials=credentials_of(config)
+        )
+    from federation.embedded.registry import EmbeddedRegistry
+
+    return EmbeddedRegistry(registry_file(config), durable=config.durable)
+
+
+def _embedded(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
+    from federation.embedded.changelog import EmbeddedChangelog
+    from federation.embedded.journal import EmbeddedJournal
+    from federation.embedded.site_log import EmbeddedSiteLog
+
+    folder = site_folder(config)
+    return (
+        EmbeddedSiteLog(folder / "log.db", durable=config.durable),
+        EmbeddedChangelog(folder / "changelog.db", durable=config.durable),
+        EmbeddedJournal(folder / "journal", f"{config.name}-{life}", rotation=Rotation.parse(config.journal_rotate)),
+    )
+
+
+def _kafka(config: NodeConfig, life: Incarnation) -> tuple[SiteLog, Changelog, Journal]:
+    from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
+
+    common = _KafkaSettings(
+        replication=Replication(config.replication or None, config.min_insync or None),
+        credentials=credentials_of(config),
+        warn=log.warning,
+    )
+    writer, rotation = f"{config.name}-{life}", Rotation.parse(config.journal_rotate)
+    return (
+        KafkaSiteLog(config.kafka, topic(config, "log"), **common),
+        KafkaChangelog(config.kafka, topic(config, "changelog"), **common),
+        KafkaJournal(config.kafka, topic(config, "journal"), **common, writer=writer, rotation=rotation),
+    )

@@ -1,0 +1,84 @@
+"""Catch-up: parts of an origin's own log, served to whoever must fetch them, and asked of other sites."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from federation.history import HistoryAnswer
+from federation.messages import CatchUp, CatchUpFailed, CaughtUp
+from federation.ports import ProxyRow, SiteLog
+from federation.site_state import SiteState
+from node.loop_turns import in_turns
+from node.peers import Peers
+from waypost.errors import HistoryTruncated, Unreachable
+from waypost.identity import SiteId
+from waypost.limits import LOG_BATCH
+
+ANSWER_S = 5.0
+
+
+class History:
+    """Serves catch-up from our own site log."""
+
+    def __init__(self, state: SiteState, log: SiteLog) -> None:
+        self._state = state
+        self._log = log
+
+    async def answer(self, wanted: CatchUp) -> CaughtUp:
+        """Return the next matches, as many as an answer may hold.
+
+        Raises:
+            Unreachable: that origin is not ours, or the log does not answer.
+        """
+        answering = HistoryAnswer(self._state, wanted)
+        while (offset := answering.wanted_from) is not None:
+            try:
+                batch = await self._log.read(offset, LOG_BATCH)
+            except HistoryTruncated as error:
+                answering.truncated(error.first)
+            else:
+                # One at a time: the expressions may take long, and others have their turn in between.
+                await in_turns(map(answering.take, [[each] for each in batch] or [[]]))
+        if answering.mark is not None:
+            try:
+                answering.compare(await self._log.read(answering.mark, 1))
+            except HistoryTruncated as error:
+                answering.removed(error.first)
+        return answering.answer()
+
+
+class Requests:
+    """Asks proxies of other sites, a different one each time, and waits for their answers."""
+
+    def __init__(self, peers: Peers, rows: Callable[[SiteId], list[ProxyRow]]) -> None:
+        self._peers = peers
+        self._rows = rows
+        self._waiting: dict[int, asyncio.Future[CaughtUp]] = {}
+        self._turn = 0
+
+    async def ask(self, site: SiteId, wanted: CatchUp) -> CaughtUp:
+        """Return the answer. Raises Unreachable: nobody there, no answer, or a refusal."""
+        rows = self._rows(site)
+        if not rows:
+            raise Unreachable(f"no proxy of site {site} is known")
+        self._turn += 1
+        answer: asyncio.Future[CaughtUp] = asyncio.get_running_loop().create_future()
+        self._waiting[wanted.request] = answer
+        self._peers.send(rows[self._turn % len(rows)].proxy, wanted)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
+        except TimeoutError:
+            raise Unreachable(f"site {site} did not answer within {ANSWER_S:g} s") from None
+        finally:
+            del self._waiting[wanted.request]
+
+    def answer(self, message: CaughtUp | CatchUpFailed) -> None:
+        waiting = self._waiting.get(message.request)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(message, CaughtUp):
+            waiting.set_result(message)
+        else:
+            waiting.set_exception(Unreachable(message.reason))

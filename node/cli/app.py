@@ -1,0 +1,393 @@
+"""The command line. Human errors are one line on stderr; exit statuses say who is at fault: :data:`STATUSES`."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+# Typer carries its own click, whose errors it has no public name for.
+from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
+
+from node.cli import config, keys, rendezvous, sessions, sites
+from node.cli.commands.input import printable
+from node.cli.options import Json, KeysFile, Proxy, TokenFile, with_settings
+from node.config import load_config, load_serving
+from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
+from waypost.limits import MAX_ID_LENGTH
+
+STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
+expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
+inside Waypost; 130 ended by Ctrl-C."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
+HELP_NAMES = ["-h", "--help"]
+
+app = typer.Typer(
+    name="waypost",
+    help="A federated proxy service for content-based notifications.",
+    epilog=STATUSES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+for name, group in {
+    "config": config.app,
+    "sessions": sessions.app,
+    "sites": sites.app,
+    "key": keys.app,
+    "rendezvous": rendezvous.app,
+}.items():
+    app.add_typer(group, name=name)
+
+# ---------------------------------------------------------------- serving
+
+
+@app.command()
+@with_settings
+def serve(
+    *,
+    config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A TOML file.")] = None,
+    json_: Json = False,
+    **settings: Any,
+) -> None:
+    """Run one proxy, until SIGTERM or Ctrl-C.
+
+    Every option can be set as WAYPOST_NAME and so on too, or in the file.
+
+    Example: waypost serve --name a --site A --neighbours B --data run
+    """
+    from node.service import run, set_up_logging
+
+    set_up_logging(json=json_)
+    chosen = load_serving(settings, config)
+
+    def started(url: str) -> None:
+        if json_:
+            print(json.dumps({"v": 1, "proxy": chosen.name, "site": chosen.site, "url": url}), flush=True)
+        else:
+            print(f"proxy {chosen.name} of site {chosen.site} listens at {url}", flush=True)
+
+    run(chosen, started)
+
+
+# ---------------------------------------------------------------- clients
+
+
+@app.command()
+def sub(
+    expression: Annotated[str, typer.Argument(help="What to receive, in the subscription language.")],
+    session: Annotated[
+        str | None, typer.Option(help="Session to attach to; without it one of our own, for now.")
+    ] = None,
+    receiver: Annotated[str, typer.Option(help="Which of the session's receivers we are.")] = "main",
+    count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "-W", "--wait", min=0, help="End with status 27 after so many seconds in vain, all told; 0: go on."
+        ),
+    ] = 0,
+    format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
+    ttl: Annotated[
+        int | None, typer.Option(help="Keep what matches for so many seconds while we are away; else for ever.")
+    ] = None,
+    max_count: Annotated[
+        int | None, typer.Option(help="Keep only so many while we are away, the newest; else all.")
+    ] = None,
+    principal: Annotated[str, typer.Option(help="As whom, if the session's access names principals.")] = "",
+    password_file: Annotated[
+        Path | None, typer.Option(help="Its first line is the password for the session; else WAYPOST_PASSWORD is.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Its first line is a token, read at every attach; else WAYPOST_TOKEN is.")
+    ] = None,
+    events: Annotated[
+        str | None, typer.Option(help="persistent, or best-effort: what waits for us goes with its proxy.")
+    ] = None,
+    connection: Annotated[
+        str | None, typer.Option(help="persistent, or best-effort: our place goes soon after us.")
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="What comes first of what waits: any, fifo, priority or deadline, by their attributes.")
+    ] = "any",
+    keys_file: KeysFile = None,
+    secure: Annotated[bool, typer.Option("--secure", help="Nothing where no keys meet.")] = False,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Receive notifications, one line each, until Ctrl-C.
+
+    Example: waypost sub 'origin == "JFK" && dep_delay > 30'
+    """
+    if session == "" or receiver == "":
+        raise BadMessage("an empty name", field="session" if session == "" else "receiver")
+    import asyncio
+
+    from node.cli.commands.input import asked_reliability, first_line, order_of
+    from node.cli.commands.keys import read_keys
+    from node.cli.commands.proxy_client import token_of
+    from node.cli.commands.receive import PASSWORD, receive
+
+    asyncio.run(
+        receive(
+            expression,
+            session=session,
+            receiver=receiver,
+            count=count,
+            wait_s=wait,
+            form=format_,
+            proxy=proxy,
+            as_json=json_,
+            ttl_s=ttl,
+            max_count=max_count,
+            principal=principal,
+            password=first_line(password_file, "password-file", PASSWORD),
+            token=token_of(token_file),
+            keys=read_keys(keys_file, "consumer"),
+            insecure=not secure,
+            reliability=asked_reliability(events, connection),
+            order=order_of(order),
+        )
+    )
+
+
+@app.command()
+def pub(
+    attributes: Annotated[
+        list[str] | None, typer.Argument(help="name=value or name:type=value; '-' reads one JSON object from stdin.")
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Read JSON objects from stdin, one a line.")] = False,
+    keys_file: KeysFile = None,
+    secure: Annotated[bool, typer.Option("--secure", help="Only to those whose keys meet.")] = False,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Publish one notification; print its coordinate once it is safe.
+
+    Example: waypost pub origin=JFK dep_delay:int32=45
+    """
+    import asyncio
+
+    from node.cli.commands.keys import read_keys
+    from node.cli.commands.proxy_client import token_of
+    from node.cli.commands.publish import notifications_of, send
+
+    notifications, keys = notifications_of(attributes or [], lines=lines), read_keys(keys_file, "producer")
+    asyncio.run(
+        send(
+            notifications,
+            proxy=proxy,
+            as_json=json_,
+            keys=keys,
+            insecure=not secure,
+            token=token_of(token_file),
+        )
+    )
+
+
+@app.command()
+def drain(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The proxy that is to be emptied.")],
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=10_000, help="Sessions a second.")] = 20,
+    pause: Annotated[bool, typer.Option("--pause", help="Stay where it is; go on without this option.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Drain no more: the proxy is healthy again.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is empty.")] = False,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Move all sessions of a proxy to others: it says first that it is not healthy. Goes on if either side restarts.
+
+    Example: waypost drain a1 --rate 50
+    """
+    if pause and stop:
+        raise BadMessage("a drain stays where it is, or is over; not both", field="pause")
+    from node.cli.commands.moves import drain as empty
+
+    empty(name, proxy, rate=None if stop else rate, paused=pause, wait=not no_wait, as_json=json_)
+
+
+@app.command()
+def rebalance(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")] = False,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Level the load: every proxy of a site is to serve as many sessions as the others."""
+    from node.cli.commands.moves import rebalance as level
+
+    level(proxy, dry_run=dry_run, as_json=json_)
+
+
+@app.command()
+def handovers(proxy: Proxy = None, json_: Json = False) -> None:
+    """List running and recent handovers of a proxy: phase, age, counts, and why they ended."""
+    from node.cli.commands.moves import handovers as show
+
+    show(proxy, as_json=json_)
+
+
+@app.command()
+def token(
+    principal: Annotated[str, typer.Argument(help="Who has the token is this principal.")],
+    hours: Annotated[float, typer.Option("--hours", min=0.01, max=24 * 366, help="For so long.")] = 8,
+    data: Annotated[Path | None, typer.Option(help="Folder of the proxies, if their registry is embedded.")] = None,
+    etcd: Annotated[str | None, typer.Option(help="host:port of their etcd.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Of their etcd keys.")] = None,
+    config: Annotated[Path | None, typer.Option(envvar="WAYPOST_CONFIG", help="A proxy's TOML file.")] = None,
+    json_: Json = False,
+) -> None:
+    """Print a token that proves a principal to every proxy, until it ends. Reads the registry's secret to sign it.
+
+    Example: waypost token alice --hours 8 --data run > alice.token
+    """
+    if not 0 < len(principal) <= MAX_ID_LENGTH:
+        raise Refused(f"a name of 1 to {MAX_ID_LENGTH} characters, please", field="principal")
+    import asyncio
+
+    from node.cli.commands.token import token as make
+
+    chosen = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
+    asyncio.run(make(chosen, principal, round(hours * 3600), as_json=json_))
+
+
+@app.command()
+def match(
+    expression: Annotated[str | None, typer.Argument(help="A subscription.")] = None,
+    notification: Annotated[str | None, typer.Argument(help="A JSON object.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="A file of JSON lines, '-' for stdin.")] = None,
+    json_: Json = False,
+) -> None:
+    """Evaluate a subscription: true, false or bottom.
+
+    Example: waypost match 'dep_delay > 30' '{"dep_delay": 45}'
+    """
+    from node.cli.commands.match import match_batch, match_one
+
+    if batch is not None:
+        match_batch(batch)
+    elif expression is None or notification is None:
+        raise Refused("an expression and a notification, or --batch FILE")
+    else:
+        match_one(expression, notification, as_json=json_)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return "--json" in arguments
+
+
+def report(error: WaypostError, *, as_json: bool) -> int:
+    """Print an error the way it was asked for; return the exit status."""
+    if as_json:
+        body: dict[str, Any] = {
+            "code": error.code,
+            "message": error.message,
+            "hint": error.hint,
+            "field": error.field,
+            "definite": error.definite,
+            "retry_after_ms": error.retry_after_ms,
+        }
+        offset = getattr(error, "offset", None)
+        if offset is not None:
+            body["offset"] = offset
+        print(json.dumps({"v": 1, "error": body}))
+    else:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        if error.hint:
+            print("hint:", "\n".join(map(printable, error.hint.split("\n"))), file=sys.stderr)
+    return error.exit_status
+
+
+def _load_commands(arguments: list[str]) -> None:
+    """Add the commands of the rooms above, which we must not import: the one that is called, or all for the help."""
+    own = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    called = next((each for each in arguments if not each.startswith("-")), None)
+    for entry in entry_points(group="waypost.commands"):
+        if called == entry.name or (called is None and entry.name not in own):
+            app.command(entry.name)(entry.load())
+
+
+def _run(arguments: list[str]) -> object:
+    """Run the command that the arguments name, and return what it gives.
+
+    The groups above it are not asked: they have no options but `--help`, and Typer imports pydantic to see that it
+    was not given, which takes longer than all the rest of a `--help`.
+    """
+    command: Any = typer.main.get_command(app)
+    path, rest = ["waypost"], arguments
+    while rest and (inner := getattr(command, "commands", {}).get(rest[0])):
+        command, path, rest = inner, [*path, rest[0]], rest[1:]
+    return command(args=rest, standalone_mode=False, prog_name=" ".join(path), help_option_names=HELP_NAMES)
+
+
+def main() -> None:
+    """The entry point `waypost`."""
+    arguments = sys.argv[1:]
+    try:
+        _load_commands(arguments)
+        status = _run(arguments)
+    except WaypostError as error:
+        status = report(error, as_json=_wants_json(arguments))
+    except NoArgsIsHelpError as error:
+        print(error.format_message())
+        status = 2
+    except ClickException as error:
+        command = error.ctx.command_path if isinstance(error, UsageError) and error.ctx else "waypost"
+        status = report(Refused(error.format_message(), hint=f"{command} --help"), as_json=_wants_json(arguments))
+    except (typer.Abort, KeyboardInterrupt):
+        status = 130
+    except SystemExit as end:
+        # So Typer ends, with 1, when the reader of our stdout has gone: it has what it wanted.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _print_no_more()
+        status = 0
+    except Exception as error:
+        if os.environ.get("WAYPOST_DEBUG"):
+            raise
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            status = _not_printed(error)
+        else:
+            status = _fault(error, arguments)
+    sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def _fault(error: Exception, arguments: list[str]) -> int:
+    hint = "this is Waypost's fault, not yours; WAYPOST_DEBUG=1 shows where"
+    return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
+
+
+def _flushed(status: int) -> int:
+    """Write what was printed so far, and return the exit status: another one if stdout does not take it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _print_no_more()
+    except OSError as error:
+        return _not_printed(error)
+    return status
+
+
+def _not_printed(error: OSError) -> int:
+    _print_no_more()
+    return report(OutputFailed(f"stdout cannot be written: {error.strerror}"), as_json=False)
+
+
+def _print_no_more() -> None:
+    """Let everything that is still to be written to stdout vanish; Python would complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Reading what somebody typed, or wrote into a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from waypost.errors import BadNotification, Refused
+from waypost.notification import Notification
+from waypost.queue import ORDERS, Order
+from waypost.reliability import Reliability, reliability_of
+from waypost.subscription.batch import NotJson, notification_from_json, read_json
+
+
+def notification_from_text(text: str) -> Notification:
+    """Return the notification of a JSON object.
+
+    Raises:
+        BadNotification: it is none; `field` names the attribute.
+        BadMessage: it has a number that no type holds, or is nested too deeply.
+    """
+    try:
+        return notification_from_json(read_json(text))
+    except NotJson as error:
+        raise BadNotification(str(error)) from None
+
+
+def unreadable(file: Path, error: OSError | UnicodeDecodeError, option: str) -> Refused:
+    """Return what is said of a file that the option names and that is no text for us."""
+    reason = error.strerror if isinstance(error, OSError) else "it is no text"
+    return Refused(f"{file} cannot be read: {reason}", field=option)
+
+
+def first_line(file: Path | None, option: str, variable: str) -> str:
+    """Return the first line of the file that the option names, or what the variable has; empty, if there is neither.
+
+    Raises:
+        Refused: the file cannot be read, or has none.
+    """
+    if file is None:
+        return os.environ.get(variable, "")
+    try:
+        with file.open(encoding="utf-8") as lines:
+            line = lines.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error, option) from None
+    if not line:
+        raise Refused(f"{file} has nothing in its first line", field=option)
+    return line
+
+
+def order_of(text: str) -> Order:
+    """Return the order of that name. Raises Refused."""
+    if text not in ORDERS:
+        raise Refused(f"{text!r} is none of {', '.join(ORDERS)}", field="order")
+    return text
+
+
+def asked_reliability(events: str | None, connection: str | None) -> Reliability | None:
+    """Return what a receiver asks for; None: nothing. Raises Refused."""
+    if events is None and connection is None:
+        return None
+    return reliability_of(events or connection or "", connection or "persistent")
+
+
+def printable(text: str) -> str:
+    """Return what others wrote as it may stand in a line on a terminal."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)

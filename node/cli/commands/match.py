@@ -1,0 +1,51 @@
+"""`waypost match`: evaluate a subscription by hand, or many from a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from node.cli.commands.input import notification_from_text
+from waypost.errors import NotFound
+from waypost.subscription import SubscriptionError, parse
+from waypost.subscription.batch import evaluate_line
+
+
+def match_one(expression: str, notification: str, *, as_json: bool) -> None:
+    """Print true, false or bottom; an error marks its place in the expression."""
+    try:
+        result = _word(parse(expression).matches(notification_from_text(notification)))
+    except SubscriptionError as error:
+        if not as_json:
+            error.hint = _marked(expression, error.offset)
+        raise
+    print(json.dumps({"v": 1, "result": result}) if as_json else result)
+
+
+def _marked(expression: str, offset: int) -> str:
+    """Return the line of the expression that holds the place, and a mark below it, to be printed behind "hint: "."""
+    begin = expression.rfind("\n", 0, offset) + 1
+    line = expression[begin:].split("\n", 1)[0]
+    return f"{line}\n      {' ' * (offset - begin)}^"
+
+
+def _word(result: bool | None) -> str:
+    return "bottom" if result is None else str(result).lower()
+
+
+def match_batch(source: str) -> None:
+    """Print one JSON line for each line of the file."""
+    for line in sys.stdin if source == "-" else _lines_of(source):
+        print(json.dumps(evaluate_line(line)), flush=False)
+    sys.stdout.flush()
+
+
+def _lines_of(source: str) -> Iterator[str]:
+    """Yield the lines of a file. Only reading them can fail here: who prints has errors of its own."""
+    try:
+        with Path(source).open(encoding="utf-8") as lines:
+            yield from lines
+    except OSError as error:
+        raise NotFound(f"{source}: {error.strerror}", field="batch") from None

@@ -1,0 +1,123 @@
+"""`waypost drain`, `waypost rebalance`, `waypost handovers`: where sessions are served, and on what way they are."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from node.cli.commands.input import printable
+from node.cli.commands.proxy_client import address, ask
+
+LOOK_S = 0.5
+WIDE = 1_000
+
+
+def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wait: bool, as_json: bool) -> None:
+    """Say that a proxy is to be emptied, or, without a rate, no more; with `wait`, show how far it is until it is."""
+    url = address(proxy)
+    answer = ask(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
+    if rate is None or paused or not wait:
+        print(json.dumps(answer) if as_json else _said(name, rate, paused))
+        return
+    left = _until_empty(url, name, as_json=as_json)
+    if as_json:
+        print(json.dumps({"v": 1, "proxy": name, "left": left}))
+    else:
+        print(f"proxy {name} has {_sessions(left)}")
+
+
+def _said(name: str, rate: float | None, paused: bool) -> str:
+    if rate is None:
+        return f"proxy {name} is not drained any more"
+    return f"the drain of proxy {name} is paused" if paused else f"proxy {name} is being drained, {rate:g} a second"
+
+
+def _until_empty(url: str, name: str, *, as_json: bool) -> int:
+    """Return how many sessions are left when the drain has ended: none, or somebody took it back."""
+    before = None
+    while True:
+        rows = {row["proxy"]: row for row in ask(url, "/v1/drains")["drains"]}
+        left = int(rows[name]["left"]) if name in rows else None
+        if left != before and left is not None and not as_json:
+            print(f"{left} left", file=sys.stderr)
+        if left == 0 or (left is None and before is not None):
+            return before or 0 if left is None else 0
+        before = left if left is not None else before
+        time.sleep(LOOK_S)
+
+
+def _sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count} sessions"
+
+
+def rebalance(proxy: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Show the moves that level the load of every site, and, unless it is a dry run, have them made."""
+    answer = ask(address(proxy), "/v1/rebalance", post=not dry_run)
+    if as_json:
+        print(json.dumps(answer))
+        return
+    _table(("session", "from", "to"), answer["moves"])
+    count = len(answer["moves"])
+    are, have = ("is", "has") if count == 1 else ("are", "have")
+    print(f"{_sessions(count)} {f'{are} to move' if dry_run else f'{have} been asked to move'}")
+
+
+def handovers(proxy: str | None, *, as_json: bool) -> None:
+    """List the transfers that run at a proxy, and those that ended lately."""
+    answer = ask(address(proxy), "/v1/handovers")
+    if as_json:
+        print(json.dumps(answer))
+        return
+    if not answer["handovers"]:
+        print(f"no handover runs at proxy {answer['proxy']}, and none has ended there since it started")
+        return
+    _table(_HANDOVER, [_handover(each) for each in answer["handovers"]])
+
+
+_HANDOVER = ("began", "session", "role", "peer", "epoch", "for", "phase", "time", "copied", "size", "why")
+_NUMBERS = ("epoch", "time", "copied", "size")
+
+
+def _handover(row: dict[str, Any]) -> dict[str, str]:
+    """Return a transfer in words: one that runs with its phase and how long it is in it, else what became of it."""
+    phase = row["outcome"] or f"{row['phase']} for {_time(row['phase_ms'])}"
+    began = time.strftime("%H:%M:%S", time.localtime(row["began_at_ms"] / 1000))
+    return row | {
+        "began": began,
+        "for": row["trigger"],
+        "phase": phase,
+        "time": _time(row["age_ms"]),
+        "copied": row["entries"],
+        "size": _size(row["bytes"]),
+    }
+
+
+def _time(milliseconds: int) -> str:
+    if milliseconds < 1_000:
+        return f"{milliseconds} ms"
+    return f"{milliseconds / 1000:.1f} s" if milliseconds < 100_000 else f"{milliseconds // 60_000} min"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _table(headings: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, header_style="", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(escape(printable(str(row[each]))) for each in headings))
+    # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
+    Console(width=WIDE, highlight=False).print(table)

@@ -1,0 +1,80 @@
+"""Questions to a proxy's port, as operators ask them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from node.cli.commands.input import first_line
+from waypost.client.tls import tls_from_environment
+from waypost.errors import NoProxy, Unreachable, from_wire
+
+ANSWER_S = 15.0
+TOKEN = "WAYPOST_TOKEN"
+"""The variable with a token: who attaches, publishes, or asks a proxy as its operator."""
+
+
+def token_of(file: Path | None) -> Callable[[], str]:
+    """Return what reads the token at every attach: what is in the file may be another one by then.
+
+    Raises:
+        Refused: it cannot be read now, or the file has none.
+    """
+
+    def read() -> str:
+        return first_line(file, "token-file", TOKEN)
+
+    read()
+    return read
+
+
+def address(proxy: str | None) -> str:
+    """Return the named proxy, or the best that is found. Raises NoProxy."""
+    if proxy:
+        return proxy
+    from discovery.browse import LOOK_S, proxies
+
+    found = asyncio.run(proxies())
+    if not found:
+        raise NoProxy(f"none found on this network in {LOOK_S:g} s", hint="is one running? try --proxy ws://host:port")
+    return found[0].url
+
+
+def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
+    """Return the answer. Raises what the proxy refuses it with, or Unreachable."""
+    url = "http" + proxy.removeprefix("ws") + path
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, method="POST" if post or data else "GET")
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
+    if token := os.environ.get(TOKEN):
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        security = tls_from_environment() if url.startswith("https:") else None
+        with urllib.request.urlopen(request, timeout=ANSWER_S, context=security) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            raise _refusal(refusal.read(), url, refusal.code) from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{url}: {_why(error)}", hint="is a proxy running there?") from None
+
+
+def _why(error: Exception) -> str:
+    """Return what the system says, without the layers around it."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason)
+
+
+def _refusal(body: bytes, url: str, status: int) -> Exception:
+    try:
+        refusal = json.loads(body)["error"]
+        return from_wire(refusal["code"], refusal["message"], refusal["field"])
+    except (ValueError, KeyError, TypeError):
+        return Unreachable(f"{url}: HTTP status {status}", hint="is a proxy running there?")

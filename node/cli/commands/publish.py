@@ -1,0 +1,138 @@
+"""`waypost pub`: publish notifications, and say when they are safe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+import waypost
+from node.cli.commands.input import notification_from_text
+from waypost.errors import BadNotification, Refused, Unreachable
+from waypost.identity import new_incarnation
+from waypost.keys import Keys
+from waypost.notification import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Int64, Notification, Value
+from waypost.subscription.errors import quoted
+
+SAFE_S = 30.0
+"""How long to wait until a notification is safe."""
+NOTICE_AFTER_S = 3.0
+"""Who waits longer than this is told so."""
+
+
+def notifications_of(attributes: list[str], *, lines: bool) -> Iterator[Notification]:
+    """Yield what is to be published. Raises Refused, which names the attribute, and of `lines` the line too."""
+    if lines and attributes:
+        raise BadNotification("what is published is read from stdin; leave out --lines, or what is on the command line")
+    if lines:
+        for number, line in enumerate(sys.stdin, 1):
+            try:
+                notification = notification_from_text(line)
+            except Refused as error:
+                raise type(error)(f"line {number}: {error.message}", field=error.field) from None
+            yield notification
+    elif attributes == ["-"]:
+        yield notification_from_text(sys.stdin.read())
+    elif not attributes:
+        raise BadNotification("nothing to publish; give name=value, '-' or --lines")
+    else:
+        yield Notification(_attributes(attributes))
+
+
+def _attributes(texts: list[str]) -> dict[str, Value]:
+    attributes: dict[str, Value] = {}
+    for name, value in map(_attribute, texts):
+        if name in attributes:
+            raise BadNotification("given twice; a notification has one value of a name", field=name)
+        attributes[name] = value
+    return attributes
+
+
+def _attribute(text: str) -> tuple[str, Value]:
+    left, equals, value = text.partition("=")
+    name, _, kind = left.partition(":")
+    if not equals or not name:
+        raise BadNotification(f"{text!r} is not name=value or name:type=value")
+    try:
+        return name, _typed(kind, value)
+    except ValueError:
+        raise BadNotification(f"{quoted(value)} is no {kind or 'value'}", field=name) from None
+    except BadNotification as error:
+        raise BadNotification(error.message, field=name) from None
+
+
+def _typed(kind: str, value: str) -> Value:
+    match kind:
+        case "":
+            return _guess(value)
+        case "int32":
+            return _within(INT32_MIN, int(value), INT32_MAX)
+        case "int64":
+            return Int64(_within(INT64_MIN, int(value), INT64_MAX))
+        case "real64":
+            return _real(value)
+        case "string":
+            return value
+        case "opaque":
+            return bytes.fromhex(value)
+    raise BadNotification(f"{kind!r} is none of int32, int64, real64, string, opaque")
+
+
+def _within(low: int, value: int, high: int) -> int:
+    if not low <= value <= high:
+        raise BadNotification(f"{quoted(str(value))} is not from {low} to {high}")
+    return value
+
+
+def _real(value: str) -> float:
+    real = float(value)
+    if math.isinf(real) and any(each.isdigit() for each in value):
+        raise BadNotification(f"{quoted(value)} is too large for a real64")
+    return real
+
+
+def _guess(value: str) -> Value:
+    """Read an unnamed type as JSON numbers are read: integers, then reals, else a string."""
+    for read in (int, _real):
+        try:
+            return read(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _print_waiting() -> None:
+    print(f"waiting: not known to be safe yet; up to {SAFE_S:g} s", file=sys.stderr, flush=True)
+
+
+async def send(
+    notifications: Iterator[Notification],
+    *,
+    proxy: str | None,
+    as_json: bool,
+    keys: Keys,
+    insecure: bool,
+    token: Callable[[], str],
+) -> None:
+    """Publish them in order; print each coordinate once it is safe."""
+    # The first one is read before anybody is bothered: most mistakes show there.
+    first = list(islice(notifications, 1))
+    if not first:
+        return
+    async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=10) as producer:
+        for notification in chain(first, notifications):
+            waiting = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, _print_waiting)
+            try:
+                async with asyncio.timeout(SAFE_S):
+                    coordinate = await producer.publish(notification, keys=keys, insecure=insecure)
+            except TimeoutError:
+                raise Unreachable(f"not known to be safe within {SAFE_S:g} s; it may have been published") from None
+            finally:
+                waiting.cancel()
+            if as_json:
+                print(json.dumps({"v": 1, "origin": coordinate.origin, "offset": coordinate.offset}), flush=True)
+            else:
+                print(f"{coordinate.origin} {coordinate.offset}", flush=True)

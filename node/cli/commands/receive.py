@@ -1,0 +1,209 @@
+"""`waypost sub`: receive notifications, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import string
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import waypost
+from waypost.client.events import Redirected, Retry
+from waypost.client.received_notification import Received
+from waypost.errors import Refused, WaypostError
+from waypost.identity import Origin, SiteId, SubscriptionId, new_incarnation, origin_of
+from waypost.keys import NO_KEYS, Keys
+from waypost.messages import Attached, Gap
+from waypost.notification import Int64, Value, type_name
+from waypost.queue import Order
+from waypost.reliability import Reliability
+from waypost.subscription import parse
+
+EXIT_IN_VAIN = 27
+PASSWORD = "WAYPOST_PASSWORD"
+ATTACH_S = 10.0
+"""How long to look for a proxy that lets us in."""
+EFFECTIVE_S = 1.0
+"""How long to wait, before we say how things are, for the promise of the proxy's own site: it comes at once."""
+FORGET_S = 2.0
+"""How long to try to end what only we wanted; Ctrl-C must not wait for a proxy that is gone."""
+
+
+class WaitedInVain(WaypostError):
+    code = "WAITED_IN_VAIN"
+    exit_status = EXIT_IN_VAIN
+
+
+async def receive(
+    expression: str,
+    *,
+    session: str | None,
+    receiver: str,
+    count: int,
+    wait_s: float,
+    form: str | None,
+    proxy: str | None,
+    as_json: bool,
+    ttl_s: int | None = None,
+    max_count: int | None = None,
+    principal: str = "",
+    password: str = "",
+    token: str | Callable[[], str] = "",
+    keys: Keys = NO_KEYS,
+    insecure: bool = True,
+    reliability: Reliability | None = None,
+    order: Order = "any",
+) -> None:
+    """Print what matches, one line each; what happens goes to stderr."""
+    parse(expression)
+    _check_form(form)
+    name = session or f"console/{new_incarnation()}"
+    news = _News()
+    until = asyncio.get_running_loop().time() + wait_s if wait_s else None
+    patience_s = min(ATTACH_S, wait_s) if wait_s else ATTACH_S
+    attached = waypost.attach(
+        name,
+        proxy=proxy,
+        receiver=receiver,
+        principal=principal,
+        password=password,
+        token=token,
+        reliability=reliability,
+        order=order,
+        timeout_s=patience_s,
+        on_event=news.tell,
+    )
+    async with attached as place:
+        try:
+            async with asyncio.timeout_at(until):
+                subscribe = partial(
+                    place.subscribe, expression, ttl_s=ttl_s, max_count=max_count, keys=keys, insecure=insecure
+                )
+                await _receive(place, name, subscribe, count, form, as_json)
+        except TimeoutError:
+            raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+        finally:
+            if session is None:
+                await _forget(place)
+
+
+async def _receive(
+    place: waypost.Receiver,
+    name: str,
+    subscribe: Callable[[], Awaitable[SubscriptionId]],
+    count: int,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    attached = await place.wait_attached()
+    subscription = await subscribe()
+    with contextlib.suppress(TimeoutError, WaypostError):
+        async with asyncio.timeout(EFFECTIVE_S):
+            await place.wait_effective(subscription, [origin_of(SiteId(attached.site))])
+    print(_welcome(attached, name, place.effective(subscription), as_json), file=sys.stderr)
+    await _print_all(place, count, form, as_json)
+
+
+def _welcome(attached: Attached, name: str, above: Mapping[Origin, int], as_json: bool) -> str:
+    """Return what is said at the beginning; `above` are the offsets from which on nothing is missed."""
+    if as_json:
+        welcome = {
+            "proxy": attached.proxy,
+            "site": attached.site,
+            "session": name,
+            "stored": attached.stored,
+            "effective": dict(above),
+        }
+        return json.dumps({"v": 1, "attached": welcome})
+    begins = ", ".join(f"{origin} above {offset}" for origin, offset in sorted(above.items()))
+    effective = f"effective from {begins}" if begins else "not effective yet"
+    return f"attached to {attached.proxy}@{attached.site}, session {name}, {attached.stored} stored, {effective}"
+
+
+async def _forget(place: waypost.Receiver) -> None:
+    """Delete a session that nobody will come back to: it would store what matches for ever."""
+    with contextlib.suppress(WaypostError, TimeoutError):
+        async with asyncio.timeout(FORGET_S):
+            await place.delete()
+    await place.close(forget=True)
+
+
+async def _print_all(place: waypost.Receiver, count: int, form: str | None, as_json: bool) -> None:
+    printed = 0
+    async for received in place:
+        print(_line(received, form, as_json), flush=True)
+        printed += 1
+        if printed == count:
+            return
+
+
+def _line(received: Received, form: str | None, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(
+            {
+                "v": 1,
+                "id": list(received.id),
+                "coordinate": list(received.coordinate),
+                "subscriptions": list(received.subscriptions),
+                "secure": list(received.secure),
+                "notification": {name: _json_value(value) for name, value in received.items()},
+            }
+        )
+    if form is not None:
+        try:
+            return form.format_map(_Blank(received))
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise Refused(f"{form!r} does not fit what came: {error}", field="format") from None
+    return " ".join(f"{name}={_plain(value)}" for name, value in received.items())
+
+
+def _check_form(form: str | None) -> None:
+    """Raises Refused: it is no format, or it names something by its place; attributes have names only."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(form or "") if name is not None]
+    except ValueError as error:
+        raise Refused(f"{form!r} is no format: {error}", field="format") from None
+    if any(not name or name[0].isdigit() for name in names):
+        raise Refused(f"{form!r} names an attribute by its place; write {{name}}", field="format")
+
+
+class _Blank(dict[str, Any]):
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
+def _json_value(value: Value) -> dict[str, Any]:
+    """Return a value with its type; what JSON cannot say is said as a string."""
+    kind = type_name(value)
+    if isinstance(value, bytes):
+        return {kind: value.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {kind: str(value)}
+    return {kind: str(int(value)) if isinstance(value, Int64) else value}
+
+
+def _plain(value: Value) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+class _News:
+    """Says on stderr what happens to the connection. Why there is none at first, the error at the end is to say."""
+
+    def __init__(self) -> None:
+        self._attached = False
+
+    def tell(self, event: object) -> None:
+        match event:
+            case Attached():
+                self._attached = True
+            case Retry() if self._attached:
+                print(f"reconnecting: {event.reason}, next in {event.after_ms} ms", file=sys.stderr)
+            case Redirected():
+                print(f"moved to {event.proxy} at {event.url}", file=sys.stderr)
+            case Gap():
+                print(f"gap: {event.origin} {event.first}-{event.last}, {event.cause}", file=sys.stderr)

@@ -1,0 +1,29 @@
+"""The registry, as commands ask it that need no proxy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from federation.ports import Registry
+from node.backends import open_registry, registry_file
+from node.config import NodeConfig
+from waypost.errors import NotFound
+
+
+@asynccontextmanager
+async def registry_of(config: NodeConfig) -> AsyncIterator[Registry]:
+    """Open the registry that the configuration names; close it at the end of the block.
+
+    Raises:
+        NotFound: there is no registry where the configuration says.
+        RegistryUnavailable: it does not answer.
+    """
+    if not config.etcd and not registry_file(config).exists():
+        raise NotFound(f"there is no registry {registry_file(config)}", field="data", hint="name the folder of a proxy")
+    registry = open_registry(config)
+    try:
+        await registry.start()
+        yield registry
+    finally:
+        await registry.close()

@@ -1,0 +1,168 @@
+"""`waypost rendezvous`: files of somebody who may be away, for somebody who may be away when they come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import waypost
+from node.cli.commands.input import printable
+from node.cli.commands.receive import ATTACH_S, WaitedInVain
+from waypost.client import rendezvous
+from waypost.errors import NotFound, OutputFailed, Refused
+from waypost.rendezvous import Request, Resource
+
+NAME_LENGTH = 50
+"""Characters of a file's name, its last ones; no file system takes more than 255 bytes, and we add to them."""
+
+
+async def offer(
+    name: str, folder: Path, *, proxy: str | None, key: bytes | None, token: Callable[[], str], as_json: bool
+) -> None:
+    """Answer with files of a folder, until cancelled."""
+    root = _checked(folder).resolve()
+
+    async def provide(request: Request) -> bytes:
+        data = await asyncio.to_thread(_read, root, request)
+        # Whether anybody reads what we print is no reason to refuse.
+        with contextlib.suppress(OSError):
+            _tell({"id": request.id, "requester": request.requester, "path": request.path, "bytes": len(data)}, as_json)
+        return data
+
+    async with waypost.offer(name, provide, proxy=proxy, key=key, token=token) as offering:
+        print(f"offering {folder} as {name}", file=sys.stderr)
+        await offering.serve()
+
+
+def _checked(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is no folder", field="folder")
+    return folder
+
+
+def _read(root: Path, request: Request) -> bytes:
+    """Return a file of the folder. Raises Refused; what lies elsewhere is not there."""
+    missing = NotFound(f"{printable(request.path)} is not there")
+    path = PurePosixPath(request.path)
+    if path.is_absolute() or ".." in path.parts:
+        raise missing
+    try:
+        file = (root / path).resolve()
+        if not file.is_relative_to(root) or not file.is_file():
+            raise missing
+        size = file.stat().st_size
+        if size > request.most_bytes:
+            raise Refused(f"{printable(request.path)} has {size} bytes, and {request.most_bytes} are taken")
+        return file.read_bytes()
+    except (OSError, RuntimeError, ValueError):
+        # Links that go round, names that no file can have, files that we may not read.
+        raise missing from None
+
+
+async def ask(
+    requester: str,
+    owner: str,
+    path: str,
+    *,
+    proxy: str | None,
+    key: bytes | None,
+    owner_key: bytes | None,
+    token: Callable[[], str],
+    as_json: bool,
+) -> None:
+    """Arrange a rendezvous, and print its id once the request is safe."""
+    identity, known = await rendezvous.ask(
+        requester, owner, path, owner_key=owner_key, proxy=proxy, key=key, token=token
+    )
+    _tell({"id": identity, "known": known}, as_json, text=identity)
+    if not known:
+        print(f"nobody is known to offer as {owner} just now", file=sys.stderr)
+
+
+async def take(
+    requester: str,
+    folder: Path,
+    *,
+    count: int,
+    wait_s: float,
+    proxy: str | None,
+    key: bytes | None,
+    token: Callable[[], str],
+    as_json: bool,
+) -> None:
+    """Write what came, and what comes, into a folder, each a file; a line says which."""
+    _checked(folder)
+    until = asyncio.get_running_loop().time() + wait_s if wait_s else None
+    taken = 0
+    meeting = waypost.connect_rendezvous(
+        requester, proxy=proxy, key=key, token=token, timeout_s=min(ATTACH_S, wait_s or ATTACH_S)
+    )
+    async with meeting:
+        try:
+            async with asyncio.timeout_at(until):
+                async for resource in meeting:
+                    _take(resource, folder, as_json)
+                    taken += 1
+                    if taken == count:
+                        return
+        except TimeoutError:
+            if not taken or count:
+                raise WaitedInVain(f"nothing more came within {wait_s:g} s") from None
+
+
+def _take(resource: Resource, folder: Path, as_json: bool) -> None:
+    if resource.error:
+        _tell({"id": resource.id, "path": resource.path, "error": resource.error}, as_json)
+        return
+    file = _place(resource, folder)
+    unfinished = file.with_name(f".{file.name}.part")
+    try:
+        unfinished.write_bytes(resource.data)
+        unfinished.rename(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        # It was not acknowledged, and comes again.
+        raise OutputFailed(f"{file} cannot be written: {error.strerror}") from None
+    _tell({"id": resource.id, "path": resource.path, "file": str(file)}, as_json)
+
+
+def file_name(path: str) -> str:
+    """Return the file name for a resource of this path, which its sender chose: the last part of it, made harmless.
+
+    It has no slash, is neither hidden nor "..", is not taken for an option by a shell's `*`, and shows in a terminal as
+    what it is: a control character, or one that turns the direction of writing, becomes "_".
+    """
+    last = PurePosixPath(path).name[-NAME_LENGTH:]
+    name = "".join(each if each.isprintable() else "_" for each in last).strip().lstrip(". ")
+    return f"_{name[1:]}" if name.startswith("-") else name or "resource"
+
+
+def _place(resource: Resource, folder: Path) -> Path:
+    """Return a file in the folder, and nowhere else: anybody may have said what it is called. None is overwritten but
+    by the same rendezvous.
+    """
+    file = folder / file_name(resource.path)
+    own = "".join(each for each in resource.id if each.isalnum())[:32]
+    if not file.exists() or _is(file, resource.data):
+        return file
+    return file.with_name(f"{file.name}.{own}")
+
+
+def _is(file: Path, data: bytes) -> bool:
+    """Tell whether the file has just that: it came before, and we did not live to say so."""
+    try:
+        return file.stat().st_size == len(data) and file.read_bytes() == data
+    except OSError:
+        return False
+
+
+def _tell(fields: dict[str, object], as_json: bool, text: str = "") -> None:
+    if as_json:
+        print(json.dumps({"v": 1} | fields), flush=True)
+    else:
+        print(text or printable(" ".join(str(value) for value in fields.values())), flush=True)

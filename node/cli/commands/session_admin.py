@@ -1,0 +1,107 @@
+"""`waypost sessions`: what operators change, asked of the proxy that owns the session, whichever one is named."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from node.cli.commands.input import unreadable
+from node.cli.commands.proxy_client import address, ask
+from node.cli.commands.sessions import printed, row_of
+from waypost.access import LEVELS
+from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
+
+AGAIN_S = 0.3
+"""A handover takes no longer, as a rule."""
+SAME_AGAIN = ("access", "terms", "retention")
+"""Changes that say how it is to be: they may be asked for again where nobody knows whether they were made."""
+HANDOVER_WITHIN_S = 15.0
+"""Whoever asks waits that long for the proxy that comes to own the session."""
+
+
+def set_access(
+    session: str, given: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
+) -> None:
+    """Raises Refused: what is said names nobody, or no level, or what opens the session names somebody."""
+    if open_ == bool(given):
+        raise Refused("name who may do what, or --open; one of the two", field="grants")
+    known = _passwords(passwords) if passwords else {}
+    grants = {}
+    for each in given:
+        who, _, level = each.rpartition("=")
+        if level not in LEVELS:
+            raise Refused(f"{each!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")
+        if who in grants:
+            raise Refused(f"{who or '(none)'} is named twice", field="grants")
+        # Who names nobody can prove nothing but a password.
+        password = known.pop(who, None if who else "")
+        grants[who] = {"rights": LEVELS[level], "password": password, "by_token": password is None}
+    if known:
+        raise Refused(f"{next(iter(known)) or '(none)'} has a password there, and may do nothing", field="grants")
+    change("access", session, {"grants": grants}, proxy=proxy, as_json=as_json)
+
+
+def _passwords(file: Path) -> dict[str, str]:
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error, "passwords-file") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        who, _, password = line.partition(":")
+        if not line:
+            continue
+        if not password:
+            raise Refused(f"line {number} of {file} is not WHO:PASSWORD", field="passwords-file")
+        if who in found:
+            raise Refused(f"line {number} of {file} names {who or '(none)'} again", field="passwords-file")
+        found[who] = password
+    return found
+
+
+def set_terms(
+    session: str,
+    *,
+    expiry_s: int | None,
+    queue: dict[str, Any],
+    reliability: dict[str, str | None],
+    proxy: str | None,
+    as_json: bool,
+) -> None:
+    """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
+    asked: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
+    asked |= {name: given for name, given in (("queue", bounds(queue)), ("reliability", _said(reliability))) if given}
+    if not asked:
+        raise Refused("say what is to be changed; --help lists it")
+    change("terms", session, asked, proxy=proxy, as_json=as_json)
+
+
+def bounds(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what was said of these; 0 is no bound."""
+    return {name: None if value == 0 and value is not False else value for name, value in _said(options).items()}
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None, as_json: bool) -> None:
+    """Have it changed where the session is, and print it as it is then."""
+    url = address(proxy)
+    deadline = time.monotonic() + HANDOVER_WITHIN_S
+    while True:
+        try:
+            row, _ = row_of(session, url)
+            answer = ask(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
+        except (NotServed, NoAnswer) as error:
+            if isinstance(error, NoAnswer) and what not in SAME_AGAIN:
+                raise
+            if time.monotonic() > deadline:
+                hint = f"it has been changing hands for {HANDOVER_WITHIN_S:g} s; try again"
+                raise Unreachable(error.message, field="session", hint=hint) from None
+            time.sleep(AGAIN_S)
+            continue
+        print(json.dumps(answer) if as_json else printed(answer["session"]))
+        return

@@ -1,0 +1,83 @@
+"""`waypost sessions`: what there is, and who owns it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+from urllib.parse import urlencode
+
+from node.cli.commands.input import printable
+from node.cli.commands.proxy_client import address, ask
+from waypost.errors import NotFound, Unreachable
+
+ELSEWHERE = "elsewhere"
+FOLLOWED = 3
+"""So many times a session is followed that moves while we ask for it."""
+
+
+def list_sessions(proxy: str | None, *, as_json: bool) -> None:
+    answer = ask(address(proxy), "/v1/sessions")
+    if as_json:
+        print(json.dumps(answer))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, header_style="")
+    for heading in ("session", "owner", "epoch", "state", "stored", "receivers"):
+        table.add_column(heading)
+    for row in answer["sessions"]:
+        cells = (row[each] for each in ("session", "owner", "epoch", "state", "stored", "receivers"))
+        table.add_row(*("" if each is None else escape(printable(str(each))) for each in cells))
+    Console(soft_wrap=True).print(table)
+
+
+def delete_session(session: str, proxy: str | None, *, as_json: bool) -> None:
+    answer = ask(address(proxy), "/v1/sessions/delete", {"session": session}, post=True)
+    print(
+        json.dumps(answer) if as_json else f"session {printable(session)} is deleted, with all that was stored for it"
+    )
+
+
+def show_session(session: str, proxy: str | None, *, as_json: bool) -> None:
+    """Print what its owner says of a session; what another proxy knows of it, if the owner cannot be asked."""
+    row, hint = row_of(session, address(proxy))
+    if as_json:
+        print(json.dumps({"v": 1} | row))
+    else:
+        print(printed(row))
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def printed(row: dict[str, Any]) -> str:
+    shown = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in row.items()
+    }
+    return "\n".join(f"{key}: {printable(shown[key])}" for key, value in row.items() if value is not None)
+
+
+def row_of(session: str, url: str) -> tuple[dict[str, Any], str]:
+    """Return the session's row, and, if it is not its owner's, why. Raises NotFound."""
+    row = _row(session, url)
+    for _ in range(FOLLOWED):
+        if row["state"] != ELSEWHERE:
+            return row, ""
+        owner = row["owner"]
+        if row["url"] is None:
+            return row, f"only proxy {owner} knows more of it, and that one has no lease; whoever attaches gets it"
+        try:
+            row = _row(session, row["url"])
+        except Unreachable as error:
+            return row, f"only proxy {owner} knows more of it: {error.message}"
+    return row, "it changes hands at this moment; ask again"
+
+
+def _row(session: str, url: str) -> dict[str, Any]:
+    """Raises NotFound."""
+    for row in ask(url, f"/v1/sessions?{urlencode({'session': session})}")["sessions"]:
+        if row["session"] == session:
+            return dict(row)
+    raise NotFound(f"there is no session {session}", field="session")

@@ -1,0 +1,96 @@
+"""`waypost rendezvous`: files of somebody who may be away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from node.cli.options import Json, Proxy, TokenFile, group
+
+app = group("Files of somebody who may be away, for somebody who may be away when they come.")
+
+AsWhom = Annotated[str, typer.Option("--as", help="The name under which we ask, and are answered.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", help="Our raw key, scheme sha256-consumer: nobody else reads what is sent to us."),
+]
+
+
+@app.command("offer")
+def offer(
+    name: Annotated[str, typer.Argument(help="The owner as whom we answer.")],
+    folder: Annotated[Path, typer.Argument(help="The files below it can be had.")],
+    key_file: KeyFile = None,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Answer what is asked of an owner with files of a folder, until Ctrl-C. What is asked meanwhile waits.
+
+    Example: waypost rendezvous offer bob ~/photos
+    """
+    import asyncio
+
+    from node.cli.commands.keys import consumer_key
+    from node.cli.commands.proxy_client import token_of
+    from node.cli.commands.rendezvous import offer as answer
+
+    key, token = consumer_key(key_file, "raw"), token_of(token_file)
+    asyncio.run(answer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
+
+
+@app.command("ask")
+def ask(
+    owner: Annotated[str, typer.Argument(help="Whose file it is.")],
+    path: Annotated[str, typer.Argument(help="Its path, as the owner knows it.")],
+    requester: AsWhom,
+    key_file: KeyFile = None,
+    owner_key_file: Annotated[
+        Path | None, typer.Option(help="The owner's public key: nobody else reads what is asked.")
+    ] = None,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Ask for a file of an owner who may be away; print the rendezvous' id once the request is safe.
+
+    Example: waypost rendezvous ask bob holiday/1.jpg --as alice
+    """
+    import asyncio
+
+    from node.cli.commands.keys import consumer_key
+    from node.cli.commands.proxy_client import token_of
+    from node.cli.commands.rendezvous import ask as arrange
+
+    key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
+    token = token_of(token_file)
+    asyncio.run(arrange(requester, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
+
+
+@app.command("take")
+def take(
+    folder: Annotated[Path, typer.Argument(help="Where the files are written.")],
+    requester: AsWhom,
+    count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
+    wait: Annotated[
+        float, typer.Option("-W", "--wait", min=0, help="End after so many seconds, all told; 0: go on.")
+    ] = 0,
+    key_file: KeyFile = None,
+    token_file: TokenFile = None,
+    proxy: Proxy = None,
+    json_: Json = False,
+) -> None:
+    """Write what was sent to us, and what comes, into a folder; print a line each.
+
+    Example: waypost rendezvous take ~/incoming --as alice --count 1
+    """
+    import asyncio
+
+    from node.cli.commands.keys import consumer_key
+    from node.cli.commands.proxy_client import token_of
+    from node.cli.commands.rendezvous import take as receive
+
+    key, token = consumer_key(key_file, "raw"), token_of(token_file)
+    asyncio.run(receive(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))

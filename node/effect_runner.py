@@ -1,0 +1,228 @@
+"""What the engine asks of the parts that a node stands on, and is answered: each effect's call, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import structlog
+
+from node.backends import Backends, changelog_locator, open_changelog
+from node.catch_up import History, Requests
+from node.config import NodeConfig
+from node.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, part_of
+from node.operator_log import RateLimitedLog
+from node.password_hashing import Passwords
+from node.remote_changelogs import RemoteChangelogs
+from node.tls import credentials_of
+from proxy.core import effects
+from proxy.core.context import Context
+from proxy.core.counters import MILLISECONDS, Histogram
+from waypost import cancellation
+from waypost.clock import Clock
+from waypost.errors import (
+    BadRecord,
+    CheckpointOutdated,
+    Internal,
+    LogUnavailable,
+    RegistryUnavailable,
+    StoreDamaged,
+    StoreFailed,
+    Unreachable,
+    WaypostError,
+)
+from waypost.identity import SessionId, SiteId
+
+log = structlog.get_logger("waypost")
+
+
+class EffectRunner:
+    """Calls the parts for the engine. `history` is there after :meth:`begin`."""
+
+    history: History
+    _parts: Backends
+    _context: Context
+
+    def __init__(self, config: NodeConfig, requests: Requests, troubles: DependencyHealth, clock: Clock) -> None:
+        self._site = SiteId(config.site)
+        self._own_changelog = changelog_locator(config)
+        self.requests = requests
+        self._troubles = troubles
+        self._clock = clock
+        self._few = RateLimitedLog(clock)
+        self._passwords = Passwords()
+        self._foreign_changelogs = RemoteChangelogs(partial(open_changelog, credentials=credentials_of(config)))
+        self.store_writes = Histogram(MILLISECONDS)
+        """How long the store took for what was written together, in milliseconds."""
+        self.store_failures = 0
+        self._under_way = 0
+        self._waiting: dict[int, str] = {}
+        """The effects under way, by number, oldest first."""
+
+    def begin(self, parts: Backends, context: Context) -> None:
+        self._damaged: asyncio.Future[StoreDamaged] = asyncio.get_running_loop().create_future()
+        self._parts, self._context = parts, context
+        self.history = History(context.state, parts.log)
+
+    async def until_damaged(self) -> None:
+        """Wait until something of the store is not what was written. Raises StoreDamaged."""
+        raise await self._damaged
+
+    async def close(self) -> None:
+        self._passwords.close()
+        await self._foreign_changelogs.close()
+
+    @property
+    def oldest(self) -> tuple[int, str] | None:
+        """The number and the kind of the effect that has waited longest for its answer; None: nothing is under way."""
+        return next(iter(self._waiting.items()), None)
+
+    async def answer(self, effect: effects.Effect) -> Any:
+        """Return what comes of it; every failure is an answer, for somebody waits for one."""
+        asked = self._asked(effect)
+        self._under_way += 1
+        number = self._under_way
+        self._waiting[number] = type(effect).__name__
+        try:
+            with cancellation.translated(lambda _: self._failed(effect, "the call was cancelled by a library")):
+                answer = await self._call(effect)
+        except CheckpointOutdated as error:
+            self._troubles.there(asked)
+            return error
+        except Unreachable as error:
+            self._troubles.missing(asked or part_of(error), error)
+            return error
+        except StoreFailed as error:
+            if asked:
+                self._troubles.missing(asked, error)
+            if isinstance(error, StoreDamaged) and not self._damaged.done():
+                self._damaged.set_result(error)
+            return error
+        except WaypostError as error:
+            return error
+        except Exception as fault:
+            self._few.say(
+                log.error,
+                "a part failed in a way that it must not",
+                type(fault),
+                effect=type(effect).__name__,
+                exc_info=fault,
+            )
+            return self._failed(effect, f"{type(fault).__name__}: {fault}")
+        finally:
+            del self._waiting[number]
+        if asked:
+            self._troubles.there(asked)
+        return answer
+
+    def _failed(self, effect: effects.Effect, why: str) -> WaypostError:
+        """Return the error of the effect's port, for what only a library can have raised: as if it did not answer."""
+        match effect:
+            case effects.Append() | effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint():
+                return LogUnavailable(why)
+            case effects.ForgetCheckpoints():
+                return LogUnavailable(why)
+            case (
+                effects.CreateRow()
+                | effects.ClaimRow()
+                | effects.ReadRow()
+                | effects.ForgetRows()
+                | effects.NoteCheckpoints()
+            ):
+                return RegistryUnavailable(why)
+            case effects.Save() | effects.LoadEntries() | effects.FindOutdated():
+                return StoreFailed(why)
+        return Internal(why)
+
+    def _asked(self, effect: effects.Effect) -> str:
+        """Return what is asked, where an error does not say it."""
+        match effect:
+            case effects.Append():
+                return Dependency.APPENDS
+            case effects.FetchHistory() if effect.site != self._site:
+                return SITE + effect.site
+            case effects.PutCheckpoint() | effects.PutSite() | effects.FindCheckpoint() | effects.ForgetCheckpoints():
+                return Dependency.CHANGELOG
+            case effects.Save():
+                return Dependency.STORE
+        return ""
+
+    async def _call(self, effect: effects.Effect) -> Any:
+        parts = self._parts
+        match effect:
+            case effects.Append():
+                return await parts.log.append(effect.records)
+            case effects.CreateRow():
+                return await parts.registry.create(effect.session, effect.ownership)
+            case effects.ClaimRow():
+                return await parts.registry.claim(effect.session, effect.expected, effect.new)
+            case effects.ReadRow():
+                return await parts.registry.owner(effect.session)
+            case effects.ForgetRows():
+                return await parts.registry.forget(effect.rows)
+            case effects.ForgetCheckpoints():
+                return await parts.changelog.forget(effect.deleted)
+            case effects.Save():
+                return await self._store(effect)
+            case effects.LoadEntries():
+                return await parts.store.entries(effect.session, effect.after, effect.limit, effect.passing)
+            case effects.FindOutdated():
+                return await parts.store.outdated(effect.session, effect.windows, effect.limit)
+            case effects.NoteCheckpoints():
+                return await parts.registry.note_checkpoints(effect.ranks)
+            case effects.PutCheckpoint():
+                return await parts.changelog.put(effect.checkpoint)
+            case effects.PutSite():
+                return await parts.changelog.put_site(effect.snapshot)
+            case effects.FindCheckpoint():
+                return await self._find_checkpoint(effect.session)
+            case effects.FetchHistory():
+                return await self._fetch_history(effect)
+            case effects.Verify():
+                return await self._passwords.verify(effect.password, effect.hash)
+            case effects.Hash():
+                return await self._passwords.hash(effect.passwords)
+        raise Internal(f"no way to perform {type(effect).__name__}")
+
+    async def _store(self, effect: effects.Save) -> None:
+        began = self._clock.now_ms()
+        try:
+            await self._parts.store.apply(effect.batch)
+        except StoreFailed:
+            self.store_failures += 1
+            raise
+        self.store_writes.note(self._clock.now_ms() - began)
+
+    async def _fetch_history(self, effect: effects.FetchHistory) -> effects.History:
+        if effect.site == self._site:
+            answer = await self.history.answer(effect.wanted)
+        else:
+            answer = await self.requests.ask(effect.site, effect.wanted)
+        return effects.History(answer.records, answer.through, answer.first_kept, answer.lost_above, answer.damaged)
+
+    async def _find_checkpoint(self, session: SessionId) -> effects.FoundCheckpoint:
+        """Look into the changelogs of all sites that are known; the highest (epoch, serial) is the one.
+
+        What the registry has noted is read first: whatever it names was durable before.
+        """
+        noted = await self._parts.registry.noted_checkpoint(session)
+        damaged, own = "", None
+        try:
+            own = await self._parts.changelog.latest(session)
+        except BadRecord as error:
+            damaged = error.message
+        others = {
+            site: where for site, where in self._context.cluster.changelogs.items() if where != self._own_changelog
+        }
+        found = await self._foreign_changelogs.latest(session, others)
+        for site in others:
+            if isinstance(missing := found.missing.get(site), BadRecord):
+                damaged = missing.message
+            elif missing is not None:
+                self._troubles.missing(CHANGELOG_OF + site, missing)
+            else:
+                self._troubles.there(CHANGELOG_OF + site)
+        best = max((each for each in [own, *found.checkpoints] if each), key=lambda each: each.rank, default=None)
+        complete = all(isinstance(each, BadRecord) for each in found.missing.values())
+        return effects.FoundCheckpoint(best, complete, damaged, noted)

@@ -1,0 +1,77 @@
+"""What clients share of a proxy: the time of its event loop, and its memory. Pure.
+
+No client that asks for little is held up. A client that has used up its small credit waits in one line with all others
+like it, and that line has its share of the loop's time and no more, however many stand in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from waypost.limits import LINE_SHARE, TURN_CREDIT_S, TURN_CREDIT_SHARE
+
+Member = TypeVar("Member", bound=Hashable)
+
+
+class Line:
+    """Those who cost the loop much."""
+
+    def __init__(self) -> None:
+        self._free_at_s = 0.0
+
+    def turn_s(self, cost_s: float, now_s: float) -> float:
+        """Take a place for what is going to cost so much; return for how long to wait before it begins."""
+        begins = max(now_s, self._free_at_s)
+        self._free_at_s = begins + cost_s / LINE_SHARE
+        return begins - now_s
+
+    def wait_s(self, spent_s: float, now_s: float) -> float:
+        """Take a place for what was spent; return for how long to do nothing more."""
+        self._free_at_s = max(now_s, self._free_at_s) + spent_s / LINE_SHARE
+        return self._free_at_s - now_s
+
+
+class Turns:
+    """One client's turns: a credit of processor time that fills slowly, and the line behind it."""
+
+    def __init__(self, line: Line, now_s: float) -> None:
+        self._line = line
+        self._credit_s = TURN_CREDIT_S
+        self._at_s = now_s
+
+    def spent(self, spent_s: float, now_s: float) -> float:
+        """The client has cost so much processor time; return for how many seconds to take nothing more of it."""
+        filled = self._credit_s + (now_s - self._at_s) * TURN_CREDIT_SHARE
+        self._credit_s = min(TURN_CREDIT_S, filled) - spent_s
+        self._at_s = now_s
+        if self._credit_s >= 0:
+            return 0.0
+        owed, self._credit_s = -self._credit_s, 0.0
+        return self._line.wait_s(owed, now_s)
+
+
+class Held(Generic[Member]):
+    """Bytes that clients make a proxy hold. Where it is too much together, one has to go: who makes it hold most."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.total = 0
+        self._of: dict[Member, int] = {}
+
+    def note(self, member: Member, held: int) -> Member | None:
+        """Somebody makes it hold so much now; return who has to go."""
+        before = self._of.get(member, 0)
+        self.total += held - before
+        if held:
+            self._of[member] = held
+        elif before:
+            del self._of[member]
+        if self.total <= self.most:
+            return None
+        largest = max(self._of, key=self._of.__getitem__)
+        self.forget(largest)
+        return largest
+
+    def forget(self, member: Member) -> None:
+        self.total -= self._of.pop(member, 0)

@@ -1,0 +1,376 @@
+"""What operators may ask of a node by HTTP: health, metrics, status, sessions, handovers, drains, a rebalance."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from federation.ports import DrainRow
+from node.http import admin
+from node.http.exposition import exposition, make_registry
+from node.http.schemas import (
+    AccessRequest,
+    DeleteRequest,
+    DrainRequest,
+    PolicyRequest,
+    ReceiverRequest,
+    RetentionRequest,
+    SubscriptionRequest,
+    openapi,
+)
+from node.node import Node
+from proxy.clients.tokens import read
+from proxy.core.context import Context
+from proxy.session.receivers import Receiver
+from proxy.session.session import Session
+from proxy.session.subscription import Subscription
+from waypost.access import BY_TOKEN, Grant
+from waypost.errors import BadMessage, Forbidden, LimitExceeded, NotFound, NotServed, Unreachable, WaypostError
+from waypost.identity import Ownership, ProxyId, SessionId, log_epoch_of
+from waypost.limits import MAX_BODY_BYTES
+from waypost.subscription.batch import NotJson, read_json
+
+Answer = Callable[[Node, Request], Awaitable[dict[str, Any]]]
+WishT = TypeVar("WishT", bound=BaseModel)
+STATUS_OF = {2: 400, 5: 404}
+"""HTTP status by the error's exit status; the others are 503: try again."""
+
+
+async def _sessions(node: Node, named: str | None) -> list[dict[str, Any]]:
+    """Return all sessions, or the one that is named.
+
+    Many are looked at a part at a time, so that others have their turn, and who asks for many waits in line with all
+    who cost the loop much.
+
+    `url`: where their owner is, which alone knows more of them; None: it has no lease.
+
+    Raises:
+        NotServed: this proxy does not know yet which sessions there are.
+    """
+    if node.engine is None or not node.engine.context.cluster.is_watching:
+        raise NotServed("this proxy is starting, and has not read the registry yet; ask again")
+    all_of_them = node.engine.context.cluster.owners
+    identities = list(all_of_them) if named is None else [SessionId(named)]
+    if len(identities) > TOGETHER:
+        await asyncio.sleep(node.line.turn_s(len(identities) * SHOWN_S, time.monotonic()))
+    found = []
+    for number, identity in enumerate(identities, 1):
+        owner = all_of_them.get(identity)
+        if owner is not None and not owner.deleted:
+            found.append(_session(node.engine.context, identity, owner))
+        if number % TOGETHER == 0:
+            await asyncio.sleep(0)
+    return sorted(found, key=itemgetter("session"))
+
+
+TOGETHER, SHOWN_S = 500, 2e-5
+"""So many sessions are looked at in one go; and what each takes about, with its part of the answer."""
+
+
+def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[str, Any]:
+    session = context.sessions.get(identity)
+    here = session if session is not None and owner.proxy == context.proxy else None
+    row = context.cluster.proxies.get(owner.proxy)
+    return {
+        "session": identity,
+        "owner": owner.proxy,
+        "url": row.url if row else None,
+        "epoch": owner.epoch,
+        "state": here.role.value if here else "elsewhere",
+        "stored": here.entries.count if here else None,
+        "receivers": len(here.receivers) if here else None,
+        "subscriptions": {sub.id: _settings(sub) for sub in here.active()} if here else None,
+        "expiry_s": here.expiry_s if here else None,
+        "queue": _queue(here) if here else None,
+        "reliability": str(here.reliability) if here else None,
+        "places": {each.id: _place(each, here) for each in here.receivers.values()} if here else None,
+        "access": {name: _grant(grant) for name, grant in here.access.items()} if here else None,
+    }
+
+
+def _grant(grant: Grant) -> dict[str, Any]:
+    proof = "a token" if grant.hash == BY_TOKEN else "a password" if grant.hash else "its name"
+    return {"rights": list(grant.rights), "proof": proof}
+
+
+def _queue(session: Session) -> dict[str, Any] | None:
+    """Return what bounds what the session stores here, its own word and the proxy's together."""
+    if session.queue_limits is None:
+        return None
+    queue = session.queue_limits.queue
+    return {field: getattr(queue, field) for field in queue.__struct_fields__}
+
+
+def _place(receiver: Receiver, session: Session) -> dict[str, Any]:
+    """Return how it is with a receiver; `behind`: numbers between what it has and the newest."""
+    return {
+        "attached": receiver.connection is not None,
+        "behind": session.entries.last_number - max(receiver.acknowledged, session.entries.first_number - 1),
+        "expiry_s": receiver.expiry_s,
+        "reliability": str(receiver.reliability),
+        "order": receiver.order,
+    }
+
+
+def _settings(subscription: Subscription) -> dict[str, Any]:
+    said = subscription.settings()
+    return {field: getattr(said, field) for field in said.__struct_fields__ if getattr(said, field) is not None}
+
+
+def _status(node: Node) -> dict[str, Any]:
+    engine = node.engine
+    row = engine.moving.row if engine else None
+    return {
+        "v": 1,
+        "proxy": node.proxy,
+        "site": node.site,
+        "ready": not node.why_not_ready,
+        "why_not": node.why_not_ready or None,
+        "draining": row.model_dump() if row else None,
+        "troubles": node.troubles.now,
+        "log_epoch": log_epoch_of(engine.state.origin) if engine else 0,
+        "position": engine.state.position if engine else 0,
+        "frontier": engine.state.frontier if engine else {},
+        "proxies": sorted(engine.context.cluster.proxies) if engine else [],
+        "leading": node.leading,
+        "unsettled": node.unsettled,
+        "sessions": len(engine.context.sessions) if engine else 0,
+        "peer_bytes": node.peers.sent_bytes,
+        "relayed": len(engine.dispatcher.relays.near) + len(engine.dispatcher.relays.far) if engine else 0,
+        "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
+        "stored": sum(each.entries.count for each in engine.context.sessions.values()) if engine else 0,
+        "refused": dict(engine.context.refused.counts) if engine else {},
+    }
+
+
+async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
+    wish = await _wish(DrainRequest, request)
+    context = node.serving_engine.context
+    proxy = ProxyId(wish.proxy)
+    if proxy not in context.cluster.proxies and proxy not in context.cluster.drains:
+        raise NotFound(
+            f"there is no proxy {proxy}; there are {', '.join(sorted(context.cluster.proxies))}", field="proxy"
+        )
+    running = context.cluster.drains.get(proxy)
+    if running is None and (wish.paused or wish.rate is None):
+        end = "pause" if wish.paused else "stop"
+        raise NotFound(f"proxy {proxy} is not being drained, so there is nothing to {end}", field="proxy")
+    # A pause leaves the rate as it is.
+    rate = running.rate if running is not None and wish.paused else wish.rate
+    row = None if rate is None else DrainRow(rate=rate, paused=wish.paused)
+    await node.parts.registry.drain(proxy, row)
+    return {"proxy": proxy, "draining": row.model_dump() if row else None}
+
+
+async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
+    """Delete a session wherever it is, also if nobody serves it: the registry's row decides, its owner reads so."""
+    wish = await _wish(DeleteRequest, request)
+    engine, session, registry = node.serving_engine, SessionId(wish.session), node.parts.registry
+    current = await registry.owner(session)
+    if current is None or current.deleted:
+        raise NotFound(f"there is no session {session}", field="session")
+    if not (await registry.claim(session, current, current.gone())).won:
+        raise NotServed(f"session {session} changes hands at this moment; ask again", field="session")
+    engine.deleted(session, current, "an operator asked for it")
+    node.drain()
+    return {"session": session, "deleted": True}
+
+
+def _changing(kind: type[WishT], change: Callable[[Node, WishT], Awaitable[SessionId]]) -> Answer:
+    """Return what answers with the session as it is when the change was made."""
+
+    async def answer(node: Node, request: Request) -> dict[str, Any]:
+        identity = await change(node, await _wish(kind, request))
+        context = node.serving_engine.context
+        return {"session": _session(context, identity, context.cluster.owners[identity])}
+
+    return answer
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body. Raises LimitExceeded, before more of it is read."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise LimitExceeded(f"a body has {MAX_BODY_BYTES} bytes at most", field="body")
+    return body
+
+
+async def _wish(kind: type[WishT], request: Request) -> WishT:
+    try:
+        return kind.model_validate(read_json((await _body(request)).decode()), strict=True)
+    except (NotJson, UnicodeDecodeError) as error:
+        raise BadMessage(str(error)) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise BadMessage(first["msg"], field=".".join(str(each) for each in first["loc"]) or None) from None
+
+
+# ---------------------------------------------------------------- the routes
+
+
+async def _live(node: Node, request: Request) -> dict[str, Any]:
+    return {"live": True}
+
+
+async def _shown_status(node: Node, request: Request) -> dict[str, Any]:
+    return _status(node)
+
+
+async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
+    return {"sessions": await _sessions(node, request.query_params.get("session"))}
+
+
+async def _handovers(node: Node, request: Request) -> dict[str, Any]:
+    return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
+
+
+async def _marker(node: Node, request: Request) -> dict[str, Any]:
+    return {"offset": await node.mark()}
+
+
+async def _drains(node: Node, request: Request) -> dict[str, Any]:
+    context = node.serving_engine.context
+    left = {
+        proxy: sum(owner.proxy == proxy for owner in context.cluster.owners.values())
+        for proxy in context.cluster.drains
+    }
+    rows = [
+        {"proxy": proxy, **row.model_dump(), "left": left[proxy]}
+        for proxy, row in sorted(context.cluster.drains.items())
+    ]
+    return {"drains": rows}
+
+
+async def _rebalance(node: Node, request: Request) -> dict[str, Any]:
+    """Show the moves that would level the load; to a POST, have them made."""
+    apply = request.method == "POST"
+    if apply and await _body(request):
+        raise BadMessage("this question has no body; ask GET /v1/rebalance what would move", field="body")
+    moves = node.serving_engine.rebalance(apply=apply)
+    node.drain()
+    listed = [{"session": move.session, "from": move.owner.proxy, "to": move.target} for move in moves]
+    return {"applied": apply, "moves": listed}
+
+
+ANSWERS: dict[tuple[str, str], Answer] = {
+    ("GET", "/livez"): _live,
+    ("GET", "/v1/status"): _shown_status,
+    ("GET", "/v1/sessions"): _shown_sessions,
+    ("POST", "/v1/sessions/delete"): _delete_session,
+    ("POST", "/v1/sessions/access"): _changing(AccessRequest, admin.set_access),
+    ("POST", "/v1/sessions/terms"): _changing(PolicyRequest, admin.set_terms),
+    ("POST", "/v1/sessions/retention"): _changing(RetentionRequest, admin.set_retention),
+    ("POST", "/v1/sessions/unsubscribe"): _changing(SubscriptionRequest, admin.unsubscribe),
+    ("POST", "/v1/sessions/forget"): _changing(ReceiverRequest, admin.forget),
+    ("GET", "/v1/handovers"): _handovers,
+    ("POST", "/v1/marker"): _marker,
+    ("GET", "/v1/drains"): _drains,
+    ("POST", "/v1/drains"): _set_drain,
+    ("GET", "/v1/rebalance"): _rebalance,
+    ("POST", "/v1/rebalance"): _rebalance,
+}
+"""Each answers the page of :data:`node.http.schemas.PAGES` of that method and path."""
+
+
+class _NoOperator(Forbidden):
+    """It is proven who asks, and that one may not."""
+
+
+def _let_in(node: Node, request: Request) -> None:
+    """Raises Forbidden: not everybody may use these pages, and no token names somebody who may."""
+    if not node.config.operators:
+        return
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Forbidden("say who you are, by a token: Authorization: Bearer TOKEN", field="authorization")
+    context = node.serving_engine.context
+    if not context.cluster.token_key:
+        raise Unreachable("the registry has not told yet by what tokens are known")
+    named = read(context.cluster.token_key, token, context.clock.unix_ms())
+    if named.principal not in node.config.operators:
+        raise _NoOperator(f"principal {named.principal} is no operator of this proxy", field="authorization")
+
+
+async def _respond(answer: Answer, node: Node, request: Request) -> Response:
+    """Answer in JSON; an error as ``{"v": 1, "error": {code, message, field}}``."""
+    try:
+        if answer is not _live:
+            _let_in(node, request)
+        return await _encoded({"v": 1} | await answer(node, request))
+    except ClientDisconnect:
+        # Nobody reads it.
+        return Response(status_code=HTTPStatus.BAD_REQUEST)
+    except (WaypostError, TimeoutError) as error:
+        return _refusal(error if isinstance(error, WaypostError) else WaypostError("no answer from log or journal"))
+
+
+async def _encoded(body: dict[str, Any]) -> Response:
+    """Return the answer; one with a long list is encoded while the loop does other things."""
+    if max((len(each) for each in body.values() if isinstance(each, list)), default=0) <= TOGETHER:
+        return JSONResponse(body)
+    return await asyncio.to_thread(JSONResponse, body)
+
+
+def _refusal(error: WaypostError) -> Response:
+    # It may say again what was asked, which JSON can have and UTF-8 cannot.
+    message = error.message.encode(errors="replace").decode()
+    body = {"v": 1, "error": {"code": error.code, "message": message, "field": error.field}}
+    if isinstance(error, Forbidden):
+        if isinstance(error, _NoOperator):
+            return JSONResponse(body, 403)
+        return JSONResponse(body, 401, headers={"www-authenticate": "Bearer"})
+    status = 503 if isinstance(error, NotServed) else STATUS_OF.get(error.exit_status, 503)
+    return JSONResponse(body, status)
+
+
+async def _readyz(node: Node, request: Request) -> Response:
+    """Say whether new clients are to be sent here; to everybody, and often."""
+    why = node.why_not_ready
+    said = {"v": 1, "proxy": node.proxy, "ready": not why, "why_not": why or None}
+    return JSONResponse(said, 503 if why else 200)
+
+
+async def _metrics(node: Node, expose: Callable[[str], tuple[bytes, str]], request: Request) -> Response:
+    try:
+        _let_in(node, request)
+    except WaypostError as error:
+        return _refusal(error)
+    body, content_type = expose(request.headers.get("accept", ""))
+    return Response(body, media_type=content_type)
+
+
+async def _openapi(request: Request) -> Response:
+    return JSONResponse(openapi())
+
+
+async def not_routed(request: Request, error: Exception) -> Response:
+    """Say that no route has this path, or this method there."""
+    assert isinstance(error, HTTPException)
+    what = "nothing is at" if error.status_code == HTTPStatus.NOT_FOUND else f"{request.method} is not answered at"
+    refusal = _refusal(NotFound(f"{what} {request.url.path}; what there is: GET /v1/openapi.json", field="path"))
+    refusal.status_code = error.status_code
+    refusal.headers.update(error.headers or {})
+    return refusal
+
+
+def routes(node: Node) -> list[Route]:
+    """Return what operators may ask."""
+    return [
+        Route("/readyz", partial(_readyz, node)),
+        Route("/metrics", partial(_metrics, node, partial(exposition, make_registry(node)))),
+        Route("/v1/openapi.json", _openapi),
+        *(Route(path, partial(_respond, answer, node), methods=[method]) for (method, path), answer in ANSWERS.items()),
+    ]

@@ -1,0 +1,77 @@
+"""Metrics as Prometheus reads them, in the format that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from node.http.metrics import METRICS, Described, Number, Read
+from node.metrics_snapshot import NodeSnapshot
+from node.node import Node
+from proxy.core.counters import Histogram
+from waypost.errors import Unreachable
+
+
+class NodeCollector(Collector):
+    """Looks at the node when it is asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        look = NodeSnapshot(self._node)
+        for each in METRICS:
+            with suppress(Unreachable):
+                yield _family(each, each.read(look))
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is, is seen by looking, and there is no node to look at yet."""
+        return []
+
+
+def _family(metric: Described, read: Read) -> Metric:
+    values: Mapping[Any, Number] = read if isinstance(read, Mapping) else {(): read}
+    family = _FAMILIES[metric.kind](metric.name.removesuffix("_total"), metric.meaning, labels=metric.labels)
+    for labels, value in values.items():
+        named = (labels,) if isinstance(labels, str) else labels
+        if isinstance(family, HistogramMetricFamily):
+            assert isinstance(value, Histogram)
+            family.add_metric(named, _buckets(value, metric.scale), value.total * metric.scale)
+        else:
+            assert not isinstance(value, Histogram)
+            family.add_metric(named, value * metric.scale)
+    return family
+
+
+_FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _buckets(spread: Histogram, scale: float) -> list[tuple[str, float]]:
+    """Return how many are at most each bound, all of them last."""
+    names = [*(str(float(round(bound * scale, 9))) for bound in spread.bounds), "+Inf"]
+    return list(zip(names, accumulate(spread.counts), strict=True))
+
+
+def make_registry(node: Node) -> CollectorRegistry:
+    """Return what is to be asked for the metrics of a node, and of the process that it is."""
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(node))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def exposition(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return the metrics in the format that the header `Accept` asks for, and its content type."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type

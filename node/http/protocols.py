@@ -1,0 +1,298 @@
+"""What stands between a proxy's port and its web application: bytes and frames, before anybody knows who sends them.
+
+A connection counts from its first byte, whether it is an HTTP request or a WebSocket. A client that has not said who
+it is may send little. What comes is taken apart in small pieces, so that a million tiny frames do not hold up the
+loop, and what is made to wait here - messages of which the end is missing, answers that nobody reads - is bounded by
+bytes and by time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+
+from node.fair_share import Held, Line, Turns
+from node.tls import Certified, certified
+from waypost.limits import (
+    CONNECTIONS_RESERVED,
+    LONG_READ_BYTES,
+    OWED_WITHIN_S,
+    PIECE_BYTES,
+    PONG_BYTES,
+    SLICE_S,
+    UNPROVEN_BYTES,
+    WAITING_MESSAGES,
+)
+
+
+class Port:
+    """What all connections of a port share.
+
+    Args:
+        connections: so many there may be; a few more for operators and other proxies.
+        unfinished_bytes: of all messages and requests together of which the end has not come, or the answer not gone.
+        line: of those who cost much.
+
+    Attributes:
+        reads: the line of those whose messages are long.
+    """
+
+    def __init__(self, connections: int, unfinished_bytes: int, line: Line) -> None:
+        self.line = line
+        self.reads = Line()
+        self.unfinished: Held[SocketProtocol | RequestProtocol] = Held(unfinished_bytes)
+        self.most = connections + CONNECTIONS_RESERVED
+
+
+class PortConfig(uvicorn.Config):
+    """uvicorn's configuration, and what the port's connections share."""
+
+    shared: Port
+    context: ssl.SSLContext | None = None
+
+
+class RequestProtocol(H11Protocol):
+    """uvicorn's HTTP: one connection too many is closed at once, and one on which the client owes something, late."""
+
+    config: PortConfig
+    _owed: object = None
+    _looking: asyncio.TimerHandle | None = None
+    _came = 0
+    """Bytes that came since the last answer."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.config.shared.most:
+            transport.abort()
+            return
+        self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        self._came += len(data)
+        largest = self.config.shared.unfinished.note(self, self._came if self._came > PIECE_BYTES else 0)
+        if largest is not None:
+            largest.transport.abort()
+        if largest is not self:
+            super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._came = 0
+        self.config.shared.unfinished.forget(self)
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_looking()
+        self.config.shared.unfinished.forget(self)
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        self._stop_looking()
+        self.config.shared.unfinished.forget(self)
+        super().handle_websocket_upgrade(event)
+
+    def _stop_looking(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def _look(self) -> None:
+        """Close what has stood as it is since the last look, if it is the client's turn."""
+        owed = self._owes()
+        if owed is not None and owed == self._owed:
+            self.transport.abort()
+            return
+        self._owed = owed
+        self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+
+    def _owes(self) -> object:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return "a request", id(cycle)
+        if cycle.more_body or self.flow.write_paused:
+            return "the rest of it, or to read", id(cycle)
+        return None
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, within bounds; it says besides whom a client's certificate names (ASGI's extension "tls").
+
+    The application says by the extension "proven" that it knows whom it speaks to.
+    """
+
+    config: PortConfig
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._port = self.config.shared
+        self._turns = Turns(self._port.line, time.monotonic())
+        self._unread = bytearray()
+        """What has come and was not taken apart yet."""
+        self._feeding: asyncio.Handle | None = None
+        self._unproven: int | None = 0
+        """Bytes that came before it was proven who sends them; None: it is."""
+        self._owed_since_s: float | None = None
+        """Since when the end of a message is missing."""
+        self._looking: asyncio.TimerHandle | None = None
+        self._controls = 0
+
+    def _proven(self) -> None:
+        self._unproven = None
+
+    def _takes_more(self) -> bool:
+        """Tell whether the application waits for more. What stands behind a hello is not counted before it was read.
+
+        Once we have closed nothing gets to the application; what is waited for is the answer to that.
+        """
+        if self.close_sent:
+            return True
+        return self.queue.qsize() < (1 if self._unproven is not None else WAITING_MESSAGES)
+
+    async def run_asgi(self) -> None:
+        certificate = self.transport.get_extra_info("peercert") or {}
+        self.scope["extensions"]["tls"] = {"client_cert": certified(certificate) if certificate else None}
+        self.scope["extensions"]["proven"] = {"told": self._proven}
+        self.scope["extensions"]["abort"] = {"now": self.transport.abort, "is_lost": self.transport.is_closing}
+        await super().run_asgi()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Now, and not when somebody looks for garbage: it may be much.
+        self._unread.clear()
+        self.conn.reader.buffer.clear()
+        self.frames.clear()
+        self._port.unfinished.forget(self)
+        for timer in (self._feeding, self._looking):
+            if timer is not None:
+                timer.cancel()
+        self._feeding = self._looking = None
+        super().connection_lost(exc)
+
+    # ------------------------------------------------------------ what comes
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        if self._feeding is None:
+            self._feed()
+
+    def _refuse(self, reason: str) -> None:
+        if self.handshake_complete and not self.close_sent:
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+        self.transport.close()
+
+    def _feed(self) -> None:
+        """Take apart what has come, for a moment; then others have their turn."""
+        self._feeding = None
+        began, self._controls, upto = time.thread_time(), 0, 0
+        spent = 0.0
+        while upto < len(self._unread) and spent < SLICE_S and self._takes_more():
+            piece = bytes(self._unread[upto : upto + PIECE_BYTES])
+            upto += PIECE_BYTES
+            if self._unproven is not None:
+                self._unproven += len(piece)
+                if self._unproven > UNPROVEN_BYTES:
+                    self._refuse(f"more than {UNPROVEN_BYTES} bytes before a hello")
+                    upto = len(self._unread)
+                    break
+            super().data_received(piece)
+            spent = time.thread_time() - began
+        del self._unread[:upto]
+        # What is said to the application is charged there; what never gets to it, here.
+        wait_s = self._turns.spent(spent, time.monotonic()) if self._controls else 0.0
+        if spent and len(self.conn.reader.buffer) > LONG_READ_BYTES:
+            # Hundreds of long messages at once would hold up the loop, before there is anything to be charged.
+            wait_s = max(wait_s, self._port.reads.wait_s(spent, time.monotonic()))
+            if self._owed_since_s is not None:
+                self._owed_since_s += wait_s
+        if (self._unread or wait_s) and not self.disconnected:
+            self.transport.pause_reading()
+            if wait_s or self._takes_more():
+                self._feeding = self.loop.call_later(wait_s, self._feed_on)
+        self._note_unfinished()
+
+    def _feed_on(self) -> None:
+        self._feed()
+        if not self._unread and self._feeding is None and not self.read_paused and not self.disconnected:
+            self.transport.resume_reading()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_sent and self._unread and self._feeding is None:
+            self._feeding = self.loop.call_soon(self._feed_on)
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if (self._unread or self._feeding is not None) and not self.disconnected:
+            self.transport.pause_reading()
+            if self._feeding is None:
+                self._feeding = self.loop.call_soon(self._feed_on)
+        return message
+
+    def _note_unfinished(self) -> None:
+        """Bound what waits for the rest of its message."""
+        held = len(self.conn.reader.buffer) + (self.conn.current_size or 0) + len(self._unread)
+        largest = self._port.unfinished.note(self, held if held > PIECE_BYTES else 0)
+        if largest is not None:
+            largest.transport.abort()
+        if not held:
+            self._owed_since_s = None
+        elif self._owed_since_s is None:
+            self._owed_since_s = self.loop.time()
+            if self._looking is None:
+                self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+
+    # websockets remembers the last frame of each connection until the next one comes: not its data.
+
+    def handle_cont(self, event: Frame) -> None:
+        self._controls += not event.fin
+        super().handle_cont(event)
+        event.data = b""
+
+    def handle_text(self, event: Frame) -> None:
+        super().handle_text(event)
+        event.data = b""
+
+    def handle_bytes(self, event: Frame) -> None:
+        super().handle_bytes(event)
+        event.data = b""
+
+    def send_receive_event_to_app(self) -> None:
+        self._owed_since_s = None
+        super().send_receive_event_to_app()
+
+    def _look(self) -> None:
+        self._looking = None
+        if self._owed_since_s is None or self._unread:
+            return
+        left_s = self._owed_since_s + OWED_WITHIN_S - self.loop.time()
+        if left_s <= 0:
+            self.transport.abort()
+        else:
+            self._looking = self.loop.call_later(left_s, self._look)
+
+    # ------------------------------------------------------------ what is answered
+
+    def handle_ping(self) -> None:
+        """Answer, unless answers wait to be read: then this one goes, and the last one that is read will do."""
+        self._controls += 1
+        if self.transport.get_write_buffer_size() > PONG_BYTES:
+            self.conn.data_to_send()
+        else:
+            super().handle_ping()
+
+    def handle_pong(self, event: Any) -> None:
+        self._controls += 1
+        super().handle_pong(event)
+
+
+def shown_by(extensions: Any) -> Certified | None:
+    """Return what the verified certificate says that was shown; None: there was none."""
+    found: Certified | None = extensions["tls"]["client_cert"]
+    return found

@@ -1,0 +1,400 @@
+"""The pages for operators, as the OpenAPI document at ``/v1/openapi.json`` describes them: what each takes and gives.
+
+What is described here is what `node/http/api.py` answers; a test asks every page for everything that its description
+allows, and much that it does not (schemathesis), and holds the answers against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from waypost.access import Right
+from waypost.limits import (
+    MAX_COUNT,
+    MAX_ID_LENGTH,
+    MAX_PASSWORD_LENGTH,
+    MAX_PRINCIPALS,
+    MAX_STORED,
+    MAX_STORED_BYTES,
+    MAX_TTL_S,
+)
+from waypost.queue import Discard
+from waypost.reliability import Degree
+
+TOKEN = {"token": {"type": "http", "scheme": "bearer", "description": "Where `--operators` names who may."}}
+COMPONENTS = "#/components/schemas/"
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class DrainRequest(_Shape):
+    """Have a proxy emptied, at so many sessions a second; `rate` null: drain no more; `paused`: stay where it is."""
+
+    proxy: str
+    rate: float | None = Field(None, gt=0, le=10_000)
+    paused: bool = False
+
+
+Principal = Annotated[str, Field(max_length=MAX_ID_LENGTH)]
+
+
+def _unsaid(default: Any, **bounds: Any) -> Any:
+    """Return a field that stays as it was where it is not named: what stands here then means nothing."""
+
+    def forget(schema: dict[str, Any]) -> None:
+        schema.pop("default", None)
+
+    return Field(default, json_schema_extra=forget, **bounds)
+
+
+class SessionRequest(_Shape):
+    session: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+
+
+class DeleteRequest(SessionRequest):
+    """Delete this session, with all that is stored for any receiver of it."""
+
+
+class GrantRequest(_Shape):
+    """What a principal may do. `password` proves it; empty: its name does; null: the one that it has. `by_token`: only
+    a token does.
+    """
+
+    rights: list[Right] = Field(min_length=1)
+    password: str | None = Field(None, max_length=MAX_PASSWORD_LENGTH)
+    by_token: bool = False
+
+
+class AccessRequest(SessionRequest):
+    """From now on these principals may do that, and nobody else anything; none: everybody may do everything. The one
+    without a name is whoever names none.
+    """
+
+    grants: dict[Principal, GrantRequest] = Field(max_length=MAX_PRINCIPALS)
+
+
+class QueueSet(_Shape):
+    """How much a session stores at most, and what goes when it is more. Null: without a bound; what is not named stays
+    as it was.
+    """
+
+    max_count: int | None = _unsaid(None, ge=1, le=MAX_STORED)
+    max_bytes: int | None = _unsaid(None, ge=1, le=MAX_STORED_BYTES)
+    discard: Discard = _unsaid("fifo")
+    deadlines: bool = _unsaid(False)
+
+
+class ReliabilitySet(_Shape):
+    """What the receivers of a session may not exceed, from their next attach on; what is not named stays as it was."""
+
+    events: Degree = _unsaid("persistent")
+    connection: Degree = _unsaid("persistent")
+
+
+class PolicyRequest(SessionRequest):
+    """Set what holds for the session as a whole; what is not named stays. `expiry_s` null: without an end; `queue`
+    null: without bounds of its own.
+    """
+
+    expiry_s: int | None = _unsaid(None, ge=1, le=MAX_TTL_S)
+    queue: QueueSet | None = _unsaid(None)
+    reliability: ReliabilitySet = _unsaid(ReliabilitySet())
+
+
+class SubscriptionRequest(SessionRequest):
+    """End this subscription, for all receivers."""
+
+    subscription: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+
+
+class RetentionRequest(SubscriptionRequest):
+    """Store what this subscription matches for so many seconds, and so many of it; null: without that bound. What is
+    not named stays as it was.
+    """
+
+    ttl_s: int | None = _unsaid(None, ge=1, le=MAX_TTL_S)
+    max_count: int | None = _unsaid(None, ge=1, le=MAX_COUNT)
+
+
+class ReceiverRequest(SessionRequest):
+    """Give up the place of this receiver, which is away: nothing is stored for it any more."""
+
+    receiver: str = Field(min_length=1, max_length=MAX_ID_LENGTH)
+
+
+class _Answer(_Shape):
+    v: int
+
+
+class Live(_Answer):
+    live: bool
+
+
+class Ready(_Answer):
+    """`why_not`: why no new client is to be sent there."""
+
+    proxy: str
+    ready: bool
+    why_not: str | None
+
+
+class DrainRow(_Shape):
+    rate: float
+    paused: bool
+
+
+class Status(_Answer):
+    """One page of everything. `troubles`: which part does not answer, in words."""
+
+    proxy: str
+    site: str
+    ready: bool
+    why_not: str | None
+    draining: DrainRow | None
+    troubles: dict[str, str]
+    log_epoch: int
+    position: int
+    frontier: dict[str, int]
+    proxies: list[str]
+    leading: list[str]
+    unsettled: int
+    sessions: int
+    peer_bytes: int
+    relayed: int
+    gates: int
+    stored: int
+    refused: dict[str, int]
+
+
+class SubscriptionShown(_Shape):
+    expression: str
+    ttl_s: int | None = None
+    max_count: int | None = None
+    owner: str
+    keys: int
+    insecure: bool
+
+
+class QueueShown(_Shape):
+    max_count: int | None
+    max_bytes: int | None
+    discard: str
+    deadlines: bool
+
+
+class GrantShown(_Shape):
+    """`proof`: what proves the principal: a password, a token, or nothing but its name."""
+
+    rights: list[str]
+    proof: str
+
+
+class PlaceShown(_Shape):
+    """A receiver. `behind`: so many numbers lie between what it has and the newest; `expiry_s`: its place stays."""
+
+    attached: bool
+    behind: int
+    expiry_s: int | None
+    reliability: str
+    order: str
+
+
+class SessionShown(_Shape):
+    """`url`: where its owner is, which alone knows what is null here."""
+
+    session: str
+    owner: str
+    url: str | None
+    epoch: int
+    state: str
+    stored: int | None
+    receivers: int | None
+    subscriptions: dict[str, SubscriptionShown] | None
+    expiry_s: int | None
+    queue: QueueShown | None
+    reliability: str | None
+    places: dict[str, PlaceShown] | None
+    access: dict[str, GrantShown] | None
+
+
+class Changed(_Answer):
+    """The session as it is now, which its proxy and its changelog have."""
+
+    session: SessionShown
+
+
+class Sessions(_Answer):
+    sessions: list[SessionShown]
+
+
+class Deleted(_Answer):
+    session: str
+    deleted: bool
+
+
+class HandoverShown(_Shape):
+    """One that runs, or ended lately. `outcome`, `cause` and `why` are empty while it runs."""
+
+    session: str
+    transfer: str
+    role: str
+    peer: str
+    epoch: int
+    trigger: str
+    phase: str
+    outcome: str
+    cause: str
+    why: str
+    began_at_ms: int
+    age_ms: int
+    phase_ms: int
+    phases_ms: dict[str, int]
+    entries: int
+    bytes: int
+    ahead: int
+
+
+class Handovers(_Answer):
+    proxy: str
+    handovers: list[HandoverShown]
+
+
+class Marker(_Answer):
+    """The closing marker's offset in the site log."""
+
+    offset: int
+
+
+class Drain(DrainRow):
+    proxy: str
+    left: int
+
+
+class Drains(_Answer):
+    drains: list[Drain]
+
+
+class DrainSet(_Answer):
+    proxy: str
+    draining: DrainRow | None
+
+
+class Move(_Shape):
+    session: str
+    from_: str = Field(alias="from")
+    to: str
+
+
+class Moves(_Answer):
+    applied: bool
+    moves: list[Move]
+
+
+class ErrorShown(_Shape):
+    """`code` is stable, `message` one line for people, `field` names what is wrong."""
+
+    code: str
+    message: str
+    field: str | None
+
+
+class Refusal(_Answer):
+    error: ErrorShown
+
+
+class Page(NamedTuple):
+    """One question. `wants`: the shape of its body; None: it has none. `free`: nobody is asked for a token."""
+
+    method: str
+    path: str
+    says: str
+    gives: type[_Answer]
+    wants: type[_Shape] | None = None
+    free: bool = False
+    names: str = ""
+    """What may be named behind the path; else there is all."""
+
+
+PAGES = (
+    Page("GET", "/livez", "Whether the process lives and answers.", Live, free=True),
+    Page("GET", "/readyz", "Whether it takes new clients; 503: it does not.", Ready, free=True),
+    Page("GET", "/v1/status", "Everything about the proxy.", Status),
+    Page("GET", "/v1/sessions", "All sessions of the federation, or one of them.", Sessions, names="session"),
+    Page("POST", "/v1/sessions/delete", "Delete a session, whoever owns it.", Deleted, DeleteRequest),
+    Page("POST", "/v1/sessions/access", "Say who may do what with a session.", Changed, AccessRequest),
+    Page(
+        "POST", "/v1/sessions/terms", "Say how long it lasts, how much it stores, how reliably.", Changed, PolicyRequest
+    ),
+    Page("POST", "/v1/sessions/retention", "Say how long a subscription stores.", Changed, RetentionRequest),
+    Page("POST", "/v1/sessions/unsubscribe", "End a subscription of a session.", Changed, SubscriptionRequest),
+    Page("POST", "/v1/sessions/forget", "Give up the place of a receiver that is away.", Changed, ReceiverRequest),
+    Page("GET", "/v1/handovers", "Handovers that run, or ended lately.", Handovers),
+    Page("POST", "/v1/marker", "Append a closing marker, for the audit.", Marker),
+    Page("GET", "/v1/drains", "Proxies that are being emptied.", Drains),
+    Page("POST", "/v1/drains", "Have a proxy emptied, or no more.", DrainSet, DrainRequest),
+    Page("GET", "/v1/rebalance", "The moves that would level the load.", Moves),
+    Page("POST", "/v1/rebalance", "Have them made.", Moves),
+)
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Return the description of all pages, as OpenAPI 3.1 has it."""
+    paths: dict[str, dict[str, Any]] = {}
+    for page in PAGES:
+        paths.setdefault(page.path, {})[page.method.lower()] = _operation(page)
+    shapes = {shape for page in PAGES for shape in (page.gives, page.wants) if shape} | {Refusal}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Waypost", "version": version("waypost"), "description": "One proxy, for its operators."},
+        "paths": paths,
+        "components": {"schemas": _schemas(shapes), "securitySchemes": TOKEN},
+    }
+
+
+def _operation(page: Page) -> dict[str, Any]:
+    answers = {"200": _content(page.gives, "Done.")}
+    if page.path == "/readyz":
+        answers["503"] = _content(page.gives, "Not ready.")
+    elif not page.free:
+        answers |= {
+            "400": _content(Refusal, "What is asked cannot be; the field says why."),
+            "401": _content(Refusal, "No token says who asks."),
+            "403": _content(Refusal, "Who asks is no operator of this proxy, or a web page that it does not allow."),
+            "404": _content(Refusal, "There is no such thing."),
+            "421": _content(Refusal, "The Host header names no host of this proxy."),
+            "503": _content(Refusal, "A part that is needed does not answer; try again."),
+        }
+    if page.method == "POST":
+        answers["415"] = _content(Refusal, "The body does not say that it is JSON.")
+    operation: dict[str, Any] = {"summary": page.says, "responses": answers}
+    if page.names:
+        operation["parameters"] = [{"name": page.names, "in": "query", "schema": {"type": "string"}}]
+    if page.wants is not None:
+        operation["requestBody"] = {"required": True} | _content(page.wants, page.wants.__doc__ or "")
+    if not page.free:
+        operation["security"] = [{}, {"token": []}]
+    return operation
+
+
+def _content(shape: type[_Shape], says: str) -> dict[str, Any]:
+    return {
+        "description": says,
+        "content": {"application/json": {"schema": {"$ref": COMPONENTS + shape.__name__}}},
+    }
+
+
+def _schemas(shapes: set[type[_Shape]]) -> Mapping[str, Any]:
+    schemas: dict[str, Any] = {}
+    for shape in sorted(shapes, key=lambda each: each.__name__):
+        schema = shape.model_json_schema(ref_template=COMPONENTS + "{model}")
+        schemas |= schema.pop("$defs", {})
+        schemas[shape.__name__] = schema
+    return schemas

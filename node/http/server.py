@@ -1,0 +1,452 @@
+"""The one port of a node: clients and peers by WebSocket, operators by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from node.fair_share import Held, Line, Turns
+from node.http.api import not_routed, routes
+from node.http.policy import WebPolicy, WebPolicyMiddleware
+from node.http.protocols import Port, PortConfig, RequestProtocol, SocketProtocol, shown_by
+from node.node import Connection, Node
+from node.peers import (
+    PeerChallenge,
+    PeerHello,
+    PeerWelcome,
+    decode_introduction,
+    decode_peer_message,
+    encode_introduction,
+    name_of,
+)
+from node.rate_limit import RateLimits
+from node.seal import Opener, new_nonce
+from node.tls import Tls, vouched
+from proxy.clients.publish import has_too_many_attributes
+from proxy.core.refusals import NOBODY_PROVEN
+from waypost.errors import BadMessage, Refused, Unproven
+from waypost.frames import decode_client_message, encode_message
+from waypost.limits import (
+    CHEAP_BYTES,
+    CONNECTION_QUEUE_BYTES,
+    HANG_UP_WITHIN_S,
+    HARD_FRAME_BYTES,
+    HELLO_WITHIN_S,
+    LONG_DECODING_S,
+    LONG_EXPRESSION,
+    LONG_WRITE_BYTES,
+    MESSAGE_BYTES,
+    PACED_BYTES,
+    PARSE_S,
+    PEER_HELLO_WITHIN_S,
+    RECEIVE_S,
+    REFUSAL_DETAIL,
+    REPLIES_BYTES,
+    REPLIES_WITHIN_S,
+    UNFINISHED_PART,
+    WRITE_S,
+)
+from waypost.messages import Acknowledge, ClientMessage, Problem, Publish, Subscribe
+from waypost.notification import decoding_cost_ns
+
+LOST_SEEN_WITHIN_S = 0.5
+GOING_AWAY, UNACCEPTABLE, TOO_SLOW, TRY_LATER = 1001, 1003, 1008, 1013
+
+
+class Socket:
+    """A WebSocket with a queue of bounded size in front of it.
+
+    Args:
+        unsent: what all of them have queued.
+        writes: the line in which large frames of all of them wait.
+    """
+
+    def __init__(self, socket: WebSocket, unsent: Held[Any], writes: Line) -> None:
+        self._socket = socket
+        self._writes = writes
+        self._unsent = unsent
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._due = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._end: tuple[int, str] | None = None
+
+    def send(self, message: msgspec.Struct | msgspec.Raw) -> None:
+        """Queue a message. A client too slow for its queue is hung up on; it resumes from its frontier."""
+        frame = encode_message(message)
+        self._frames.append(frame)
+        self._count(len(frame) + MESSAGE_BYTES)
+        if self._bytes > CONNECTION_QUEUE_BYTES:
+            self._give_up()
+        self._due.set()
+
+    def _count(self, more: int) -> None:
+        self._bytes += more
+        if self._bytes <= REPLIES_BYTES:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
+        largest = self._unsent.note(self, self._bytes)
+        if largest is not None:
+            largest._give_up()
+
+    def _give_up(self) -> None:
+        self.hang_up("too slow for what it asked for", TOO_SLOW)
+        # What it has not read it gets on its next connection.
+        self._frames.clear()
+        self._bytes = 0
+        self._unsent.forget(self)
+
+    def unsent(self) -> int:
+        """Return how many bytes are queued."""
+        return self._bytes
+
+    async def room(self) -> None:
+        """Wait until the client has read of what was answered; not for ever."""
+        if self._has_room.is_set():
+            return
+        try:
+            async with asyncio.timeout(REPLIES_WITHIN_S):
+                await self._has_room.wait()
+        except TimeoutError:
+            self._give_up()
+
+    def hang_up(self, reason: str, code: int = GOING_AWAY) -> None:
+        self._end = (code, reason)
+        self._due.set()
+        # Who reads nothing does not read that it is hung up on either, and would keep its place.
+        asyncio.get_running_loop().call_later(HANG_UP_WITHIN_S, self._socket.scope["extensions"]["abort"]["now"])
+
+    async def write(self) -> None:
+        """Write what is queued until hung up."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            while self._frames and (self._end is None or self._end[0] != TOO_SLOW):
+                frame = self._frames.popleft()
+                self._count(-len(frame) - MESSAGE_BYTES)
+                if len(frame) > LONG_WRITE_BYTES:
+                    await asyncio.sleep(self._writes.turn_s(len(frame) * WRITE_S, time.monotonic()))
+                await self._socket.send_bytes(frame)
+            if self._end is not None:
+                await self._socket.close(*self._end)
+                return
+
+    def closed(self) -> None:
+        self._unsent.forget(self)
+        self._frames.clear()
+        self._bytes = 0
+
+
+async def _frame(socket: WebSocket) -> bytes | str:
+    """Return the next frame; raises WebSocketDisconnect."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1005))
+    data: bytes | str | None = message.get("bytes")
+    return data if data is not None else str(message.get("text") or "")
+
+
+class _Said:
+    """What a client says, frame by frame."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._waiting: deque[bytes | str] = deque()
+        """Frames that came during a pause, and their bytes."""
+        self._waiting_bytes = 0
+        self._gone: Exception | None = None
+
+    async def next(self, until_s: float | None = None) -> bytes | str:
+        """Return the next frame.
+
+        Args:
+            until_s: when to give up, by the event loop's clock; None: never.
+
+        Raises:
+            WebSocketDisconnect, RuntimeError: there is no other one.
+            TimeoutError: it did not come in time, or not the whole of it.
+        """
+        if self._waiting:
+            frame = self._waiting.popleft()
+            self._waiting_bytes -= len(frame) + MESSAGE_BYTES
+            return frame
+        if self._gone is not None:
+            raise self._gone
+        if until_s is None:
+            return await _frame(self._socket)
+        async with asyncio.timeout_at(until_s):
+            return await _frame(self._socket)
+
+    async def pause(self, wait_s: float, hear: Callable[[bytes | str], bool]) -> None:
+        """Take nothing for so long, or until the client leaves. What it says meanwhile waits here, as far as there is
+        room: whoever is not read at all answers no ping, and is given up for lost by its peer.
+
+        Args:
+            hear: takes a frame that need not wait, and tells whether it was one.
+        """
+        if not wait_s or self._gone is not None:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while self._waiting_bytes < PACED_BYTES:
+                    try:
+                        frame = await _frame(self._socket)
+                    except (WebSocketDisconnect, RuntimeError) as gone:
+                        self._gone = gone
+                        return
+                    if not hear(frame):
+                        self._waiting.append(frame)
+                        self._waiting_bytes += len(frame) + MESSAGE_BYTES
+                await asyncio.sleep(wait_s)
+
+
+async def serve_client(socket: WebSocket, node: Node) -> None:
+    """Serve one client. A bad message is answered with what is wrong, and the connection goes on."""
+    await socket.accept()
+    address = socket.client.host if socket.client else ""
+    refusal = "starting" if node.engine is None else node.refusal(address)
+    if node.engine is None or refusal:
+        await socket.close(TRY_LATER, refusal)
+        return
+    line, said, principal = (
+        Socket(socket, node.unsent, node.writes),
+        _Said(socket),
+        shown_by(socket.scope["extensions"]),
+    )
+    context = node.engine.context
+    is_lost = socket.scope["extensions"]["abort"]["is_lost"]
+    number = node.connect(Connection(address, line.send, line.hang_up, line.unsent, is_lost))
+    writer = asyncio.create_task(line.write())
+    paces = RateLimits(node.config.publish_rate, node.config.change_rate, time.monotonic())
+    turns = Turns(node.line, time.monotonic())
+    hello_until_s: float | None = asyncio.get_running_loop().time() + HELLO_WITHIN_S
+
+    def acknowledged(frame: bytes | str) -> bool:
+        """A client that publishes too fast still gets its deliveries."""
+        with contextlib.suppress(Refused):
+            message = decode_client_message(frame)
+            if isinstance(message, Acknowledge) and not message.attestations:
+                node.client_message(number, message)
+                return True
+        return False
+
+    has_room = True
+    try:
+        # Also when nothing can be written any more: what the client said before it left still counts.
+        while True:
+            try:
+                frame = await said.next(hello_until_s)
+            except (WebSocketDisconnect, RuntimeError):
+                return
+            except TimeoutError:
+                await _close_silent(line, writer)
+                return
+            began, cheap, wait_s, foreseen_s = time.thread_time(), False, None, 0.0
+            try:
+                message = decode_client_message(frame)
+                if isinstance(message, Publish) and not has_room:
+                    # It would be dropped with what waits when we come to the end of what was said.
+                    continue
+                if (foreseen_s := _foreseen_s(message)) > 0:
+                    # Many at once, each by a connection of its own, would hold up everybody else.
+                    if not await _sleep(node.line.turn_s(foreseen_s, time.monotonic()), is_lost):
+                        # The client has left meanwhile: nothing of it was promised.
+                        continue
+                    began = time.thread_time()
+                if principal:
+                    message = vouched(message, principal, context.cluster.token_key, context.clock.unix_ms())
+                node.client_message(number, message)
+                if hello_until_s is not None and node.introduced(number):
+                    hello_until_s = None
+                    socket.scope["extensions"]["proven"]["told"]()
+                # What is published has its own rate, and waits for the log.
+                small = len(frame) <= CHEAP_BYTES
+                cheap = isinstance(message, Publish) or (isinstance(message, Acknowledge) and small)
+                wait_s = paces.wait_s(message, time.monotonic())
+            except Refused as error:
+                node.refused_client(error)
+                line.send(Problem(error.code, error.message, error.field))
+            # Before anything is awaited: what the loop does for others meanwhile is not this client's.
+            spent_s = max(0.0, time.thread_time() - began - foreseen_s)
+            if wait_s is not None:
+                await said.pause(wait_s, acknowledged)
+            if not cheap:
+                await _sleep(turns.spent(spent_s, time.monotonic()), is_lost)
+                await line.room()
+            has_room = await node.room(number)
+    finally:
+        node.disconnect(number)
+        line.closed()
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+
+
+async def _sleep(wait_s: float, is_lost: Callable[[], bool]) -> bool:
+    """Wait, but no longer than the client is there: what it said takes memory. Tell whether it was all of the wait."""
+    until_s = time.monotonic() + wait_s
+    while wait_s > LOST_SEEN_WITHIN_S:
+        await asyncio.sleep(LOST_SEEN_WITHIN_S)
+        wait_s = until_s - time.monotonic()
+        if is_lost():
+            return False
+    await asyncio.sleep(max(0.0, wait_s))
+    return True
+
+
+def _foreseen_s(message: ClientMessage) -> float:
+    """Return how long a message takes the loop at one time, by estimate; 0: little."""
+    match message:
+        case Subscribe(expression=expression) if len(expression) > LONG_EXPRESSION:
+            return len(expression) * PARSE_S
+        case Publish(bodies=bodies) if has_too_many_attributes(message):
+            # It is refused, but it was received.
+            return sum(map(len, bodies)) * RECEIVE_S
+        case Publish(bodies=bodies) if (decoding_s := sum(map(decoding_cost_ns, bodies)) / 1e9) > LONG_DECODING_S:
+            return decoding_s
+    return 0.0
+
+
+async def _close_silent(line: Socket, writer: asyncio.Task[None]) -> None:
+    """Close a connection whose hello did not come: others may need its place."""
+    line.hang_up(f"no hello within {HELLO_WITHIN_S:g} s", TOO_SLOW)
+    await asyncio.wait((writer,), timeout=HELLO_WITHIN_S)
+
+
+async def serve_peer(socket: WebSocket, node: Node) -> None:
+    """Hear one peer, once both have proven who they are. What it says wrong ends the connection, and no more."""
+    await socket.accept()
+    secret = node.secret
+    if secret is None:
+        await socket.close(TRY_LATER, "starting")
+        return
+    peer = NOBODY_PROVEN
+    try:
+        if node.tls is not None and shown_by(socket.scope["extensions"]) is None:
+            raise Unproven("no certificate")
+        hello, opener = await _introduced(socket, node, secret)
+        peer = hello.proxy
+        socket.scope["extensions"]["proven"]["told"]()
+        while True:
+            frame = await _frame(socket)
+            if isinstance(frame, str):
+                raise BadMessage("a text frame; proxies speak in binary frames")
+            await node.peer_message(peer, decode_peer_message(opener.open(frame)))
+    except WebSocketDisconnect:
+        pass
+    except Refused as error:
+        node.refused(name_of(error), peer, f"{_address(socket)}: {error}"[:REFUSAL_DETAIL])
+        # Who is refused may have gone already.
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await socket.close(UNACCEPTABLE, str(error).encode()[:120].decode(errors="ignore"))
+
+
+def _address(socket: WebSocket) -> str:
+    return f"{socket.client.host}:{socket.client.port}" if socket.client else "?"
+
+
+async def _introduced(socket: WebSocket, node: Node, secret: bytes) -> tuple[PeerHello, Opener]:
+    """Return who it is, and what opens its frames. Raises WrongVersion, Unproven, BadMessage."""
+    challenge = new_nonce()
+    await socket.send_bytes(encode_introduction(PeerChallenge(challenge)))
+    hello = await _hello(socket)
+    said = hello.proven(challenge, node.proxy, secret)
+    await _until_known(node, hello)
+    await socket.send_bytes(encode_introduction(PeerWelcome(said.callees_proof(secret))))
+    return hello, Opener(said.frame_key(secret))
+
+
+async def _hello(socket: WebSocket) -> PeerHello:
+    try:
+        async with asyncio.timeout(PEER_HELLO_WITHIN_S):
+            hello = decode_introduction(await _frame(socket))
+    except TimeoutError:
+        raise Unproven("no hello in time") from None
+    if not isinstance(hello, PeerHello):
+        raise BadMessage("say hello first")
+    return hello
+
+
+async def _until_known(node: Node, hello: PeerHello) -> None:
+    """Return once the registry has told us of that life; it may tell us a moment later than the peer does."""
+    try:
+        async with asyncio.timeout(PEER_HELLO_WITHIN_S):
+            while not node.knows(hello.proxy, hello.incarnation):
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise Unproven("unknown life") from None
+
+
+# ---------------------------------------------------------------- the port
+
+
+def make_app(node: Node) -> Starlette:
+    """Return the node's web application."""
+
+    async def client(socket: WebSocket) -> None:
+        await serve_client(socket, node)
+
+    async def peer(socket: WebSocket) -> None:
+        await serve_peer(socket, node)
+
+    sockets = [WebSocketRoute("/v1/client", client), WebSocketRoute("/v1/peer", peer)]
+    middleware = [Middleware(WebPolicyMiddleware, policy=WebPolicy.of(node.config), refused=node.refused_client)]
+    if node.config.allow_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=node.config.allow_origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=("authorization", "content-type"),
+            )
+        )
+    return Starlette(
+        routes=[*sockets, *routes(node)], middleware=middleware, exception_handlers={HTTPException: not_routed}
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn inside our own event loop; signals are the node's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_server(node: Node, host: str) -> Server:
+    config = PortConfig(
+        make_app(node),
+        host=host,
+        http=RequestProtocol,
+        ws=SocketProtocol,
+        ws_max_size=HARD_FRAME_BYTES,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        ssl_context_factory=None if node.tls is None else partial(_context, node.tls),
+    )
+    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_PART, node.line)
+    return Server(config)
+
+
+def _context(tls: Tls, _config: uvicorn.Config, _default: object) -> ssl.SSLContext:
+    return tls.port

@@ -1,0 +1,200 @@
+"""Where a proxy begins to read its site's log: where it was, or where it can, if the log has that no more.
+
+Which log it is, and whether it is all of what was read, federation/log_epochs.py decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from federation.acceptance import Acceptance, LogMark
+from federation.log_epochs import LogSeen, federation_of, first_epoch, is_lost, judge, row_as_read
+from federation.ports import SiteLogRow, SiteSnapshot
+from federation.site_state import Snapshot, read_snapshot
+from node.backends import Backends
+from node.dependency_health import Dependency, DependencyHealth
+from proxy.core.store_port import Restored
+from waypost.errors import BadConfiguration, BadRecord, HistoryTruncated
+from waypost.identity import SiteId, new_incarnation
+from waypost.limits import IDENTITY_RECORDS, LOG_BATCH
+from waypost.records import Damaged, LogBegun, checksum_of
+
+SECRET_BACK_S = 5.0
+"""So long a registry that has lost everything may take to be told its secret by a proxy that lives."""
+SECRET_LOOK_S = 0.2
+log = structlog.get_logger("waypost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """Where to begin.
+
+    Args:
+        first: the log's first record.
+        known: what the log meant up to a place, for a proxy that cannot go on where it was.
+        is_intact: what the store has was read from this very log; else the sessions catch up all origins.
+        federation: the identity of the federation.
+        row: which log this is, as the registry has it.
+        log_epoch: of the log's first record.
+    """
+
+    first: int
+    known: Snapshot | None
+    is_intact: bool
+    federation: str
+    row: SiteLogRow
+    log_epoch: int
+
+
+async def where_to_begin(
+    site: SiteId, parts: Backends, restored: Restored | None, troubles: DependencyHealth
+) -> LogStart:
+    """Look at the log, and have the registry say which log epoch it is in.
+
+    Args:
+        restored: what the proxy's store has.
+
+    Raises:
+        BadConfiguration: it is another log than the one that was read.
+    """
+    kept = None
+    if restored is None or not restored.site.state:
+        kept = _readable(await troubles.patiently(Dependency.CHANGELOG, parts.changelog.latest_site))
+    read = Acceptance.restore(site, restored.acceptance) if restored else kept
+    mark = read.mark if read else LogMark()
+    known = row_as_read(site, mark, read.ended) if read else None
+    federation = await _federation(site, parts, mark, troubles)
+    while True:
+        # In this order: by the time that a log that has lost its end answers, the others have said what they had seen.
+        seen = await troubles.patiently(Dependency.LOG, lambda: _look(parts, mark, known))
+        row = await troubles.patiently(Dependency.REGISTRY, lambda: parts.registry.site_log(site))
+        judgement = judge(site, federation, row, seen, new_incarnation())
+        new = judgement.row
+        if new == row or await troubles.patiently(
+            Dependency.REGISTRY,
+            lambda: parts.registry.claim_site_log(site, row, new),  # noqa: B023 - awaited at once
+        ):
+            break
+    if judgement.why:
+        log.warning(
+            "the site log has lost its end; another log epoch begins",
+            site=site,
+            why=judgement.why,
+            log_epoch=new.log_epoch,
+            ended=dict(new.ended),
+        )
+    is_intact = restored is not None and judgement.is_intact
+    if restored is not None and is_intact and restored.site.position >= seen.first:
+        return LogStart(
+            first=seen.first,
+            known=None,
+            is_intact=True,
+            federation=federation,
+            row=new,
+            log_epoch=first_epoch(new, seen),
+        )
+    if kept is None:
+        kept = _readable(await troubles.patiently(Dependency.CHANGELOG, parts.changelog.latest_site))
+    if kept is not None and is_lost(site, new, kept.mark):
+        # Where what stands there now is damaged, the log itself does not tell.
+        kept = None
+    snapshot = await troubles.patiently(Dependency.LOG, lambda: _of_this_log(parts, kept, seen))
+    return LogStart(
+        first=seen.first,
+        known=snapshot,
+        is_intact=restored is None or is_intact,
+        federation=federation,
+        row=new,
+        log_epoch=first_epoch(new, seen),
+    )
+
+
+async def _federation(site: SiteId, parts: Backends, mark: LogMark, troubles: DependencyHealth) -> str:
+    """Return the identity of the federation.
+
+    A registry that lost everything is told its secret again by a proxy that lives. If this one made another secret
+    first, every proxy of the federation would be refused at its site's log from then on.
+
+    Raises:
+        BadConfiguration: the log belongs to a federation, and the registry is empty and stays so.
+    """
+    registry, clock = parts.registry, asyncio.get_running_loop().time
+    begun = (await troubles.patiently(Dependency.LOG, lambda: _look(parts, mark, None))).begun
+    theirs, until_s = begun.federation if begun is not None else mark.federation, clock() + SECRET_BACK_S
+    while not (secret := await troubles.patiently(Dependency.REGISTRY, lambda: registry.secret(make=not theirs))):
+        if clock() > until_s:
+            raise BadConfiguration(
+                f"the log of site {site} belongs to federation {theirs}, and this registry is empty",
+                field="log",
+                hint="is --etcd right, and --prefix, or --data? A registry that is lost for good takes "
+                "its sessions with it: begin with another --prefix or --data",
+            )
+        await asyncio.sleep(SECRET_LOOK_S)
+    return federation_of(secret)
+
+
+async def _look(parts: Backends, mark: LogMark, known: SiteLogRow | None) -> LogSeen:
+    """Look at where the log begins and ends, whose it is, and whether it has what was read last."""
+    first, end = await parts.log.first(), await parts.log.end()
+    intact = await _has(parts, mark, first, end)
+    if intact and mark.identity:
+        begun: LogBegun | None = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
+    else:
+        begun = await _find_identity(parts, first, end)
+    return LogSeen(first=first, end=end, begun=begun, mark=mark, intact=intact, known=known)
+
+
+async def _has(parts: Backends, mark: LogMark, first: int, end: int) -> bool | None:
+    """Tell whether the log has the record that was read last; None: it cannot be compared."""
+    if not first <= mark.offset < end or not mark.checksum:
+        return None
+    try:
+        found = await parts.log.read(mark.offset, 1)
+    except HistoryTruncated:
+        return None
+    if not found or isinstance(found[0][1], Damaged):
+        # Damage at rest is no other log.
+        return None
+    return found[0][0] == mark.offset and checksum_of(found[0][1]) == mark.checksum
+
+
+async def _find_identity(parts: Backends, first: int, end: int) -> LogBegun | None:
+    """Return what the log says of itself near its beginning: there, and wherever a proxy has begun, it stands."""
+    place = first
+    while place < min(end, first + IDENTITY_RECORDS):
+        batch = await parts.log.read(place, LOG_BATCH)
+        for _, record in batch:
+            if isinstance(record, LogBegun):
+                return record
+        if not batch:
+            return None
+        place = batch[-1][0] + 1
+    return None
+
+
+def _readable(kept: SiteSnapshot | None) -> Snapshot | None:
+    if kept is None:
+        return None
+    try:
+        return read_snapshot(kept.state)
+    except BadRecord as error:
+        log.warning("what the changelog has of the site is not used", error=str(error))
+        return None
+
+
+async def _of_this_log(parts: Backends, known: Snapshot | None, seen: LogSeen) -> Snapshot | None:
+    """Return what the changelog has of the site's state, if it is of use at this log."""
+    if known is None:
+        return None
+    intact = await _has(parts, known.mark, seen.first, seen.end)
+    if known.position > seen.end or intact is False:
+        log.warning(
+            "what the changelog has of the site is of another log", known_up_to=known.position, log_ends_at=seen.end
+        )
+        return None
+    if known.position < seen.first:
+        log.warning("the log begins behind what is known of it", known_up_to=known.position, log_begins_at=seen.first)
+    return known

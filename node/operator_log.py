@@ -1,0 +1,228 @@
+"""What an operator reads in a node's log of what becomes of it: leases, drains, failovers, handovers in vain.
+
+Nothing is told by who did it. After every turn of the loop the engine is looked at, and what is different now is told;
+of what only passes by, a session that was taken over, the journal's fact tells. So the engine knows of no log, and
+nothing of this is on the way of a notification. What goes as it should is not told one by one: the counts have it, and
+`GET /v1/handovers`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import structlog
+
+from federation.ports import Claimed, DrainRow
+from handover.messages import StayReason
+from proxy.core.effects import ClaimRow
+from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
+from proxy.engine import Engine
+from proxy.ownership.controller import Lost
+from proxy.ownership.transfer_driver import TransferDriver
+from waypost.clock import Clock
+from waypost.facts import Acquisition, Fact, FactKind
+from waypost.identity import Incarnation, ProxyId, SessionId
+from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
+
+log = structlog.get_logger("waypost")
+IN_VAIN = (ABORTED, THAWED, UNSETTLED)
+NOBODYS_FAULT = {"refused", "receiver back", "owner changed", "superseded", *(each.value for each in StayReason)}
+"""Causes for which there is nothing to do; docs/operating.md says of each what it means."""
+
+
+class OperatorLog:
+    """Tells the log what an operator should know.
+
+    Args:
+        url: gives where clients and peers reach the node.
+    """
+
+    def __init__(self, proxy: ProxyId, url: Callable[[], str], clock: Clock) -> None:
+        self._proxy = proxy
+        self._url = url
+        self._clock = clock
+        self._served_before = False
+        self._damaged: Counter[str] = Counter()
+        self._rows_lost = self._outdated = 0
+        self._lost: dict[SessionId, Lost] = {}
+        self._life = Incarnation("")
+        """Under which we serve; empty: there is no lease."""
+        self._drain: DrainRow | None = None
+        self._drained = False
+        self._moved_before = 0
+        self._last: dict[str, TransferView] = {}
+        """Of each role the transfer that ended last, and is told of."""
+        self._taken: dict[str, ProxyId] = {}
+        """Session -> from whom the registry let us have it, until it is served here."""
+        self._few = RateLimitedLog(clock)
+
+    def look(self, engine: Engine) -> None:
+        """Tell what is different since the last look."""
+        self._look_at_lease(engine)
+        self._look_at_drain(engine)
+        self._look_at_damage(engine)
+        self._look_at(engine.transfers.sources)
+        self._look_at(engine.transfers.targets)
+        self._few.tell_of_more()
+
+    def close(self, engine: Engine | None) -> None:
+        """Tell what is still to be told."""
+        if engine is not None:
+            self.look(engine)
+        self._few.tell_of_more(at_once=True)
+
+    # ------------------------------------------------------------ the lease
+
+    def _look_at_lease(self, engine: Engine) -> None:
+        before, sessions = self._life, len(engine.context.sessions)
+        life = self._life = engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
+        if life == before:
+            return
+        if not life:
+            log.warning("lease lost; nothing is served until there is another one", life=before, sessions=sessions)
+        elif self._served_before:
+            log.info("lease taken anew", life=life, sessions=sessions)
+        else:
+            site = engine.context.settings.site
+            log.info("ready", proxy=self._proxy, site=site, url=self._url(), life=life, sessions=sessions)
+        self._served_before = True
+
+    def leaving(self) -> None:
+        """The lease will be given back: that it is gone then is nothing to tell."""
+        self._life = Incarnation("")
+
+    # ------------------------------------------------------------ damage
+
+    def _look_at_damage(self, engine: Engine) -> None:
+        damaged = engine.context.counters.damaged
+        if engine.context.counters.rows_lost > self._rows_lost:
+            count, self._rows_lost = (
+                engine.context.counters.rows_lost - self._rows_lost,
+                engine.context.counters.rows_lost,
+            )
+            log.error(
+                "the registry has lost rows of our sessions: it was restored from an older copy, or is another one; "
+                "they are written again",
+                count=count,
+            )
+        if (outdated := engine.context.counters.outdated) > self._outdated:
+            log.error(
+                "the changelog has later checkpoints of sessions than the registry has owners: it was restored from "
+                "an older copy; they are rebuilt from the changelog",
+                count=outdated - self._outdated,
+            )
+            self._outdated = outdated
+        if damaged["log"] > self._damaged["log"]:
+            known, self._damaged["log"] = self._damaged["log"], damaged["log"]
+            count = damaged["log"] - known
+            self._few.say(log.error, "what was written cannot be read", "log", part="log", count=count)
+        if damaged["session"] > self._damaged["session"]:
+            self._damaged["session"] = damaged["session"]
+            for session, lost in engine.ownership.lost.items():
+                if self._lost.get(session) != lost:
+                    hint = f"waypost sessions rm {session} lets it begin anew"
+                    self._few.say(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
+            self._lost = dict(engine.ownership.lost)
+
+    # ------------------------------------------------------------ a drain of this proxy
+
+    def _look_at_drain(self, engine: Engine) -> None:
+        row, before = engine.moving.row, self._drain
+        if row is not before and row != before:
+            self._drain = row
+            if before is None:
+                self._drained, self._moved_before = False, engine.context.counters.drained
+            self._drain_changed(before, row, engine)
+        # To count what is left is to walk over all sessions of the federation, so only when none is here any more.
+        if row is not None and not self._drained and not engine.context.sessions and engine.moving.left == 0:
+            self._drained = True
+            log.info("drain finished", moved=engine.context.counters.drained - self._moved_before)
+
+    def _drain_changed(self, before: DrainRow | None, row: DrainRow | None, engine: Engine) -> None:
+        if row is None:
+            log.info("drain over" if self._drained else "drain cancelled", sessions=len(engine.context.sessions))
+        elif row.paused:
+            log.info("drain paused", left=engine.moving.left)
+        else:
+            log.info("drain begun" if before is None else "drain goes on", rate=row.rate, left=engine.moving.left)
+
+    # ------------------------------------------------------------ sessions
+
+    def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
+        """The registry answered a claim."""
+        if answer.won and claim.new.proxy == self._proxy != claim.expected.proxy:
+            self._taken[claim.session] = claim.expected.proxy
+
+    def attested(self, facts: Iterable[Fact]) -> None:
+        """These facts go to the journal."""
+        for fact in facts:
+            if fact.kind != FactKind.OWNED:
+                continue
+            before = self._taken.pop(fact.session, self._proxy)
+            if fact.cause == Acquisition.FAILOVER:
+                self._few.say(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
+
+    def _look_at(self, side: TransferDriver[Any]) -> None:
+        """Tell of the transfers that ended since the last look."""
+        last = self._last.get(side.role)
+        if not side.ended or side.ended[-1] is last:
+            return
+        self._last[side.role] = side.ended[-1]
+        for one in reversed(list(takewhile(lambda each: each is not last, reversed(side.ended)))):
+            self._ended(one)
+
+    def _ended(self, one: TransferView) -> None:
+        if one.outcome not in IN_VAIN:
+            return
+        self._few.say(
+            log.info if one.cause in NOBODYS_FAULT else log.warning,
+            f"handover {one.outcome}",
+            kind=(one.role, one.cause),
+            cause=one.cause,
+            why=one.why,
+            role=one.role,
+            peer=one.peer,
+            session=one.session,
+            epoch=one.epoch,
+            transfer=one.transfer,
+            trigger=one.trigger,
+        )
+
+
+class RateLimitedLog:
+    """Tells of what may come a thousand times: some lines of each kind in a while, and how many more there were."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kinds: dict[object, _Kind] = {}
+
+    def say(self, write: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
+        """Write a line, if there were not too many of its event and kind."""
+        self.tell_of_more()
+        known = self._kinds.setdefault((event, kind), _Kind(write, event, self._clock.now_ms()))
+        known.count += 1
+        if known.count <= LOG_LINES_ALIKE:
+            write(event, **fields)
+
+    def tell_of_more(self, *, at_once: bool = False) -> None:
+        """Of each kind whose while is over, say how many there were that were not told."""
+        if not self._kinds:
+            return
+        over_ms = self._clock.now_ms() - LOG_LINES_MS
+        for kind, known in list(self._kinds.items()):
+            if at_once or known.began_ms <= over_ms:
+                del self._kinds[kind]
+                if known.count > LOG_LINES_ALIKE:
+                    known.write(f"{known.event}, more of the same", count=known.count - LOG_LINES_ALIKE)
+
+
+@dataclass(slots=True)
+class _Kind:
+    write: Callable[..., Any]
+    event: str
+    began_ms: int
+    count: int = 0

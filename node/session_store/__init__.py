@@ -1,0 +1,1 @@
+"""What a proxy has on its own disk."""

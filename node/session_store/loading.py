@@ -1,0 +1,108 @@
+"""What a proxy finds in its store when it starts, looked at before any of it is used."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from node.session_store import integrity
+from node.session_store.integrity import look
+from proxy.core.store_port import Policed, Restored, SavedSession, SitePlace
+from proxy.session.retention import Mark, Matched
+from waypost.checkpoint import Descriptor
+from waypost.errors import StoreDamaged, StoreFailed
+from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
+
+NEWEST = {("session", "seal"), ("notification", "seal"), ("place", "site_seal")}
+"""Columns that stores of earlier builds do not have."""
+
+
+def load(connection: sqlite3.Connection) -> Restored | None:
+    if not {(table, column) for table, _ in NEWEST for column in _columns(connection, table)} >= NEWEST:
+        raise StoreFailed(
+            "store.db is of an earlier build and cannot be read",
+            hint="remove it: what it held is rebuilt from changelog and logs",
+        )
+    integrity.check(connection)
+    place = _place(connection)
+    if place is None:
+        return None
+    rows = connection.execute("SELECT * FROM session ORDER BY id").fetchall()
+    sessions = [
+        SavedSession(
+            id=SessionId(identity),
+            epoch=Epoch(epoch),
+            role=role,
+            descriptor=_descriptor(identity, descriptor),
+            first_number=first,
+            next_number=following,
+            gates={Origin(origin): seen for origin, seen in json.loads(gates).items()},
+        )
+        for identity, _, epoch, role, descriptor, first, following, gates, _ in map(_looked_at, rows)
+    ]
+    position, acceptance, site = place
+    policed = dict(_policed(connection, sessions))
+    return Restored(position, acceptance, site, sessions, policed)
+
+
+def _place(connection: sqlite3.Connection) -> tuple[int, bytes, SitePlace] | None:
+    row = connection.execute(
+        """SELECT position, acceptance, seal, site_position, site_acceptance, site_seal, site_state, state_seal
+           FROM place"""
+    ).fetchone()
+    if row is None:
+        if connection.execute("SELECT 1 FROM session").fetchone():
+            raise StoreDamaged("its place in the site log is missing")
+        return None
+    position, acceptance, seal, site_position, site_acceptance, site_seal, site_state, state_seal = row
+    look("its place in the site log", seal, position, acceptance)
+    if site_position is not None:
+        look("the place of the site's state", site_seal, site_position, site_acceptance)
+    if site_state is not None:
+        look("the site's state", state_seal, site_state)
+    return position, acceptance, SitePlace(site_position, site_acceptance, site_state)
+
+
+def _looked_at(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    look(f"session {row[0]}", row[-1], *row[:-1])
+    return row
+
+
+def _policed(connection: sqlite3.Connection, sessions: Iterable[SavedSession]) -> Iterator[tuple[SessionId, Policed]]:
+    for session in sessions:
+        if any(row.ttl_s or row.max_count for row in session.descriptor.subscriptions):
+            (copy,) = connection.execute("SELECT copy FROM session WHERE id = ?", (session.id,)).fetchone()
+            marks = connection.execute("SELECT below, at_ms, seal FROM mark WHERE copy = ? ORDER BY below", (copy,))
+            rows = connection.execute(
+                """SELECT number, matched, origin, offset, entry.seal FROM entry
+                   JOIN notification ON notification.id = entry.notification
+                   WHERE copy = ? AND number >= ? ORDER BY number""",
+                (copy, session.first_number),
+            ).fetchall()
+            for number, text, origin, offset, seal in rows:
+                look(f"entry {number}", seal, copy, number, text, origin, offset)
+            kinds = {text: matched_of(text) for text in {text for _, text, *_ in rows}}
+            kept = []
+            for below, at_ms, seal in marks:
+                look("a mark", seal, copy, below, at_ms)
+                kept.append(Mark(below, at_ms))
+            yield session.id, Policed(kept, [(number, kinds[text]) for number, text, *_ in rows])
+
+
+def _descriptor(session: str, text: str) -> Descriptor:
+    try:
+        return msgspec.json.decode(text, type=Descriptor)
+    except msgspec.DecodeError as error:
+        raise StoreFailed(f"session {session} in the store cannot be read: {error}") from None
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def matched_of(text: str) -> Matched:
+    return tuple(SubscriptionId(each) for each in json.loads(text))

@@ -1,0 +1,383 @@
+"""The session store on the proxy's own disk: one SQLite file, used by one process.
+
+One copy of a notification, whatever number of sessions hold it; it goes with the last entry that refers to it.
+
+Every copy of a session that this proxy ever held has a number of its own. What goes - a copy, or the oldest entries of
+one - is noted in `gone` by the transaction that says so, and taken away in pieces, in between what else is to be
+written: a million entries that go at once hold up nobody. After a crash the rest goes likewise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from federation.embedded.database import DatabaseThread, is_damage, write
+from node.session_store import integrity
+from node.session_store.integrity import look, with_checksum
+from node.session_store.loading import load, matched_of
+from proxy.core.store_port import (
+    NOWHERE,
+    Outdated,
+    Restored,
+    SessionChange,
+    StoreBatch,
+    Swept,
+)
+from proxy.session.retention import Matched, Window
+from proxy.session.stored_notification import Entry, StoredNotification
+from waypost import cancellation
+from waypost.errors import StoreDamaged, StoreFailed
+from waypost.identity import Origin, SessionId
+from waypost.keys import Key
+from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
+
+T = TypeVar("T")
+_MISREAD = (ValueError, TypeError, msgspec.MsgspecError)
+_Shared = dict[int, tuple[integrity.Value, ...]]
+ALL = 1 << 62
+"""Above every number."""
+SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS place (
+        one INTEGER PRIMARY KEY CHECK (one = 1), position INTEGER, acceptance BLOB,
+        site_position INTEGER, site_acceptance BLOB, site_state BLOB,
+        seal INTEGER, site_seal INTEGER, state_seal INTEGER)""",
+    """CREATE TABLE IF NOT EXISTS session (
+        id TEXT PRIMARY KEY, copy INTEGER UNIQUE, epoch INTEGER, role TEXT, descriptor TEXT, first INTEGER,
+        next INTEGER, gates TEXT, seal INTEGER)""",
+    """CREATE TABLE IF NOT EXISTS notification (
+        id INTEGER PRIMARY KEY, origin TEXT, offset INTEGER, delivery BLOB, keys BLOB, seal INTEGER,
+        UNIQUE (origin, offset))""",
+    """CREATE TABLE IF NOT EXISTS entry (
+        copy INTEGER, number INTEGER, notification INTEGER, matched TEXT, seal INTEGER,
+        PRIMARY KEY (copy, number)) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS entry_notification ON entry (notification)",
+    "CREATE TABLE IF NOT EXISTS gone (copy INTEGER PRIMARY KEY, below INTEGER)",
+    """CREATE TABLE IF NOT EXISTS mark (
+        copy INTEGER, below INTEGER, at_ms INTEGER, seal INTEGER, PRIMARY KEY (copy, below)) WITHOUT ROWID""",
+)
+
+
+class SqliteSessionStore:
+    """The port :class:`proxy.core.store_port.SessionStore` on the file `path`.
+
+    A transaction survives `kill -9`. With `durable` it survives a power cut too; without, the last ones may be missing
+    after a power cut, which costs a catch-up from the site log and nothing else.
+    """
+
+    def __init__(self, path: Path | str, *, durable: bool = False) -> None:
+        self._path = Path(path)
+        self._durable = durable
+        self._open()
+
+    def _open(self) -> None:
+        self._thread = DatabaseThread(self._path, SCHEMA, durable=self._durable)
+        # What receivers wait for is read beside what is being written: WAL shows it what was committed.
+        self._reader = DatabaseThread(self._path, (), durable=self._durable)
+        self._trimming: asyncio.Task[None] | None = None
+
+    async def apply(self, batch: StoreBatch) -> None:
+        await self._call(self._thread, lambda connection: write(connection, lambda: _apply(connection, batch)))
+        self._trim_on()
+
+    async def load(self) -> Restored | None:
+        integrity.condemned(self._path)
+        restored = await self._read(self._thread, load)
+        self._trim_on()
+        return restored
+
+    async def entries(
+        self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
+    ) -> list[Entry]:
+        return await self._read(self._reader, lambda connection: _entries(connection, session, after, limit, passing))
+
+    async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        return await self._read(self._reader, lambda connection: _outdated(connection, session, windows, limit))
+
+    async def set_aside(self) -> str:
+        """Keep what is damaged under another name, which is returned, and begin with an empty store."""
+        await self.close()
+        kept = await asyncio.to_thread(integrity.set_aside, self._path)
+        self._open()
+        return str(kept)
+
+    async def close(self) -> None:
+        if self._trimming is not None:
+            self._trimming.cancel()
+            await asyncio.gather(self._trimming, return_exceptions=True)
+        await self._reader.close()
+        await self._thread.close()
+
+    async def _call(self, thread: DatabaseThread, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with cancellation.translated(lambda _: OSError("it was broken off")):
+                return await thread.call(job)
+        except StoreDamaged as error:
+            raise self._condemned(error) from None
+        except (sqlite3.Error, OSError) as error:
+            if is_damage(error):
+                raise self._condemned(StoreDamaged(str(error))) from None
+            raise StoreFailed(f"{self._path}: {error}") from None
+
+    async def _read(self, thread: DatabaseThread, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return await self._call(thread, job)
+        except _MISREAD as error:
+            # Damage made something else of a value than what it is to be.
+            raise self._condemned(StoreDamaged(f"it cannot be read: {error}")) from None
+
+    def _condemned(self, error: StoreDamaged) -> StoreDamaged:
+        with contextlib.suppress(OSError):
+            integrity.condemn(self._path, error)
+        return StoreDamaged(f"{self._path}: {error.message}")
+
+    def _trim_on(self) -> None:
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.create_task(self._trim())
+
+    async def _trim(self) -> None:
+        """Take away what is gone, piece by piece; what fails is tried again after the next batch."""
+        with contextlib.suppress(StoreFailed):
+            while await self._call(self._thread, _trim):
+                pass
+
+
+def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
+    place = with_checksum(batch.position, batch.acceptance)
+    connection.execute(
+        """INSERT INTO place (one, position, acceptance, seal) VALUES (1, ?, ?, ?)
+           ON CONFLICT (one) DO UPDATE
+           SET position = excluded.position, acceptance = excluded.acceptance, seal = excluded.seal""",
+        place,
+    )
+    if batch.site_state is not None:
+        state = with_checksum(batch.site_state)
+        connection.execute("UPDATE place SET site_state = ?, state_seal = ?", state)
+    if not batch.behind:
+        connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?, site_seal = ?", place)
+    for session in batch.dropped:
+        _abandon(connection, session)
+    shared: _Shared = {}
+    for change in batch.changes:
+        _apply_change(connection, change, shared)
+
+
+def _abandon(connection: sqlite3.Connection, session: SessionId) -> None:
+    """Forget the copy that is held of a session, if any; its entries go."""
+    connection.execute(
+        "INSERT INTO gone SELECT copy, ? FROM session WHERE id = ? ON CONFLICT DO UPDATE SET below = ?",
+        (ALL, session, ALL),
+    )
+    connection.execute("DELETE FROM mark WHERE copy = (SELECT copy FROM session WHERE id = ?)", (session,))
+    connection.execute("DELETE FROM session WHERE id = ?", (session,))
+
+
+def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared: _Shared) -> None:
+    saved = change.saved
+    if change.fresh:
+        _abandon(connection, saved.id)
+    copy, first = _copy_of(connection, saved.id)
+    if saved.first_number > first:
+        connection.execute(
+            "INSERT INTO gone VALUES (?, ?) ON CONFLICT DO UPDATE SET below = excluded.below",
+            (copy, saved.first_number),
+        )
+    row = (
+        saved.id,
+        copy,
+        saved.epoch,
+        saved.role,
+        msgspec.json.encode(saved.descriptor).decode(),
+        saved.first_number,
+        saved.next_number,
+        json.dumps(saved.gates),
+    )
+    connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", with_checksum(*row))
+    _add_entries(connection, copy, change.entries, shared)
+    if change.removed:
+        _remove_windows(connection, copy, change.removed)
+    if change.discarded:
+        _remove_numbers(connection, copy, change.discarded)
+    connection.executemany(
+        "INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?)",
+        [with_checksum(copy, below, at_ms) for below, at_ms in change.marks],
+    )
+    connection.execute("DELETE FROM mark WHERE copy = ? AND below <= ?", (copy, saved.first_number))
+
+
+def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+    """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
+    copy, first = _held(connection, session)
+    if copy:
+        return copy, first
+    (last,) = connection.execute(
+        "SELECT max(coalesce((SELECT max(copy) FROM session), 0), coalesce((SELECT max(copy) FROM gone), 0))"
+    ).fetchone()
+    return last + 1, 1
+
+
+def _add_entries(connection: sqlite3.Connection, copy: int, entries: Iterable[Entry], shared: _Shared) -> None:
+    """Add entries. `shared`: rows of notifications that were sealed for other sessions, by identity."""
+    listed = list(entries)
+    texts = {matched: _text(matched) for matched in {matched for _, _, matched in listed}}
+    for _, stored, _ in listed:
+        if id(stored) not in shared:
+            shared[id(stored)] = with_checksum(stored.origin, stored.offset, stored.delivery, _packed(stored.keys))
+    connection.executemany(
+        "INSERT OR IGNORE INTO notification (origin, offset, delivery, keys, seal) VALUES (?, ?, ?, ?, ?)",
+        [shared[id(stored)] for _, stored, _ in listed],
+    )
+    rows = [(copy, number, texts[matched], stored.origin, stored.offset) for number, stored, matched in listed]
+    connection.executemany(
+        """INSERT OR REPLACE INTO entry
+           SELECT ?1, ?2, id, ?3, ?6 FROM notification WHERE origin = ?4 AND offset = ?5""",
+        [with_checksum(*row) for row in rows],
+    )
+
+
+def _trim(connection: sqlite3.Connection) -> bool:
+    """Take away a piece of what is gone; tell whether there is more."""
+    gone = connection.execute("SELECT copy, below FROM gone LIMIT ?", (STORE_TRIM,)).fetchall()
+    return bool(gone) and write(connection, lambda: _remove(connection, gone))
+
+
+def _remove(connection: sqlite3.Connection, gone: list[tuple[int, int]]) -> bool:
+    room = STORE_TRIM
+    for copy, below in gone:
+        room -= _remove_entries(connection, copy, below, room)
+        if room <= 0:
+            return True
+        connection.execute("DELETE FROM gone WHERE copy = ?", (copy,))
+    return len(gone) == STORE_TRIM
+
+
+def _remove_entries(connection: sqlite3.Connection, copy: int, below: int, limit: int) -> int:
+    """Remove the first of these entries, and notifications that nobody holds any more; return how many."""
+    rows = connection.execute(
+        "SELECT notification, number FROM entry WHERE copy = ? AND number < ? ORDER BY number LIMIT ?",
+        (copy, below, limit),
+    ).fetchall()
+    _remove_rows(connection, copy, rows)
+    return len(rows)
+
+
+def _remove_windows(connection: sqlite3.Connection, copy: int, windows: Sequence[Window]) -> None:
+    """Remove what policy ended; a sweep never removes more than a bounded number at a time."""
+    for window in windows:
+        rows = connection.execute(
+            "SELECT notification, number FROM entry WHERE copy = ? AND number >= ? AND number < ? AND matched = ?",
+            (copy, window.start, window.below, _text(window.matched)),
+        )
+        _remove_rows(connection, copy, rows.fetchall())
+
+
+def _remove_numbers(connection: sqlite3.Connection, copy: int, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        rows = connection.execute(
+            "SELECT notification, number FROM entry WHERE copy = ? AND number = ?", (copy, number)
+        )
+        _remove_rows(connection, copy, rows.fetchall())
+
+
+def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple[int, int]]) -> None:
+    connection.executemany("DELETE FROM entry WHERE copy = ? AND number = ?", [(copy, number) for _, number in rows])
+    connection.executemany(
+        """DELETE FROM notification WHERE id = ?1
+           AND NOT EXISTS (SELECT 1 FROM entry WHERE notification = ?1)""",
+        [(notification,) for notification, _ in rows],
+    )
+
+
+def _held(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+    """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
+    row = connection.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
+    if row is None:
+        return 0, 0
+    look(f"session {session}", row[-1], *row[:-1])
+    return row[1], row[5]
+
+
+SOUGHT = "CREATE TEMP TABLE IF NOT EXISTS sought (matched TEXT, start INTEGER, below INTEGER)"
+"""The windows that a sweep asks for: there may be more of them than one statement can name."""
+
+
+def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+    connection.execute(SOUGHT)
+    connection.execute("DELETE FROM sought")
+    connection.executemany(
+        "INSERT INTO sought VALUES (?, ?, ?)", [(_text(each.matched), each.start, each.below) for each in windows]
+    )
+    mine = "entry.copy = ? AND entry.number >= ?"
+    lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
+    held = _held(connection, session)
+    rows = connection.execute(
+        f"""SELECT number, entry.matched, origin, offset, entry.seal FROM entry
+            JOIN notification ON notification.id = entry.notification
+            WHERE {mine} AND EXISTS (SELECT 1 FROM sought WHERE {lying}) ORDER BY number LIMIT ?""",
+        (*held, limit),
+    ).fetchall()
+    found = []
+    for number, text, origin, offset, seal in rows:
+        look(f"entry {number}", seal, held[0], number, text, origin, offset)
+        found.append(Outdated(number, matched_of(text), Origin(origin), offset))
+    last = found[-1].number if len(found) == limit else ALL
+    (lowest,) = connection.execute(
+        f"""SELECT number FROM entry WHERE {mine} AND NOT (number <= ? AND EXISTS (SELECT 1 FROM sought WHERE {lying}))
+            UNION ALL SELECT NULL LIMIT 1""",
+        (*held, last),
+    ).fetchone()
+    return Swept(found, lowest)
+
+
+def _text(matched: Matched) -> str:
+    return json.dumps(matched)
+
+
+def _packed(keys: tuple[Key, ...]) -> bytes | None:
+    return msgspec.msgpack.encode(keys) if keys else None
+
+
+def _unpacked(data: bytes | None) -> tuple[Key, ...]:
+    return msgspec.msgpack.decode(data, type=tuple[Key, ...]) if data else ()
+
+
+def _entries(
+    connection: sqlite3.Connection, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]
+) -> list[Entry]:
+    # What is gone may be there still: it is taken away in pieces.
+    copy, first = _held(connection, session)
+    after = max(after, first - 1)
+    last = connection.execute(
+        "SELECT number FROM entry WHERE copy = ? AND number > ? ORDER BY number LIMIT 1 OFFSET ?",
+        (copy, after, max(limit, ENTRIES_LOOKED_AT) - 1),
+    ).fetchone() or (ALL,)
+    passed = list(islice(passing.items(), ORIGINS_PASSED))
+    beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)
+    rows = connection.execute(
+        f"""SELECT entry.number, entry.matched, notification.origin, notification.offset, notification.delivery,
+                  notification.keys, entry.seal, notification.seal
+           FROM entry JOIN notification ON notification.id = entry.notification
+           WHERE entry.copy = ? AND entry.number > ? AND entry.number <= ? AND (entry.number = ? OR (TRUE{beyond}))
+           ORDER BY entry.number LIMIT ?""",
+        (copy, after, *last, *last, *chain.from_iterable(passed), limit),
+    )
+    found: list[Entry] = []
+    size = 0
+    for number, matched, origin, offset, delivery, keys, seal, notification_seal in rows:
+        look(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
+        look(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
+        found.append(
+            (number, StoredNotification(Origin(origin), offset, delivery, _unpacked(keys)), matched_of(matched))
+        )
+        size += len(delivery)
+        if size >= READ_BYTES:
+            break
+    return found

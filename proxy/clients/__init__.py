@@ -1,0 +1,1 @@
+"""What clients ask of a proxy, and what they are told."""

@@ -1,0 +1,127 @@
+"""Changes of who may do what: in force at once, and answered when they would survive this proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from proxy.clients.authorization import Authorizer, changed
+from proxy.clients.connection import Connection, problem
+from proxy.clients.durable_reply import Answers
+from proxy.core.context import Context
+from proxy.core.effects import Send
+from proxy.session.session import Session
+from waypost.access import READ, described, grant_of
+from waypost.clock import NEVER
+from waypost.errors import Forbidden, Refused, WaypostError
+from waypost.facts import FactKind
+from waypost.identity import SessionId
+from waypost.messages import AboutSession, AccessChanged, Granted, Problem, SetAccess, Wait
+
+Connections = Mapping[int, Connection]
+
+
+class AccessControl:
+    """Changes the access of sessions that are served here.
+
+    Args:
+        connections: all connections of clients.
+        session_of: returns the session of a connection for whoever has the right to change it; None: it stands still,
+            and the message comes again.
+        leave: called for a connection that serves its session no more.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        answers: Answers,
+        authorizer: Authorizer,
+        connections: Connections,
+        session_of: Callable[[Connection, SetAccess], Session | None],
+        leave: Callable[[Connection], None],
+    ) -> None:
+        self._context = context
+        self._answers = answers
+        self._authorizer = authorizer
+        self._connections = connections
+        self._session_of = session_of
+        self._leave = leave
+
+    def set(self, connection: Connection, message: SetAccess) -> None:
+        """Take the message. Raises Refused."""
+        before = connection.access_changes, connection.access_number
+        connection.access_changes += 1
+        connection.access_number = message.number
+        try:
+            self._begin(connection, message, connection.access_changes)
+        except Refused:
+            connection.access_changes, connection.access_number = before
+            raise
+
+    def _begin(self, connection: Connection, message: SetAccess, change: int) -> None:
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+
+        def hashed(hashes: dict[str, str] | WaypostError) -> None:
+            if connection.number not in self._connections or connection.session != session.id:
+                return
+            if connection.access_changes != change:
+                # Hashing takes its time: the later one may be in force already.
+                if connection.access_number != message.number:
+                    overtaken = Refused("another change of the access was asked for since", field="number")
+                    self._say(connection, problem(overtaken, message))
+                return
+            if isinstance(hashes, WaypostError):
+                self._say(connection, problem(hashes, message))
+                return
+            try:
+                self._change(connection, message, hashes)
+            except Refused as error:
+                self._say(connection, problem(error, message))
+
+        self._authorizer.hash(session, connection.principal, message.grants, hashed)
+
+    def _say(self, connection: Connection, message: AccessChanged | Problem | Wait) -> None:
+        self._context.outbox.emit(Send(connection.number, message))
+
+    def _change(self, connection: Connection, message: SetAccess, hashes: Mapping[str, str]) -> None:
+        """The passwords are hashed: who may do what is another from here on."""
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+        self.let(session, message.grants, hashes, connection.receiver or "")
+        grant = grant_of(session.access, connection.principal)
+        connection.hash = grant.hash if grant else ""
+        self.put_out(session)
+        done = AccessChanged(message.number)
+        self._answers.once_kept(connection, session, message, lambda: self._say(connection, done))
+
+    def let(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
+        """Change who may do what. Raises Refused: others have changed it meanwhile.
+
+        Args:
+            by: the receiver that asks for it; empty: an operator.
+        """
+        session.let(changed(session.access, grants, hashes))
+        self._context.journal.attest(FactKind.ACCESS, session, receiver=by, reason=described(session.access))
+        self._context.sessions.mark_changed(session.id)
+
+    def put_out(self, session: Session) -> None:
+        """Who may not read any more gets nothing from here on; whose password is another one, has to say it."""
+        for receiver in session.receivers.values():
+            connection = self._connections.get(receiver.connection) if receiver.connection is not None else None
+            if connection is None:
+                continue
+            grant = grant_of(session.access, connection.principal)
+            if grant is None or READ not in grant.rights:
+                self._say(connection, _taken_away(session.id))
+            elif connection.until_ms == NEVER and grant.hash and grant.hash != connection.hash:
+                self._say(connection, Wait("the session's access was changed", self._context.settings.retry_ms))
+            else:
+                continue
+            self._leave(connection)
+
+
+def _taken_away(session: SessionId) -> Problem:
+    text = f"the right to read session {session} was taken away; ask its owner for it"
+    return Problem(Forbidden.code, text, "credential", AboutSession(session))

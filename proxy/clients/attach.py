@@ -1,0 +1,409 @@
+"""Who comes to a session, waits for it, is let in, is relayed or sent elsewhere, and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from proxy.clients.authorization import Admitted, Authorizer, Proof
+from proxy.clients.connection import Connection, problem
+from proxy.clients.delivery import DeliveryHandler
+from proxy.clients.relay import Relays
+from proxy.clients.session_policy import Terms, settle, terms_of
+from proxy.core.context import Context
+from proxy.core.effects import Hangup, Send
+from proxy.core.events import AcquireRequest, MoveWanted, ReceiverReturned, Requester, SessionWanted
+from proxy.ownership.controller import taken
+from proxy.ownership.drain import SessionMoves
+from proxy.session.receivers import Receiver, check_frontier, check_overtaking
+from proxy.session.session import Session
+from proxy.session.subscription import Subscription
+from proxy.stream.coverage import Coverage
+from proxy.stream.expiry import Expiry
+from proxy.stream.persister import Persister
+from waypost.access import ADMINISTER
+from waypost.clock import NEVER
+from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostError
+from waypost.facts import FactKind
+from waypost.frontier import Selective
+from waypost.identity import NO_PROXY, Epoch, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.limits import BEST_EFFORT_PLACE_S, MAX_RECEIVERS_PER_SESSION
+from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
+from waypost.reliability import Reliability, check_level
+
+
+class AttachHandler:
+    """Receivers between a connection and a session."""
+
+    def __init__(
+        self,
+        context: Context,
+        persister: Persister,
+        coverage: Coverage,
+        moving: SessionMoves,
+        expiry: Expiry,
+        authorizer: Authorizer,
+        relays: Relays,
+        delivery: DeliveryHandler,
+        connections: Mapping[int, Connection],
+    ) -> None:
+        self._context = context
+        self._persister = persister
+        self._coverage = coverage
+        self._moves = moving
+        self._expiry = expiry
+        self._authorizer = authorizer
+        self._relays = relays
+        self._delivery = delivery
+        self._connections = connections
+        self._waiting: dict[SessionId, dict[int, Connection]] = {}
+        """Who waits for a session, by its number: one that asks again waits once."""
+        self._ending: dict[int, Connection] = {}
+        """Those that were let in by a token, which comes to an end."""
+
+    def _say(self, connection: Connection, message: object) -> None:
+        self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
+
+    def leave(self, connection: Connection) -> None:
+        """The connection serves no session any more; the receiver keeps its place."""
+        receiver = self.receiver_on(connection)
+        if receiver is not None:
+            receiver.disconnect()
+        if connection.attach is not None:
+            self._waiting.get(SessionId(connection.attach.session), {}).pop(connection.number, None)
+        connection.session = connection.receiver = connection.attach = None
+        self._ending.pop(connection.number, None)
+
+    def receiver_of(self, connection: Connection) -> Receiver | None:
+        """Return the receiver that is attached on the connection; None: there is none."""
+        if connection.session is None or connection.receiver is None:
+            return None
+        session = self._context.sessions.get(connection.session)
+        return session.receivers.get(connection.receiver) if session else None
+
+    def receiver_on(self, connection: Connection) -> Receiver | None:
+        """Return the receiver that is attached by this connection, and by no other one since."""
+        receiver = self.receiver_of(connection)
+        return receiver if receiver is not None and receiver.connection == connection.number else None
+
+    def attach(self, connection: Connection, message: Attach) -> None:
+        """Attach a receiver to a session: here, by a relay, or once the session is served here."""
+        self.leave(connection)
+        self._relays.near.leave(connection.number)
+        connection.attach = message
+        identity = SessionId(message.session)
+        session = self._context.sessions.serving(identity)
+        if session is not None:
+            self._context.events.report(ReceiverReturned(identity))
+            self._enter(connection, session)
+            return
+        if self._moves.row is not None and self._send_away(connection, identity):
+            return
+        self._waiting.setdefault(identity, {})[connection.number] = connection
+        hint = Ownership(ProxyId(message.previous), Epoch(message.epoch)) if message.previous else None
+        requester = Requester(message.receiver, message.incarnation)
+        self._context.events.report(SessionWanted(identity, AcquireRequest(requester, message.create, hint=hint)))
+
+    def _send_away(self, connection: Connection, session: SessionId) -> bool:
+        """This proxy is being emptied: tell the client a better one; False: there is none."""
+        owner = self._context.cluster.owners.get(session)
+        row = self._context.cluster.proxies.get(owner.proxy) if owner else None
+        if row is None or row.proxy == self._context.proxy:
+            row = self._moves.target()
+        if row is None:
+            return False
+        connection.attach = None
+        self._say(connection, Moved(session, row.proxy, row.url))
+        return True
+
+    def relay(self, session: SessionId, home: ProxyId) -> None:
+        """The session stays at its home: those who wait for it here are relayed."""
+        for connection in self._waiting.pop(session, {}).values():
+            attach = connection.attach
+            if attach is not None and attach.session == session:
+                connection.attach = None
+                self._relays.near.begin(connection, attach, home)
+
+    def _enter(self, connection: Connection, session: Session) -> None:
+        """The session is served here: take the receiver in where its frontier says."""
+        message = connection.attach
+        if message is None or (admitted := self._admit(connection, session, message)) is None:
+            return
+        if session.has_left_since(ReceiverId(message.receiver), message.incarnation, message.attach_seq):
+            connection.attach = None
+            self._context.outbox.emit(Hangup(connection.number, "the receiver has left for good since"))
+            return
+        if _is_of_earlier_generation(session, message):
+            # It may be long on its way, of who has left that one for good and must have no place in this.
+            text = f"the session {session.id} that it was in was deleted; this one was made since"
+            self._turn_away(connection, message, NotFound(text, field="session"))
+            return
+        try:
+            reliability = self._settle(session, admitted.principal, message)
+        except Refused as error:
+            self._turn_away(connection, message, error)
+            return
+        place = session.receivers.get(ReceiverId(message.receiver))
+        if place is None:
+            self._join(connection, session, message, reliability)
+            return
+        if place.is_best_effort and reliability.events == "persistent":
+            place.reliability = reliability
+            self._once_written(connection, session, message)
+            return
+        connection.attach = connection.proof = None
+        if self._take_place(connection, session, place, message):
+            self._seat(connection, session, place, message, admitted, reliability)
+            self._greet(connection, session, place, message)
+
+    def _take_place(self, connection: Connection, session: Session, place: Receiver, message: Attach) -> bool:
+        """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
+        if place.connection is None or place.connection == connection.number:
+            return True
+        if place.incarnation != message.incarnation:
+            now = self._context.clock.now_ms()
+            pause_ms = self._context.takeover_backoff.take_place(session.id, place.id, message.incarnation, now)
+            if pause_ms:
+                self._say(connection, Wait(f"receiver {place.id} is in use in two places", pause_ms))
+                return False
+            self._context.outbox.emit(Send(place.connection, taken(session.id, place.id)))
+        self._context.outbox.emit(Hangup(place.connection, "the receiver attached again"))
+        return True
+
+    def _seat(
+        self,
+        connection: Connection,
+        session: Session,
+        receiver: Receiver,
+        message: Attach,
+        admitted: Admitted,
+        reliability: Reliability,
+    ) -> None:
+        """The receiver is on this connection from now on, and the session as it wants it."""
+        connection.principal, connection.hash = admitted.principal, admitted.grant.hash
+        connection.until_ms = admitted.until_ms
+        if admitted.until_ms != NEVER:
+            self._ending[connection.number] = connection
+        receiver.connect(connection.number, message)
+        connection.session, connection.receiver = session.id, receiver.id
+        connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
+        receiver.reliability = reliability
+        receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)
+        settle(self._context, self._expiry, session, _wanted(session, message))
+        session.idle_ms = 0
+
+    def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
+        """Tell it of the session, and give it what there is for it."""
+        fresh, receiver.fresh = receiver.fresh, False
+        frontier = dict(message.frontier)
+        self._context.journal.attest(
+            FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort
+        )
+        subscriptions = {sub.id: sub.settings() for sub in session.active()}
+        site, stored = self._context.settings.site, session.entries.count
+        attached = Attached(
+            session=session.id,
+            epoch=session.epoch,
+            proxy=self._context.proxy,
+            site=site,
+            subscriptions=subscriptions,
+            stored=stored,
+            joined=fresh,
+        )
+        self._say(connection, attached)
+        for subscription in session.active():
+            self.tell_effective(connection, subscription)
+        session.gaps.passed(receiver, frontier)
+        if session.gaps.concern(receiver):
+            self._tell_gaps_first(session, receiver)
+        self._context.sessions.mark_changed(session.id)
+        self._coverage.watch(session)
+        self._coverage.promise(session)
+        self._delivery.to_all(session)
+        self._draw(connection, session)
+
+    def _admit(self, connection: Connection, session: Session, message: Attach) -> Admitted | None:
+        """Let it in, as what is returned; None: it was told why not, or will be when its password was looked at."""
+
+        def found_out(found: Proof | Wait | Forbidden) -> None:
+            if connection.attach is not message or connection.number not in self._connections:
+                return
+            if not isinstance(found, Proof):
+                self._turn_away(connection, message, found)
+                return
+            connection.proof = found
+            self._enter_or_attach(connection, session, message)
+
+        try:
+            answer = self._authorizer.admit(session, message, connection.proof, found_out)
+        except Forbidden as error:
+            self._turn_away(connection, message, error)
+            return None
+        if isinstance(answer, Wait):
+            self._turn_away(connection, message, answer)
+            return None
+        return answer
+
+    def _settle(self, session: Session, principal: str, message: Attach) -> Reliability:
+        """Return what reliability the receiver is to have.
+
+        Raises:
+            Refused: one is higher than the level above it allows, or it may not change the session's ways, or it says
+                to have more out of order than can be.
+        """
+        place = session.receivers.get(ReceiverId(message.receiver))
+        check_overtaking(place.selective if place else Selective(), message.selective)
+        check_frontier(place.frontier if place else {}, message.frontier)
+        if place is None:
+            if len(session.receivers) >= MAX_RECEIVERS_PER_SESSION:
+                most = f"the session has {MAX_RECEIVERS_PER_SESSION} receivers, and may have no more"
+                raise LimitExceeded(most, field="receiver")
+            if session.ended:
+                session.forget_ended(session.had_by_all(self._context.state.frontier))
+            session.check_room(len(msgspec.json.encode((message.frontier, message.selective))))
+        if _wanted(session, message) != terms_of(session):
+            self._authorizer.require(session, principal, ADMINISTER)
+        above = self._context.settings.reliability
+        if message.session_reliability is not None:
+            check_level(message.session_reliability, above, "session_reliability")
+        above = above.below(message.session_reliability or session.reliability)
+        if message.reliability is not None:
+            check_level(message.reliability, above, "reliability")
+        return above.below(message.reliability or above)
+
+    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
+        connection.attach = connection.proof = None
+        self._say(connection, problem(why, message) if isinstance(why, Refused) else why)
+
+    def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
+        """Something was waited for: the session may be somewhere else by now."""
+        if self._context.sessions.serving(session.id) is session:
+            self._enter(connection, session)
+        else:
+            self.attach(connection, message)
+
+    def _draw(self, connection: Connection, session: Session) -> None:
+        """A session that not everybody may have has not gone to who asked for it: it goes to who was let in."""
+        at = self._relays.far.proxy_of(connection.number)
+        if at is not None and session.access and len(session.receivers.attached()) == 1:
+            self._context.events.report(MoveWanted(session.id, at))
+
+    def _join(self, connection: Connection, session: Session, message: Attach, reliability: Reliability) -> None:
+        """Let a new receiver in once store and changelog know of it: a failover must keep for it what others have."""
+        owed_above = session.acknowledged_frontier(self._context.state.frontier)
+        joined = session.join(ReceiverId(message.receiver), owed_above)
+        joined.reliability, joined.expiry_s = reliability, _receiver_expiry_s(reliability, message.receiver_expiry_s)
+        self._context.journal.attest(
+            FactKind.REGISTERED,
+            session,
+            receiver=joined.id,
+            frontier=dict(joined.frontier),
+            best_effort=joined.is_best_effort,
+        )
+        self._expiry.watch(session)
+        # What it is owed must be on record no later than its place.
+        self._context.journal.once_attested(lambda: self._once_written(connection, session, message))
+
+    def _once_written(self, connection: Connection, session: Session, message: Attach) -> None:
+        """Let the receiver in when store and changelog have its place as it is now."""
+
+        def on_done(failure: WaypostError | None) -> None:
+            if connection.attach is not message or connection.number not in self._connections:
+                return
+            if failure is not None:
+                connection.attach = None
+                self._say(connection, Wait(failure.message, self._context.settings.retry_ms))
+            else:
+                self._enter_or_attach(connection, session, message)
+
+        self._context.sessions.mark_changed(session.id)
+        self._persister.written(session, on_done)
+
+    def _tell_gaps_first(self, session: Session, receiver: Receiver) -> None:
+        """Tell it of its gaps when they are on record; until then it gets nothing that comes behind (handover rule 21).
+
+        Else its own frontier would pass a gap that it was not told of, and say at the next attach that it has all that.
+        """
+        receiver.fetching = True
+        connection = receiver.connection
+
+        def tell() -> None:
+            if receiver.connection == connection and self._context.sessions.get(session.id) is session:
+                receiver.fetching = False
+                self._coverage.tell_gaps(session, receiver)
+                self._delivery.to_all(session)
+
+        self._context.journal.once_attested(tell)
+
+    def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
+        """Tell what is promised; of what is being written who asks hears when it is."""
+        if kept := subscription.kept:
+            self._say(connection, BecameEffective(subscription.id, kept))
+
+    def served(self, session: Session) -> None:
+        """The session is served here from now on: let in who waits for it."""
+        for connection in self._waiting.pop(session.id, {}).values():
+            if connection.attach is not None and connection.attach.session == session.id:
+                self._enter(connection, session)
+
+    def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
+        """The session cannot be had now, or at all; None: there is no such session."""
+        for connection in self._waiting.pop(session, {}).values():
+            attach = connection.attach
+            if attach is None or attach.session != session:
+                continue
+            connection.attach = None
+            if isinstance(reason, Refused):
+                self._say(connection, problem(reason, attach))
+            elif reason or attach.create:
+                # Whoever would make it was in line behind somebody who would not.
+                self._say(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
+            else:
+                missing = NotFound(f"there is no session {session}", field="session")
+                self._say(connection, problem(missing, attach))
+
+    def fenced(self) -> None:
+        """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
+        wait = Wait("this proxy has no lease at the moment", self._context.settings.retry_ms)
+        for connection in self._connections.values():
+            if connection.session is not None or connection.attach is not None:
+                connection.session = connection.receiver = connection.attach = None
+                self._say(connection, wait)
+        self._waiting.clear()
+        self._ending.clear()
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Who was let in by a token that has ended is to come again, with another one."""
+        now = self._context.clock.now_ms()
+        for connection in [each for each in self._ending.values() if now >= each.until_ms]:
+            self.leave(connection)
+            self._say(connection, Wait("the token has ended by which this was read", 0))
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return min([each.until_ms for each in self._ending.values()], default=NEVER)
+
+
+def _wanted(session: Session, message: Attach) -> Terms:
+    """Return the terms of the session as whoever attaches wants them; what is not said, stays as it was."""
+    terms = terms_of(session)
+    return Terms(
+        terms.expiry_s if message.session_expiry_s is None else message.session_expiry_s,
+        terms.reliability if message.session_reliability is None else message.session_reliability,
+        terms.queue if message.queue is None else message.queue,
+    )
+
+
+def _is_of_earlier_generation(session: Session, message: Attach) -> bool:
+    """Tell whether it means a session that was deleted before this one of the same name was made (handover rule 22)."""
+    return message.epoch > 0 and not message.create and Ownership(NO_PROXY, session.epoch).outlives(message.epoch)
+
+
+def _receiver_expiry_s(reliability: Reliability, asked_s: int | None) -> int | None:
+    """Return for how many seconds a receiver's place outlives its connection."""
+    if reliability.connection == "persistent":
+        return asked_s
+    return min(asked_s or BEST_EFFORT_PLACE_S, BEST_EFFORT_PLACE_S)

@@ -1,0 +1,278 @@
+"""Which principal is let into a session, and what it may do there: asked where the session is served, before anything
+is delivered.
+
+A password is looked at by the shell, because that takes tens of milliseconds (:class:`proxy.core.effects.Verify`). What
+is asked at one time is bounded, for the proxy and for each principal of a session, and wrong ones make the next one
+wait; so guessing costs nobody else anything. The password that was right last is known again without the shell, so
+guessing does not keep out who was in before. Of all this nothing is kept but the hash: a digest lives in memory only,
+under a key of this process.
+
+A principal that the access does not name, or that proves itself by a token only, goes the same way with a password: it
+is looked at, counted and made to wait alike. So neither the answer nor its time tells whether a principal exists.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from proxy.clients.tokens import Named, read
+from proxy.core.context import Context
+from proxy.core.effects import Hash, Verify
+from proxy.session.session import Session, Tries
+from waypost.access import ADMINISTER, BY_TOKEN, READ, Access, Grant, Right, grant_of
+from waypost.clock import NEVER
+from waypost.errors import Forbidden, Refused, WaypostError
+from waypost.identity import SessionId
+from waypost.limits import (
+    ACCESS_CHANGES_AT_ONCE,
+    FREE_TRIES,
+    LONGEST_WAIT_MS,
+    PASSWORDS_AT_ONCE,
+    PASSWORDS_OF_ONE,
+    UNKNOWN_PRINCIPALS_REMEMBERED,
+)
+from waypost.messages import Attach, Credential, Granted, Wait
+
+UNPROVEN, MISSING, TOO_OFTEN = "unproven", "right missing", "too often"
+REASONS = (UNPROVEN, MISSING, TOO_OFTEN)
+"""Why something was not allowed, as it is counted."""
+NO_HASH = ""
+"""The hash of a principal that no password proves."""
+
+
+class Proof(NamedTuple):
+    """What was found out of one attach: its password is the one behind this hash."""
+
+    attach: Attach
+    hash: str
+
+
+class Admitted(NamedTuple):
+    """Who was let in, as what, and until when on our clock: a token comes to an end."""
+
+    principal: str
+    grant: Grant
+    until_ms: int = NEVER
+
+
+class Authorizer:
+    """Looks after the access of all sessions here."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._key = b""
+        self.verifying = 0
+        self.hashing = 0
+        self._unknown: OrderedDict[tuple[SessionId, str], Tries] = OrderedDict()
+        """The principals in :attr:`Session.tries` that no password proves, the one tried the longest ago first."""
+
+    # ------------------------------------------------------------ who publishes
+
+    def named(self, credential: Credential) -> Named | None:
+        """Return whom the token of a connection names; None: it has none, or nobody asks.
+
+        Raises:
+            Forbidden: it is no token, or has ended.
+        """
+        if not credential.token or not self._context.settings.publishers:
+            return None
+        return read(self._context.cluster.token_key, credential.token, self._context.clock.unix_ms())
+
+    def let_publish(self, named: Named | None) -> bool:
+        """Tell whether whoever has this token may publish still; False: it has ended, and another one is to be said.
+
+        Raises:
+            Forbidden: nobody may who is not named, or not with that name.
+        """
+        publishers = self._context.settings.publishers
+        if not publishers:
+            return True
+        if named is None or named.principal not in publishers:
+            who = f"principal {named.principal}" if named else "whoever says no token"
+            raise Forbidden(f"{who} may not publish here; ask the proxy's operator", field="credential")
+        return named.until_ms > self._context.clock.unix_ms()
+
+    # ------------------------------------------------------------ who comes in
+
+    def admit(
+        self, session: Session, attach: Attach, proof: Proof | None, on_done: Callable[[Proof | Wait | Forbidden], None]
+    ) -> Admitted | Wait | None:
+        """Let the receiver in: return as what it comes in, or what it is to wait for.
+
+        None: its password is looked at, and `on_done` is called with what was found out. The session and its access may
+        be others by then, so ask again.
+
+        Raises:
+            Forbidden: it may not come in.
+        """
+        credential = attach.credential
+        if credential.token and not self._context.cluster.token_key:
+            return Wait("this proxy does not know yet whom to believe", self._context.settings.retry_ms)
+        named = self._named(attach) if credential.token else None
+        principal = named.principal if named else credential.principal
+        grant = grant_of(session.access, principal)
+        if grant is None or (grant.hash == BY_TOKEN and named is None):
+            if named is not None:
+                raise self._unproven(session, principal)
+            return self._look(session, attach, NO_HASH, self._tries_of_unknown(session, principal), on_done)
+        if named is None and grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
+            tries = session.tries.setdefault(principal, Tries())
+            if not self._knows(tries, attach, grant):
+                return self._look(session, attach, grant.hash, tries, on_done)
+        self.require(session, principal, READ)
+        if named is None:
+            return Admitted(principal, grant)
+        clock = self._context.clock
+        return Admitted(principal, grant, clock.now_ms() + named.until_ms - clock.unix_ms())
+
+    def _named(self, attach: Attach) -> Named:
+        """Return what its token says. Raises Forbidden: it proves nothing, or another principal than it is to."""
+        credential = attach.credential
+        try:
+            named = read(self._context.cluster.token_key, credential.token, self._context.clock.unix_ms())
+            if credential.principal not in ("", named.principal):
+                raise Forbidden(f"the token is that of principal {named.principal}", field="credential")
+        except Forbidden:
+            self._context.counters.forbidden[UNPROVEN] += 1
+            raise
+        return named
+
+    def require(self, session: Session, principal: str, right: Right) -> None:
+        """Raises Forbidden: this principal does not have the right."""
+        grant = grant_of(session.access, principal)
+        if grant is None or right not in grant.rights:
+            self._context.counters.forbidden[MISSING] += 1
+            who = f"principal {principal}" if principal else "who names no principal"
+            raise Forbidden(
+                f"{who} has no right to {right} in session {session.id}; ask its owner for it", field="credential"
+            )
+
+    def _unproven(self, session: Session, principal: str) -> Forbidden:
+        """Return what is told whoever does not prove to be that principal; whether there is one, is not told."""
+        self._context.counters.forbidden[UNPROVEN] += 1
+        who = f"principal {principal}" if principal else "whoever names no principal"
+        text = f"session {session.id} does not let in {who} with this password; attach with what its owner gave you"
+        return Forbidden(text, field="credential")
+
+    def _tries_of_unknown(self, session: Session, principal: str) -> Tries:
+        """Return how it went with a principal that no password proves; the oldest of too many are forgotten."""
+        tries = session.tries.setdefault(principal, Tries())
+        self._unknown[session.id, principal] = tries
+        self._unknown.move_to_end((session.id, principal))
+        if len(self._unknown) > UNKNOWN_PRINCIPALS_REMEMBERED:
+            (identity, name), forgotten = self._unknown.popitem(last=False)
+            oldest = self._context.sessions.get(identity)
+            # The access may have changed since, and the name be one that a password proves.
+            if oldest is not None and oldest.tries.get(name) is forgotten and name not in oldest.access:
+                del oldest.tries[name]
+        return tries
+
+    def _look(
+        self,
+        session: Session,
+        attach: Attach,
+        hashed: str,
+        tries: Tries,
+        on_done: Callable[[Proof | Wait | Forbidden], None],
+    ) -> Wait | None:
+        credential, now = attach.credential, self._context.clock.now_ms()
+        if not credential.password:
+            raise self._unproven(session, credential.principal)
+        at_once = PASSWORDS_OF_ONE if tries.failures < FREE_TRIES else 1
+        if now < tries.next_ms or tries.under_way >= at_once or self.verifying >= PASSWORDS_AT_ONCE:
+            self._context.counters.forbidden[TOO_OFTEN] += 1
+            wait_ms = max(tries.next_ms - now, self._context.settings.retry_ms)
+            return Wait("too many passwords are tried at the moment", wait_ms)
+        tries.under_way += 1
+        self.verifying += 1
+
+        def answered(right: bool | WaypostError) -> None:
+            tries.under_way -= 1
+            self.verifying -= 1
+            if isinstance(right, WaypostError):
+                on_done(Wait(right.message, self._context.settings.retry_ms))
+            elif right and hashed != NO_HASH:
+                tries.failures = tries.next_ms = 0
+                tries.known = self._digest(credential.password, hashed)
+                on_done(Proof(attach, hashed))
+            else:
+                self._failed(tries)
+                on_done(self._unproven(session, credential.principal))
+
+        self._context.outbox.emit(Verify(credential.password, hashed, answered))
+        return None
+
+    def _failed(self, tries: Tries) -> None:
+        tries.failures += 1
+        if tries.failures >= FREE_TRIES:
+            # Past the longest wait nothing grows, the exponent neither.
+            wait_ms = 1_000 << min(tries.failures - FREE_TRIES, 16)
+            tries.next_ms = self._context.clock.now_ms() + min(wait_ms, LONGEST_WAIT_MS)
+
+    def _knows(self, tries: Tries, attach: Attach, grant: Grant) -> bool:
+        """Tell whether this is the password that was right before."""
+        password = attach.credential.password
+        return bool(tries.known) and hmac.compare_digest(tries.known, self._digest(password, grant.hash))
+
+    def _digest(self, password: str, hashed: str) -> bytes:
+        self._key = self._key or self._context.rng.randbytes(32)
+        return blake2b(f"{hashed}\0{password}".encode(), key=self._key).digest()
+
+    # ------------------------------------------------------------ another access
+
+    def hash(
+        self,
+        session: Session,
+        principal: str | None,
+        grants: Mapping[str, Granted],
+        on_done: Callable[[dict[str, str] | WaypostError], None],
+    ) -> None:
+        """Have the passwords hashed that this change of access brings.
+
+        Args:
+            principal: who asks for it; who changes the access must have the right to change it again. None: an
+                operator, who always has.
+            then: called with the hashes, by principal.
+
+        Raises:
+            Refused: the change is not acceptable as it stands, or too many are under way.
+        """
+        if grants and principal is not None and (principal not in grants or ADMINISTER not in grants[principal].rights):
+            who = f"principal {principal}" if principal else "whoever names no principal"
+            raise Refused(f"{who} asks for this, and could never change it again; let it administer", field="grants")
+        for name, granted in grants.items():
+            if granted.password is None and not granted.by_token and name not in session.access:
+                raise Refused(f"principal {name or '(none)'} has no password yet; name one", field="grants")
+            if granted.by_token and (granted.password or not name):
+                raise Refused("a token names a principal, and nothing else proves it then", field="grants")
+        fresh = {name: granted.password for name, granted in grants.items() if granted.password}
+        if not fresh:
+            on_done({})
+            return
+        if self.hashing >= ACCESS_CHANGES_AT_ONCE:
+            raise Refused("the access of too many sessions is being changed; ask again in a moment", field="grants")
+        self.hashing += 1
+
+        def answered(hashes: list[str] | WaypostError) -> None:
+            self.hashing -= 1
+            on_done(hashes if isinstance(hashes, WaypostError) else dict(zip(fresh, hashes, strict=True)))
+
+        self._context.outbox.emit(Hash([*fresh.values()], answered))
+
+
+def changed(access: Access, grants: Mapping[str, Granted], hashes: Mapping[str, str]) -> dict[str, Grant]:
+    """Return the access that the change makes of this one. Raises Refused: it was changed meanwhile, by others."""
+    made = {}
+    for name, granted in grants.items():
+        if granted.password is None and not granted.by_token and name not in access:
+            raise Refused(f"principal {name or '(none)'} has no password any more; name one", field="grants")
+        if granted.by_token:
+            proof = BY_TOKEN
+        else:
+            proof = access[name].hash if granted.password is None else hashes.get(name, "")
+        made[name] = Grant(tuple(dict.fromkeys(granted.rights)), proof)
+    return made

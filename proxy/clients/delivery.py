@@ -1,0 +1,135 @@
+"""What goes out to receivers: batches, encoded once for all, as far as each window allows, and under a lease only."""
+
+from __future__ import annotations
+
+from proxy.clients.relay import Relays
+from proxy.core.context import Context
+from proxy.core.effects import LoadEntries, Send
+from proxy.session.receivers import Receiver
+from proxy.session.session import Session
+from proxy.session.stored_notification import Entry
+from proxy.stream.expiry import Expiry
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.identity import SessionId
+from waypost.limits import READ_AHEAD
+
+
+class DeliveryHandler:
+    """Sends what is stored; what is no longer in memory is read back first."""
+
+    def __init__(self, context: Context, expiry: Expiry, relays: Relays) -> None:
+        self._context = context
+        self._expiry = expiry
+        self._relays = relays
+        self._again: dict[SessionId, Session] = {}
+        """Sessions of which something is to be read once more."""
+        self._again_at = 0
+
+    def tick(self) -> None:
+        """Read again what could not be read."""
+        if self._again and self._context.clock.now_ms() >= self._again_at:
+            again, self._again = self._again, {}
+            for session in again.values():
+                self.to_all(session)
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return self._again_at if self._again else NEVER
+
+    def to_all(self, session: Session) -> None:
+        """Send every attached receiver what is there for it."""
+        if self._context.sessions.serving(session.id) is not session:
+            return
+        self._expiry.expire(session)
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._pump(session, receiver)
+        session.retention.displace()
+        self._expiry.bound(session)
+
+    def to(self, session: Session, receiver: Receiver) -> None:
+        """Send one receiver what is there for it, if the session is served here, now."""
+        if self._context.sessions.serving(session.id) is session:
+            self._expiry.expire(session)
+            self._pump(session, receiver)
+
+    def _pump(self, session: Session, receiver: Receiver) -> None:
+        while receiver.sent < session.entries.last_number and not receiver.fetching:
+            limit = receiver.room()
+            if limit <= 0:
+                return
+            entries = session.entries.after(receiver.sent, limit)
+            if entries is None:
+                self._load(session, receiver, min(READ_AHEAD, receiver.window - receiver.under_way))
+                return
+            # Where there are none, the last ones went by policy.
+            self._send(session, receiver, entries, 0 if entries else session.entries.last_number)
+
+    def _send(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int = 0) -> None:
+        gone = receiver.unrecorded(entries, session.retention)
+        if gone:
+            self._record(session, receiver, gone)
+            entries, upto = [each for each in entries if each[0] < gone[0][0]], 0
+            if not entries:
+                return
+        message = session.next_delivery(receiver, entries, upto)
+        if message is not None and receiver.connection is not None:
+            at = self._relays.far.proxy_of(receiver.connection) or self._context.proxy
+            count = len(message.entries)
+            session.delivered[at] += count
+            self._context.counters.delivery_sizes.note(count)
+            self._context.outbox.emit(Send(receiver.connection, message))
+        elif message is None:
+            self._context.sessions.mark_changed(session.id)
+
+    def _send_all(self, session: Session, receiver: Receiver, entries: list[Entry], upto: int) -> None:
+        """Send what was read. Fewer than asked for may be all that was looked at; none: there are none up to `upto`."""
+        if not entries:
+            self._send(session, receiver, [], upto)
+        while entries and (room := receiver.room()) > 0:
+            batch, entries = entries[:room], entries[room:]
+            self._send(session, receiver, batch)
+            if receiver.fetching or receiver.sent < batch[-1][0]:
+                # Not all of it went: the rest is read again, or waits for the journal.
+                return
+
+    def _record(self, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
+        """Put on record what the receiver is not to have; it gets past that no sooner (handover rule 21)."""
+        receiver.fetching = True
+        connection = receiver.connection
+        removed_by = session.retention.removed_by
+        self._expiry.note(
+            session, [(stored.origin, stored.offset, removed_by(number, matched)) for number, stored, matched in gone]
+        )
+
+        def on_done() -> None:
+            if receiver.connection == connection and session.receivers.get(receiver.id) is receiver:
+                receiver.fetching = False
+                receiver.recorded |= {number for number, _, _ in gone}
+                self.to(session, receiver)
+                self._expiry.bound(session)
+
+        self._context.journal.once_attested(on_done)
+
+    def _load(self, session: Session, receiver: Receiver, limit: int) -> None:
+        receiver.fetching = True
+        connection, after, upto = receiver.connection, receiver.sent, session.entries.evicted_number
+
+        def on_done(answer: list[Entry] | WaypostError) -> None:
+            if receiver.connection != connection or receiver.sent != after:
+                return
+            receiver.fetching = False
+            if self._context.sessions.serving(session.id) is not session:
+                return
+            if isinstance(answer, WaypostError):
+                self._again[session.id] = session
+                self._again_at = self._context.clock.now_ms() + self._context.settings.retry_ms
+                return
+            self._expiry.expire(session)
+            self._send_all(session, receiver, answer, upto)
+            self._pump(session, receiver)
+            self._expiry.bound(session)
+
+        first = max(after, session.entries.first_number - 1)
+        self._context.outbox.emit(LoadEntries(session.id, first, limit, on_done, passing=receiver.known))

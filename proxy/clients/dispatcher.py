@@ -1,0 +1,408 @@
+"""The client protocol: what each message of a connection asks for, and when it is answered.
+
+Nothing is acknowledged before it is safe: a publish when the site log has it, a subscription change when it is in the
+store and in the changelog, with epoch and lease looked at again after the write (handover rule 6).
+"""
+
+from __future__ import annotations
+
+from proxy.clients.access_control import AccessControl
+from proxy.clients.admin import Administration
+from proxy.clients.attach import AttachHandler
+from proxy.clients.authorization import Authorizer
+from proxy.clients.connection import Change, Connection, OfSession, problem
+from proxy.clients.delivery import DeliveryHandler
+from proxy.clients.durable_reply import Answers, not_served
+from proxy.clients.publish import PublishHandler
+from proxy.clients.quench import QuenchHandler
+from proxy.clients.relay import Relays
+from proxy.clients.subscribe import Subscriptions
+from proxy.core import journal_facts
+from proxy.core.context import Context
+from proxy.core.effects import Attest, Hangup, Send
+from proxy.core.events import DeletionWanted
+from proxy.ownership.drain import SessionMoves
+from proxy.session.receivers import check_overtaking
+from proxy.session.session import Role, Session
+from proxy.stream.coverage import Coverage
+from proxy.stream.expiry import Expiry
+from proxy.stream.persister import Persister
+from waypost.access import ADMINISTER, READ, SUBSCRIBE, Right
+from waypost.errors import (
+    Altered,
+    BadMessage,
+    LogUnavailable,
+    NotServed,
+    Refused,
+    WaypostError,
+    WrongVersion,
+)
+from waypost.identity import SessionId, SubscriptionId
+from waypost.keys import PRODUCER, primed
+from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.messages import (
+    VERSION,
+    Acknowledge,
+    Attach,
+    Attestation,
+    Attested,
+    ClientMessage,
+    Delete,
+    Detach,
+    Forgotten,
+    Hello,
+    KeysChanged,
+    Left,
+    Publish,
+    PublishWith,
+    Quench,
+    SetAccess,
+    SetKeys,
+    Subscribe,
+    Subscribed,
+    SubscriptionChanged,
+    Unsubscribe,
+    Unsubscribed,
+    Wait,
+    Welcome,
+)
+from waypost.subscription import parse
+
+NEEDED: dict[type[Change], Right] = {
+    Subscribe: SUBSCRIBE,
+    Unsubscribe: SUBSCRIBE,
+    SetKeys: SUBSCRIBE,
+    Delete: ADMINISTER,
+    SetAccess: ADMINISTER,
+    Detach: READ,
+}
+"""The right that it needs."""
+
+
+class ClientDispatcher:
+    """All connections of clients."""
+
+    def __init__(
+        self,
+        context: Context,
+        persister: Persister,
+        coverage: Coverage,
+        moving: SessionMoves,
+        expiry: Expiry,
+    ) -> None:
+        self._context = context
+        self._coverage = coverage
+        self._expiry = expiry
+        self.authorizer = Authorizer(context)
+        self._subscriptions = Subscriptions(context, coverage, expiry)
+        self.relays = Relays(context, self.connected, self.disconnected, self.message)
+        self.delivery = DeliveryHandler(context, expiry, self.relays)
+        self.publishing = PublishHandler(context)
+        self.quenching = QuenchHandler(context)
+        self.connections: dict[int, Connection] = {}
+        self.attach_handler = AttachHandler(
+            context,
+            persister,
+            coverage,
+            moving,
+            expiry,
+            self.authorizer,
+            self.relays,
+            self.delivery,
+            self.connections,
+        )
+        self._answers = Answers(context, persister)
+        self.access = AccessControl(
+            context, self._answers, self.authorizer, self.connections, self._session_of, self.attach_handler.leave
+        )
+        self.administration = Administration(
+            context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._tell_all
+        )
+        self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
+        """What was asked of a session while it stood still."""
+
+    def deferred(self) -> list[int]:
+        """Return how many changes wait, of each session that stands still."""
+        return [len(changes) for changes in self._deferred.values()]
+
+    # ------------------------------------------------------------ connections
+
+    def connected(self, number: int, address: str = "") -> None:
+        """A client has connected; `number` names its connection from now on."""
+        self.connections[number] = Connection(number=number, address=address)
+
+    def disconnected(self, number: int) -> None:
+        """The connection has ended: whatever was attached or under way on it ends here."""
+        connection = self.connections.pop(number, None)
+        if connection:
+            self.attach_handler.leave(connection)
+            self.publishing.disconnected(number)
+            self.quenching.leave(number)
+            self.relays.near.leave(number)
+
+    def _say(self, connection: Connection, message: object) -> None:
+        self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ messages
+
+    def message(self, number: int, message: ClientMessage) -> None:
+        """Take one message. What is wrong with it is answered; the connection goes on."""
+        connection = self.connections.get(number)
+        if connection is None:
+            return
+        try:
+            self._take(connection, message)
+        except Refused as error:
+            self._context.counters.refused[error.kind] += 1
+            self._say(connection, problem(error, message))
+        except (LogUnavailable, Altered) as error:
+            self._say(connection, problem(error, message))
+
+    def _take(self, connection: Connection, message: ClientMessage) -> None:
+        if isinstance(message, Hello):
+            self._hello(connection, message)
+            return
+        if not connection.client:
+            raise BadMessage("say hello first")
+        if isinstance(message, OfSession) and connection.number in self.relays.near:
+            self.relays.near.up(connection.number, message)
+            return
+        match message:
+            case Attach():
+                self.attach_handler.attach(connection, message)
+            case Subscribe():
+                self._subscribe(connection, message)
+            case Unsubscribe():
+                self._unsubscribe(connection, message)
+            case SetKeys():
+                self._set_keys(connection, message)
+            case Publish():
+                self._publish(connection, message)
+            case PublishWith():
+                connection.keys = primed(PRODUCER, message.keys)
+                self.quenching.keys_changed(connection.number, connection.keys)
+            case Quench():
+                self.quenching.ask(connection.number, message, connection.keys)
+            case Acknowledge():
+                self._acknowledge(connection, message)
+            case Detach():
+                self._detach(connection, message)
+            case Delete():
+                self._delete(connection, message)
+            case SetAccess():
+                self.access.set(connection, message)
+
+    def _hello(self, connection: Connection, message: Hello) -> None:
+        if message.version != VERSION:
+            raise WrongVersion(f"version {message.version}; this proxy speaks {VERSION}", field="version")
+        asked = bool(self._context.settings.publishers and message.credential.token)
+        if asked and not self._context.cluster.token_key:
+            self._context.outbox.emit(Hangup(connection.number, "this proxy cannot look at tokens yet"))
+            return
+        connection.named = self.authorizer.named(message.credential)
+        connection.client = message.client
+        self._say(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
+
+    def _publish(self, connection: Connection, message: Publish) -> None:
+        if self.authorizer.let_publish(connection.named):
+            self.publishing.take(connection.number, message, connection.keys)
+        else:
+            # What is in flight comes again on the next connection, which begins with another token.
+            self._context.outbox.emit(Hangup(connection.number, "the token has ended by which this was published"))
+
+    # ------------------------------------------------------------ sessions
+
+    def deliver(self, session: Session) -> None:
+        """The session has something new."""
+        self.delivery.to_all(session)
+
+    def served(self, session: Session) -> None:
+        """The session is served here from now on: let in who waits for it, and call those who were relayed."""
+        self.relays.near.come_home(session.id)
+        self.attach_handler.served(session)
+        self._answers.served(session)
+        for connection, message in self._deferred.pop(session.id, []):
+            if connection.session == session.id:
+                self.message(connection.number, message)
+        self.delivery.to_all(session)
+
+    def unavailable(self, session: SessionId, reason: str | Refused | None) -> None:
+        """The session cannot be had now; None: there is no such session."""
+        if session not in self._context.sessions:
+            # Else it stands still, and those who are attached to it wait for an answer.
+            self._deferred.pop(session, None)
+            self._answers.gone(session)
+        self.attach_handler.unavailable(session, reason)
+
+    def _detach(self, connection: Connection, message: Detach) -> None:
+        if message.forget:
+            self._forget(connection, message)
+            return
+        session = self._context.sessions.get(connection.session) if connection.session else None
+        receiver = self.attach_handler.receiver_of(connection)
+        if receiver is not None:
+            check_overtaking(receiver.selective, message.selective)
+        self.attach_handler.leave(connection)
+        if session is not None and receiver is not None and session.role is not Role.SERVING:
+            # What it has, the next owner is to be told; who was fenced or has released the session has said so.
+            wait = Wait("the session changes hands at this moment", self._context.settings.retry_ms)
+            self._say(connection, wait)
+        elif session is not None and receiver is not None:
+            self._say(connection, Left(receiver.id))
+            receiver.had_selectively(message.selective)
+            # What we never heard of, nobody here was ever sent.
+            known = self._context.state.frontier
+            session.had(receiver, {origin: upto for origin, upto in message.frontier.items() if origin in known})
+            self._context.sessions.mark_changed(session.id)
+
+    def _forget(self, connection: Connection, message: Detach) -> None:
+        """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
+        session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
+        if session is None or receiver is None:
+            return
+        self.attach_handler.leave(connection)
+
+        def on_done(is_gone: bool) -> None:
+            if is_gone:
+                session.said_farewell(receiver.id, connection.incarnation, connection.attach_seq)
+                answer = Forgotten(receiver.id)
+                self._answers.once_kept(connection, session, message, lambda: self._say(connection, answer))
+            else:
+                # Who could not be forgotten comes again, and asks again.
+                self._say(connection, Wait("the session has moved", self._context.settings.retry_ms))
+
+        self._expiry.forget(session, receiver, on_done=on_done)
+
+    def _delete(self, connection: Connection, message: Delete) -> None:
+        session = self._session_of(connection, message)
+        if session is not None:
+            reason = f"receiver {connection.receiver} asked for it"
+            self._context.events.report(DeletionWanted(session, reason))
+
+    # ------------------------------------------------------------ subscriptions
+
+    def _session_of(self, connection: Connection, message: Change) -> Session | None:
+        """Return the session; None: it stands still, and the message waits until the registry has decided.
+
+        Raises:
+            Forbidden: whoever is on this connection does not have the right that it needs.
+        """
+        held = self._attached_to(connection)
+        if held is not None and held.role is Role.FROZEN:
+            deferred = self._deferred.setdefault(held.id, [])
+            if len(deferred) >= MAX_SUBSCRIPTIONS_PER_SESSION:
+                raise NotServed("too much is asked of a session that stands still; ask again")
+            deferred.append((connection, message))
+            return None
+        if held is None or self._context.sessions.serving(held.id) is not held:
+            raise not_served()
+        self.authorizer.require(held, connection.principal, NEEDED[type(message)])
+        return held
+
+    def _attached_to(self, connection: Connection) -> Session | None:
+        """Return the session whose receiver is on this connection; not the next one of its name (handover rule 22)."""
+        if connection.session is None or self.attach_handler.receiver_on(connection) is None:
+            return None
+        return self._context.sessions[connection.session]
+
+    def _subscribe(self, connection: Connection, message: Subscribe) -> None:
+        expression = parse(message.expression)
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+        self._subscriptions.add(session, message, expression, connection.receiver or "", connection.payer)
+        self._settle(connection, session, message)
+
+    def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
+        session = self._session_of(connection, message)
+        if session is None:
+            return
+        self._subscriptions.end(session, SubscriptionId(message.subscription))
+        self._settle(connection, session, message)
+
+    def _set_keys(self, connection: Connection, message: SetKeys) -> None:
+        session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
+        if session is None or receiver is None:
+            return
+        changed = self._subscriptions.set_keys(session, receiver, message.keys)
+        self._context.sessions.mark_changed(session.id)
+
+        def answer() -> None:
+            self._subscriptions.kept(session, changed)
+            self._say(connection, KeysChanged(message.number))
+            for identity in changed:
+                self._tell_all(session, identity, connection)
+            self._coverage.promise(session)
+
+        self._answers.once_kept(connection, session, message, answer)
+
+    def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+        def answer() -> None:
+            self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
+            self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+            self._coverage.promise(session)
+
+        self._answers.once_kept(connection, session, message, answer)
+
+    def _tell_subscription(
+        self, connection: Connection, session: Session, identity: SubscriptionId, number: int
+    ) -> None:
+        subscription = session.subscriptions.get(identity)
+        self._say(connection, Unsubscribed(identity, number) if subscription is None else Subscribed(identity, number))
+        if subscription is not None:
+            self.attach_handler.tell_effective(connection, subscription)
+        self._tell_all(session, identity, connection)
+
+    def _tell_all(self, session: Session, identity: SubscriptionId, but: Connection | None = None) -> None:
+        """Tell all receivers, but the one on that connection, how a subscription is now."""
+        subscription = session.subscriptions.get(identity)
+        for receiver in session.receivers.values():
+            other = self.connections.get(receiver.connection) if receiver.connection is not None else None
+            if other is not None and other is not but:
+                settings = None if subscription is None else subscription.settings()
+                self._say(other, SubscriptionChanged(identity, settings))
+
+    # ------------------------------------------------------------ acknowledging
+
+    def _acknowledge(self, connection: Connection, message: Acknowledge) -> None:
+        if message.attestations:
+            self._put_on_record(connection, message.attestations)
+        receiver = self.attach_handler.receiver_on(connection)
+        if receiver is None or connection.session is None:
+            return
+        session = self._context.sessions[connection.session]
+        if session.role not in (Role.SERVING, Role.FROZEN):
+            return
+        if message.through > receiver.sent:
+            raise BadMessage(f"{message.through} was not delivered yet", field="through")
+        if message.frontier and not receiver.was_sent(message.frontier):
+            raise BadMessage("that was not delivered yet", field="frontier")
+        if message.gaps > receiver.confirmed_gaps + len(receiver.sent_gaps):
+            raise BadMessage(f"{message.gaps} gaps were not sent yet", field="gaps")
+        check_overtaking(receiver.selective, message.selective)
+        if message.gaps > receiver.confirmed_gaps and session.role is Role.SERVING:
+            session.gaps.confirm(receiver, message.gaps)
+            self._context.sessions.mark_changed(session.id)
+        self._context.counters.acknowledged += receiver.acknowledge(message.through)
+        receiver.had_selectively(message.selective)
+        if session.role is Role.FROZEN:
+            # What is handed over must not change any more; it goes when the session thaws.
+            return
+        session.had(receiver, message.frontier)
+        self._context.sessions.mark_changed(session.id)
+        self.delivery.to(session, receiver)
+
+    def _put_on_record(self, connection: Connection, attestations: list[Attestation]) -> None:
+        """Write what the receiver's library attests to the journal, as it is, and say so."""
+        receiver = self.attach_handler.receiver_of(connection)
+        if receiver is None or connection.session is None:
+            return
+        now = self._context.clock.unix_ms()
+        facts = journal_facts.received(connection.session, receiver.id, connection.incarnation, attestations, now)
+        last = attestations[-1].number
+
+        def on_done(error: WaypostError | None) -> None:
+            if error is None:
+                self._say(connection, Attested(last))
+
+        self._context.outbox.emit(Attest(facts, on_done))

@@ -1,0 +1,93 @@
+"""Answers to what changes a session: given once the change would survive this proxy, by who may give them then.
+
+Store and changelog must both have it: whatever dies next, one of them is what counts. And lease and epoch are looked at
+again after the write (handover rule 6): it may have been made by an owner that is one no more, and what became of the
+change is known to the owner now.
+
+A change is made once, when it comes, and never a second time by itself: the client may have asked for its opposite
+since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.clients.connection import Change, Connection, problem
+from proxy.core.context import Context
+from proxy.core.effects import Send
+from proxy.session.session import Role, Session
+from proxy.stream.persister import Persister
+from waypost.errors import NotServed, WaypostError
+from waypost.identity import SessionId
+from waypost.messages import Detach, Wait
+
+
+def once_kept(
+    context: Context,
+    persister: Persister,
+    session: Session,
+    kept: Callable[[], None],
+    lost: Callable[[WaypostError | None], None],
+) -> None:
+    """Call `kept` once store and changelog have the session as it is now, and it is ours still; else `lost`, with why
+    it was not written, or with None: it is ours no more.
+    """
+    epoch = session.epoch
+
+    def on_done(failure: WaypostError | None) -> None:
+        is_ours = context.sessions.serving(session.id) is session and session.epoch == epoch
+        if failure is None and is_ours:
+            kept()
+        else:
+            lost(failure)
+
+    persister.written(session, on_done)
+
+
+def not_served() -> NotServed:
+    """Return the refusal of a request on a connection whose session is not served now."""
+    return NotServed("no session is served on this connection at the moment; attach, then ask again")
+
+
+class Answers:
+    """Gives them."""
+
+    def __init__(self, context: Context, persister: Persister) -> None:
+        self._context = context
+        self._persister = persister
+        self._halted: dict[SessionId, list[Callable[[], None]]] = {}
+        """What is to be done about answers that were due while their session stood still, once it is served again."""
+
+    def served(self, session: Session) -> None:
+        """The session is served here from now on."""
+        for again in self._halted.pop(session.id, []):
+            again()
+
+    def gone(self, session: SessionId) -> None:
+        """The session is here no more; whoever asked attaches elsewhere, and asks for what was not answered."""
+        self._halted.pop(session, None)
+
+    def once_kept(self, connection: Connection, session: Session, message: Change, answer: Callable[[], None]) -> None:
+        """Call `answer` once the session is kept as it is now; if it cannot be, tell the client why."""
+        attached = connection.attached
+
+        def lost(failure: WaypostError | None) -> None:
+            is_here = self._context.sessions.get(session.id) is session
+            if isinstance(message, Detach):
+                # Who could not be forgotten comes again, and asks again.
+                why = failure.message if failure is not None else "the session has moved"
+                self._context.outbox.emit(Send(connection.number, Wait(why, self._context.settings.retry_ms)))
+            elif failure is not None:
+                self._context.outbox.emit(Send(connection.number, problem(failure, message)))
+            elif is_here and self._context.sessions.serving(session.id) is session and connection.attached == attached:
+                # It stood still meanwhile, and is served on under another epoch.
+                self.once_kept(connection, session, message, answer)
+            elif is_here and session.role is Role.FROZEN:
+                # It goes with what is handed over; or the session is served on here, as it is now.
+                halted = self._halted.setdefault(session.id, [])
+                halted.append(lambda: self.once_kept(connection, session, message, answer))
+            elif connection.attached == attached:
+                self._context.outbox.emit(Send(connection.number, problem(not_served(), message)))
+            # Else it has attached since, and asked again for what was not answered by then.
+
+        once_kept(self._context, self._persister, session, answer, lost)

@@ -1,0 +1,212 @@
+"""What producers publish, appended to the site log in each one's order (P3).
+
+Of one life of a producer one append is under way at a time; what comes meanwhile makes up the next one, so nothing can
+overtake what fails. When an append fails, nobody knows whether it was done: what waited behind it is refused with it,
+and so is all that follows until what failed comes again. The library sends everything again from there; that an
+earlier try had been appended after all, only the receiver's library can tell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from proxy.clients.connection import problem
+from proxy.core.context import Context
+from proxy.core.effects import Append, Send
+from waypost.checksum import checksum
+from waypost.errors import Altered, BadMessage, LimitExceeded, LogUnavailable, Refused, WaypostError
+from waypost.facts import FactKind
+from waypost.identity import Incarnation, life_of
+from waypost.keys import PRODUCER, Key, Protection, primed
+from waypost.limits import FRAME_ATTRIBUTES, LIVES_EACH, MAX_PUBLISH_BATCH, PUBLISH_WINDOW
+from waypost.messages import LARGEST, Acknowledged, Publish
+from waypost.notification import attribute_count, check_size, decode_body
+from waypost.records import Published
+
+Life = tuple[str, Incarnation]
+"""A producer and its incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    connection: int
+    message: Publish
+    records: Sequence[Published]
+
+
+@dataclass(slots=True)
+class _Producer:
+    waiting: deque[_Frame] = field(default_factory=deque)
+    queued: int = 0
+    """Notifications in `waiting`."""
+    under_way: bool = False
+    failed: int | None = None
+    """The first sequence of what failed; nothing behind it is taken before it comes again."""
+    connections: set[int] = field(default_factory=set)
+
+
+class PublishHandler:
+    """All producers that publish through this proxy."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._producers: dict[Life, _Producer] = {}
+        self._lives: dict[int, set[Life]] = {}
+        """Of each connection."""
+        self._unanswered: Counter[int] = Counter()
+        """Notifications of each connection."""
+
+    def waiting(self) -> list[int]:
+        """Return how many notifications wait, of each producer."""
+        return [producer.queued for producer in self._producers.values()]
+
+    def unanswered(self, connection: int) -> int:
+        """Return how many notifications of this connection are neither acknowledged nor refused."""
+        return self._unanswered[connection]
+
+    def take(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
+        """Take a publish; it is acknowledged when the log has it.
+
+        Args:
+            keys: those that go with all that is published on the connection, public.
+
+        Raises:
+            BadNotification: one of the bodies; nothing of the frame is taken.
+            BadMessage: there are not as many checksums as bodies.
+            Altered: one of the bodies is not what was sent; it is to come again.
+            LogUnavailable: something before it failed, and has not come again.
+            LimitExceeded: more is waiting already than a producer's window allows, or the frame is too large.
+        """
+        if has_too_many_attributes(message):
+            most = f"a frame has {FRAME_ATTRIBUTES} attributes at most; publish it in smaller ones"
+            raise LimitExceeded(most, field="bodies")
+        if message.checks and len(message.checks) != len(message.bodies):
+            raise BadMessage(f"{len(message.checks)} for {len(message.bodies)} bodies", field="checks")
+        checks = [checksum(body) for body in message.bodies]
+        life = (message.producer, life_of(message.producer, message.secret))
+        lives = self._lives.get(connection, ())
+        if life not in lives and len(lives) >= LIVES_EACH:
+            raise LimitExceeded(f"over {LIVES_EACH} lives of producers on one connection", field="secret")
+        if message.checks and message.checks != checks:
+            self._altered(connection, life, message)
+        protection = Protection.of(keys, primed(PRODUCER, message.keys), insecure=message.insecure)
+        records = self._records(life, message, checks, protection)
+        producer = self._producers.setdefault(life, _Producer())
+        if producer.failed is not None and message.first > producer.failed:
+            raise LogUnavailable(f"publish {producer.failed} failed; send again from there")
+        if producer.queued + len(records) > 2 * PUBLISH_WINDOW:
+            raise LimitExceeded(f"over {2 * PUBLISH_WINDOW} notifications wait for the log", field="bodies")
+        producer.failed = None
+        producer.waiting.append(_Frame(connection, message, records))
+        producer.queued += len(records)
+        self._unanswered[connection] += len(records)
+        self._context.counters.published += len(records)
+        self._know(connection, life, producer)
+        if not producer.under_way:
+            self._append(life, producer)
+
+    def _know(self, connection: int, life: Life, producer: _Producer) -> None:
+        producer.connections.add(connection)
+        self._lives.setdefault(connection, set()).add(life)
+
+    def _altered(self, connection: int, life: Life, message: Publish) -> None:
+        """Refuse what is not what was sent, and all behind it, until it comes again."""
+        producer = self._producers.setdefault(life, _Producer())
+        producer.failed = message.first if producer.failed is None else min(producer.failed, message.first)
+        self._know(connection, life, producer)
+        self._context.counters.altered += 1
+        raise Altered("a notification is not what its producer sent", field="bodies")
+
+    def disconnected(self, connection: int) -> None:
+        """What it sent and is not under way is not appended any more: it will come again, from wherever it is then."""
+        self._unanswered.pop(connection, None)
+        for life in self._lives.pop(connection, ()):
+            producer = self._producers[life]
+            producer.connections.discard(connection)
+            producer.waiting = deque(frame for frame in producer.waiting if frame.connection != connection)
+            producer.queued = sum(len(frame.records) for frame in producer.waiting)
+            self._forget_gone(life, producer)
+
+    def _forget_gone(self, life: Life, producer: _Producer) -> None:
+        if not producer.connections and not producer.under_way:
+            del self._producers[life]
+
+    def _records(self, life: Life, message: Publish, checks: list[int], protection: Protection) -> list[Published]:
+        if message.first + len(message.bodies) - 1 > LARGEST:
+            raise BadMessage(f"sequences end at {LARGEST}; begin another life of the producer", field="first")
+        at_ms = self._context.clock.unix_ms()
+        records = []
+        for index, body in enumerate(message.bodies):
+            try:
+                check_size(body, len(decode_body(body)))
+            except Refused as error:
+                error.field = f"bodies[{index}]" + (f".{error.field}" if error.field else "")
+                raise
+            number = message.first + index
+            records.append(
+                Published(
+                    producer=life[0],
+                    incarnation=life[1],
+                    sequence=number,
+                    at_ms=at_ms,
+                    body=body,
+                    protection=protection,
+                    check=checks[index],
+                )
+            )
+        return records
+
+    def _append(self, life: Life, producer: _Producer) -> None:
+        frames: list[_Frame] = []
+        count = 0
+        while producer.waiting and (not frames or count + len(producer.waiting[0].records) <= MAX_PUBLISH_BATCH):
+            frames.append(producer.waiting.popleft())
+            count += len(frames[-1].records)
+        producer.queued -= count
+        producer.under_way = True
+
+        def on_done(answer: list[int] | WaypostError) -> None:
+            producer.under_way = False
+            if isinstance(answer, WaypostError):
+                self._failed(producer, [*frames, *producer.waiting], answer)
+            else:
+                self._acknowledge(frames, answer)
+            if producer.waiting:
+                self._append(life, producer)
+            else:
+                self._forget_gone(life, producer)
+
+        records = [record for frame in frames for record in frame.records]
+        self._context.outbox.emit(Append(records, on_done, frames[0].connection, lambda: bool(producer.connections)))
+
+    def _failed(self, producer: _Producer, frames: list[_Frame], error: WaypostError) -> None:
+        producer.waiting.clear()
+        producer.queued = 0
+        producer.failed = frames[0].message.first
+        self._context.counters.failed += sum(len(frame.records) for frame in frames)
+        for frame in frames:
+            self._answered(frame)
+            self._context.outbox.emit(Send(frame.connection, problem(error, frame.message)))
+
+    def _answered(self, frame: _Frame) -> None:
+        if frame.connection in self._unanswered:
+            self._unanswered[frame.connection] -= len(frame.records)
+
+    def _acknowledge(self, frames: list[_Frame], offsets: list[int]) -> None:
+        origin = self._context.state.origin
+        self._context.journal.attest(FactKind.ACKNOWLEDGED, origin=origin, offsets=offsets)
+        self._context.counters.appended += len(offsets)
+        self._context.counters.publish_sizes.note(len(offsets))
+        done = 0
+        for frame in frames:
+            mine = offsets[done : done + len(frame.records)]
+            done += len(mine)
+            self._answered(frame)
+            self._context.outbox.emit(Send(frame.connection, Acknowledged(frame.message.first, origin, mine)))
+
+
+def has_too_many_attributes(message: Publish) -> bool:
+    """Tell whether to decode it would take too long: it is refused before that."""
+    return len(message.bodies) > 1 and sum(map(attribute_count, message.bodies)) > FRAME_ATTRIBUTES

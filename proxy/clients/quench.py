@@ -1,0 +1,189 @@
+"""Quench: producers who ask are told what anybody wants, so that they can stop sending what nobody does.
+
+What is wanted anywhere stands in the site's state, as expressions with the keys by which they are wanted: what sessions
+here need, and what neighbours ask for, who ask for what is wanted behind them. A producer is told of those *terms* that
+have to do with attributes that it names. A term is one alternative of an expression, what stands between its outermost
+``||``. An expression is true only if one of its terms is, and a term only if an attribute that it names is there, or
+if it is true of every notification, as ``equals(0, x, 0)`` is. So who names all the attributes that it sends, and is
+told of the latter whatever it names, is told of all that could want it.
+
+Expressions are taken apart only where somebody asks, so many at a time; until all are, the producer is not told that it
+knows everything, and sends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from proxy.core.context import Context
+from proxy.core.effects import Send
+from waypost.clock import NEVER
+from waypost.keys import PRODUCER, Key, Protection, primed
+from waypost.limits import QUENCH_LOOKED_AT, QUENCH_LOOKED_AT_BYTES, QUENCH_TERMS
+from waypost.messages import Interest, Quench
+from waypost.subscription import parse
+from waypost.subscription.canonical import write
+from waypost.subscription.tree import Compare, Logic, Name, Node, names
+
+
+class Term(NamedTuple):
+    """One alternative: its canonical text, the attributes that it names, and whether it is true without any."""
+
+    text: str
+    names: frozenset[str]
+    is_always: bool
+
+    def concerns(self, attributes: Collection[str]) -> bool:
+        """Tell whether it could want a notification with one of these attributes because of it."""
+        return self.is_always or not self.names.isdisjoint(attributes)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Requester:
+    """One producer's question, and what it was told."""
+
+    number: int
+    names: frozenset[str]
+    own: tuple[Key, ...]
+    """Keys that were said with the question; those of the connection come to them."""
+    protection: Protection
+    terms: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of each expression, the terms of which it is to know."""
+    wanted: Counter[str] = field(default_factory=Counter)
+    """By how many expressions each term is."""
+    announced: set[str] = field(default_factory=set)
+    changed: dict[str, None] = field(default_factory=dict)
+    """Terms that may have come or gone since then."""
+    level: bool = False
+
+
+class QuenchHandler:
+    """All producers that ask."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._requesters: dict[int, _Requester] = {}
+        self._terms: dict[str, tuple[Term, ...]] = {}
+        """Of each expression that anybody wants and that was taken apart."""
+        self._waiting: dict[str, None] = {}
+        """Expressions that are to be looked at."""
+
+    def _answer(self, connection: int, answer: Interest) -> None:
+        self._context.outbox.emit(Send(connection, answer))
+
+    def ask(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
+        """Answer a producer from now on; the answers to what it asked before end."""
+        self.leave(connection)
+        if not message.names:
+            self._answer(connection, Interest(message.number, [], [], True))
+            return
+        if not self._requesters:
+            self._waiting = dict.fromkeys(sorted(self._context.state.all_interests()))
+        own = primed(PRODUCER, message.keys)
+        protection = Protection.of(keys, own, insecure=message.insecure)
+        requester = self._requesters[connection] = _Requester(
+            number=message.number, names=frozenset(message.names), own=own, protection=protection
+        )
+        for expression, terms in self._terms.items():
+            self._look(requester, expression, terms)
+
+    def keys_changed(self, connection: int, keys: tuple[Key, ...]) -> None:
+        """Other keys go with all that the connection publishes."""
+        requester = self._requesters.get(connection)
+        if requester is not None:
+            requester.protection = Protection.of(keys, requester.own, insecure=requester.protection.insecure)
+            for expression, terms in self._terms.items():
+                self._look(requester, expression, terms)
+
+    def leave(self, connection: int) -> None:
+        """The connection asks no more."""
+        self._requesters.pop(connection, None)
+        if not self._requesters:
+            self._terms.clear()
+            self._waiting.clear()
+
+    def changed(self, expressions: Iterable[str]) -> None:
+        """Somebody more wants these, or nobody any more, or by other keys."""
+        if self._requesters:
+            self._waiting.update(dict.fromkeys(expressions))
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Take apart the next expressions, and tell what has changed."""
+        size = 0
+        for expression in list(islice(self._waiting, QUENCH_LOOKED_AT)):
+            del self._waiting[expression]
+            self._take_apart(expression)
+            size += len(expression)
+            if size > QUENCH_LOOKED_AT_BYTES:
+                break
+        for connection, requester in self._requesters.items():
+            self._tell(connection, requester)
+
+    def next_deadline(self) -> int:
+        """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
+        unannounced = (
+            requester.changed or not (requester.level or self._context.rereading)
+            for requester in self._requesters.values()
+        )
+        due = self._waiting or any(unannounced)
+        return self._context.clock.now_ms() if due else NEVER
+
+    def _take_apart(self, expression: str) -> None:
+        if not self._context.state.interests(expression):
+            self._terms.pop(expression, None)
+        elif expression not in self._terms:
+            self._terms[expression] = terms_of(expression)
+        for requester in self._requesters.values():
+            self._look(requester, expression, self._terms.get(expression, ()))
+
+    def _look(self, requester: _Requester, expression: str, terms: tuple[Term, ...]) -> None:
+        """Find out which terms of the expression the producer is to know of now."""
+        before = requester.terms.pop(expression, ())
+        after: tuple[str, ...] = ()
+        mine = tuple(term.text for term in terms if term.concerns(requester.names))
+        if mine and any(each.lets(requester.protection) for each in self._context.state.interests(expression)):
+            after = requester.terms[expression] = mine
+        requester.wanted.subtract(before)
+        requester.wanted.update(after)
+        requester.changed.update(dict.fromkeys((*before, *after)))
+
+    def _tell(self, connection: int, requester: _Requester) -> None:
+        level = not self._waiting and not self._context.rereading
+        if not requester.changed and requester.level >= level:
+            return
+        added = [term for term in requester.changed if requester.wanted[term] > 0 and term not in requester.announced]
+        removed = [term for term in requester.changed if requester.wanted[term] <= 0 and term in requester.announced]
+        requester.announced.update(added)
+        requester.announced.difference_update(removed)
+        for term in requester.changed:
+            if not requester.wanted[term]:
+                del requester.wanted[term]
+        requester.changed.clear()
+        while len(added) + len(removed) > QUENCH_TERMS:
+            self._context.outbox.emit(
+                Send(connection, Interest(requester.number, added[:QUENCH_TERMS], removed[:QUENCH_TERMS], False))
+            )
+            added, removed = added[QUENCH_TERMS:], removed[QUENCH_TERMS:]
+        if added or removed or (level and not requester.level):
+            self._answer(connection, Interest(requester.number, added, removed, level))
+        requester.level = requester.level or level
+
+
+def terms_of(expression: str) -> tuple[Term, ...]:
+    """Return the alternatives of an expression."""
+    tree = parse(expression).tree
+    legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)
+    return tuple(map(_term, legs))
+
+
+def _term(leg: Node) -> Term:
+    text = write(leg)
+    # A comparison of an attribute is true of no notification that has it not; of the rest the evaluator knows.
+    is_plain = isinstance(leg, Compare) and isinstance(leg.left, Name)
+    return Term(text, names(leg), not is_plain and bool(parse(text).matches({})))

@@ -1,0 +1,77 @@
+"""A receiver may attach at any proxy; where its session stays, because others are attached at its home, it is relayed.
+
+The near proxy passes what the client says of its session to the home, and what the home answers to the client. Both
+ways messages are numbered from 1. What comes out of order waits a moment; what does not come at all, or a silence, ends
+the relay, and the client attaches again: nothing is lost by it, because the receiver's cursor is the home's.
+
+What another proxy says wrong is refused by name and counted; what is late, of a relay that has ended, is not wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
+from proxy.clients.relay_channel import Ended
+from proxy.clients.relay_far import FarEnds
+from proxy.clients.relay_near import NearEnds
+from proxy.core.context import Context
+from waypost.identity import Incarnation, ProxyId
+from waypost.messages import ClientMessage
+
+
+class Relays:
+    """Both ends of all relays of this proxy: `near`, of clients here, and `far`, of sessions here.
+
+    Args:
+        connected, disconnected, message: the door, for receivers whose connection is at another proxy.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        connected: Callable[[int, str], None],
+        disconnected: Callable[[int], None],
+        message: Callable[[int, ClientMessage], None],
+    ) -> None:
+        self._context = context
+        ended = Ended(context.refused)
+        self.near = NearEnds(context, ended)
+        self.far = FarEnds(context, ended, connected, disconnected, message)
+
+    def early(self) -> list[int]:
+        """Return how many messages wait for one before them, of each relay."""
+        return [len(line.early) for line in chain(self.near.lines(), self.far.lines())]
+
+    def peer_message(self, sender: ProxyId, message: RelayMessage) -> None:
+        """Take a message of a relay from another proxy."""
+        match message:
+            case RelayUp():
+                self.far.up(sender, message)
+            case RelayDown():
+                self.near.down(sender, message)
+            case RelayEnd(home=True):
+                self.near.end(sender, message)
+            case RelayEnd():
+                self.far.end(sender, message)
+
+    def proxy_gone(self, proxy: ProxyId, life: Incarnation) -> None:
+        """That life of the proxy has ended."""
+        self.near.home_gone(proxy)
+        self.far.life_over(proxy, life)
+
+    def fence(self) -> None:
+        """Our lease may have ended: relay nothing."""
+        self.near.fence()
+        self.far.fence()
+
+    def tick(self) -> None:
+        """Break relays whose other end is silent for too long, and confirm those that are due."""
+        now = self._context.clock.now_ms()
+        self.near.tick(now)
+        self.far.tick(now)
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return min(self.near.next_deadline(), self.far.next_deadline())

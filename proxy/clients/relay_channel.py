@@ -1,0 +1,87 @@
+"""What both ends of a relay have: messages numbered from 1 each way, and the memory of relays that ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from handover.messages import RelayMessage
+from proxy.core.refusals import Refusals
+from waypost.identity import ProxyId
+from waypost.limits import REFUSAL_DETAIL, RELAY_OUT_OF_ORDER, RELAYS_REMEMBERED
+
+BEAT_MS = 1_000
+"""A home says so often that it is there, if it has nothing else to say."""
+SILENCE_MS = 3_500
+WRONG_NUMBER = "wrong number of a relay"
+
+
+@dataclass(slots=True, kw_only=True)
+class Line:
+    """One direction's numbering at each end: what was sent, and what came, in order."""
+
+    sent: int = 0
+    taken: int = 0
+    early: dict[int, bytes] = field(default_factory=dict)
+    heard_ms: int = 0
+    said_ms: int = 0
+    confirmed: int = 0
+    unconfirmed_ms: int = 0
+    """Since when something that was sent is not confirmed."""
+
+    def next(self, now: int) -> int:
+        """Return the number of the next message that is sent."""
+        if self.confirmed == self.sent:
+            self.unconfirmed_ms = now
+        self.sent += 1
+        self.said_ms = now
+        return self.sent
+
+    def confirm(self, taken: int, now: int) -> None:
+        """Note that the other end has all messages up to `taken`."""
+        if taken > self.confirmed:
+            self.confirmed, self.unconfirmed_ms = taken, now
+
+    def due_ms(self) -> int:
+        """Return when to look whether it is broken."""
+        unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
+        return min([self.heard_ms, *unheard]) + SILENCE_MS
+
+    def broken(self, now: int) -> bool:
+        """Tell whether the other side is silent, or does not hear us."""
+        return now >= self.due_ms()
+
+    def take(self, number: int, frame: bytes, now: int) -> list[bytes] | None:
+        """Return what is next in order now; None: too much is missing. A repeat brings nothing."""
+        if number <= self.taken:
+            return []
+        self.early[number] = frame
+        frames = []
+        while (following := self.early.pop(self.taken + 1, None)) is not None:
+            self.taken += 1
+            frames.append(following)
+        if frames:
+            self.heard_ms = now
+        return None if len(self.early) > RELAY_OUT_OF_ORDER else frames
+
+
+class Ended:
+    """Relays that ended lately, by the other proxy and their name: more of them may be under way, and is not wrong."""
+
+    def __init__(self, refused: Refusals) -> None:
+        self._refused = refused
+        self._ended: dict[tuple[ProxyId, str], None] = {}
+
+    def __contains__(self, relay: tuple[ProxyId, str]) -> bool:
+        return relay in self._ended
+
+    def note(self, proxy: ProxyId, relay: str) -> None:
+        """Remember that the relay of that proxy has ended; the oldest ones are forgotten."""
+        self._ended[proxy, relay] = None
+        if len(self._ended) > RELAYS_REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    def refuse(self, name: str, sender: ProxyId, message: RelayMessage) -> None:
+        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        if (sender, message.relay) not in self._ended:
+            detail = f"{type(message).__name__} of relay {message.relay}"
+            self._refused.note(name, sender, detail[:REFUSAL_DETAIL])

@@ -1,0 +1,188 @@
+"""The far end of relays: receivers whose connections are at other proxies, and whose sessions are served here.
+
+For the door such a receiver is one more connection, with a negative number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from handover.messages import RelayDown, RelayEnd, RelayUp
+from proxy.clients.connection import OfSession
+from proxy.clients.relay_channel import BEAT_MS, WRONG_NUMBER, Ended, Line
+from proxy.core.context import Context
+from proxy.core.effects import Effect, Hangup, Send, SendPeer
+from waypost.clock import NEVER
+from waypost.errors import Refused
+from waypost.frames import decode_client_message, encode_message
+from waypost.identity import Incarnation, ProxyId
+from waypost.messages import Attach, ClientMessage, Hello
+
+PASSED_ON = Hello | Attach | OfSession
+"""What a client says of its session; the rest is the near proxy's own business."""
+
+
+@dataclass(slots=True)
+class _Far:
+    """A receiver's connection at another proxy."""
+
+    proxy: ProxyId
+    relay: str
+    line: Line
+    session: str = ""
+
+    def is_of(self, life: Incarnation) -> bool:
+        """Tell whether the other proxy began it in this life (handover rule 24)."""
+        return self.relay.startswith(f"{life}/")
+
+
+class FarEnds:
+    """What such a receiver says goes to the door, and what it is sent goes to the proxy where it is.
+
+    Args:
+        connected, disconnected, message: the door.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        ended: Ended,
+        connected: Callable[[int, str], None],
+        disconnected: Callable[[int], None],
+        message: Callable[[int, ClientMessage], None],
+    ) -> None:
+        self._context = context
+        self._ended = ended
+        self._connected = connected
+        self._disconnected = disconnected
+        self._message = message
+        self._far: dict[int, _Far] = {}
+        self._numbers: dict[tuple[ProxyId, str], int] = {}
+        """(proxy, relay) -> our own number of a receiver's connection there."""
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._far)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the channels of all relays that end here."""
+        return (far.line for far in self._far.values())
+
+    def proxy_of(self, connection: int) -> ProxyId | None:
+        """Return at which proxy a receiver's connection is, if it is relayed to here."""
+        far = self._far.get(connection)
+        return far.proxy if far else None
+
+    def sessions(self) -> set[str]:
+        """Return the sessions served here that have receivers at other proxies."""
+        return {far.session for far in self._far.values() if far.session}
+
+    # ------------------------------------------------------------ what comes
+
+    def up(self, sender: ProxyId, message: RelayUp) -> None:
+        """The receiver says something. What is not numbered on, or no word of a session, ends the relay."""
+        if message.number < 1:
+            self._ended.refuse(WRONG_NUMBER, sender, message)
+            return
+        if (sender, message.relay) in self._ended:
+            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, home=True)))
+            return
+        number = self._number_of(sender, message)
+        frames = self._far[number].line.take(message.number, message.frame, self._context.clock.now_ms())
+        if frames is None:
+            self._break([number])
+            return
+        for frame in frames:
+            decoded = _decoded(frame)
+            if decoded is None:
+                self._ended.refuse("relay of what is not of a session", sender, message)
+                self._break([number])
+                return
+            if isinstance(decoded, Attach):
+                self._far[number].session = decoded.session
+            self._message(number, decoded)
+
+    def _number_of(self, sender: ProxyId, message: RelayUp) -> int:
+        """Return the number of its connection; the first word of a relay makes one."""
+        relay = message.relay
+        if (sender, relay) not in self._numbers:
+            now = self._context.clock.now_ms()
+            self._last -= 1
+            self._numbers[sender, relay] = self._last
+            self._far[self._last] = _Far(sender, relay, Line(heard_ms=now, said_ms=now))
+            self._connected(self._last, message.address)
+        return self._numbers[sender, relay]
+
+    def end(self, sender: ProxyId, message: RelayEnd) -> None:
+        """The near proxy ends the relay."""
+        number = self._numbers.get((sender, message.relay))
+        if number is not None:
+            self._forget([number])
+        else:
+            self._ended.refuse("unknown relay", sender, message)
+
+    def _break(self, numbers: Iterable[int]) -> None:
+        """End these relays, and say so."""
+        for number in list(numbers):
+            far = self._far[number]
+            self._context.outbox.emit(SendPeer(far.proxy, RelayEnd(far.relay, home=True)))
+            self._forget([number])
+
+    def _forget(self, numbers: Iterable[int]) -> None:
+        for number in list(numbers):
+            far = self._far.pop(number)
+            self._ended.note(far.proxy, far.relay)
+            del self._numbers[far.proxy, far.relay]
+            self._disconnected(number)
+
+    def life_over(self, proxy: ProxyId, life: Incarnation) -> None:
+        """The watch may be late: what the proxy's next life relays already goes on."""
+        self._forget(each for each, far in self._far.items() if far.proxy == proxy and far.is_of(life))
+
+    def fence(self) -> None:
+        """Break all relays: there is no lease."""
+        self._break(self._far)
+
+    # ------------------------------------------------------------ what goes out
+
+    def translated(self, effects: list[Effect]) -> list[Effect]:
+        """Return the effects, with what goes to a connection at another proxy addressed to that proxy."""
+        if not self._last:
+            return effects
+        return [each for effect in effects if (each := self._translated(effect)) is not None]
+
+    def _translated(self, effect: Effect) -> Effect | None:
+        if not isinstance(effect, Send | Hangup) or effect.connection >= 0:
+            return effect
+        far = self._far.get(effect.connection)
+        if far is None:
+            return None
+        if isinstance(effect, Hangup):
+            return SendPeer(far.proxy, RelayEnd(far.relay, home=True))
+        return self._down(far, encode_message(effect.message))
+
+    def _down(self, far: _Far, frame: bytes) -> SendPeer:
+        number = far.line.next(self._context.clock.now_ms())
+        return SendPeer(far.proxy, RelayDown(far.relay, number, frame, far.line.taken))
+
+    # ------------------------------------------------------------ time
+
+    def tick(self, now: int) -> None:
+        """Say that we are there, where nothing else was said for a while."""
+        for far in self._far.values():
+            if now >= far.line.said_ms + BEAT_MS:
+                self._context.outbox.emit(self._down(far, b""))
+
+    def next_deadline(self) -> int:
+        """When the next confirmation is due, in ms of the engine's clock; NEVER: none."""
+        return min([line.said_ms + BEAT_MS for line in self.lines()], default=NEVER)
+
+
+def _decoded(frame: bytes) -> PASSED_ON | None:
+    """Return what a client says of its session; None: it is nothing of that sort."""
+    try:
+        message = decode_client_message(frame)
+    except Refused:
+        return None
+    return message if isinstance(message, PASSED_ON) else None

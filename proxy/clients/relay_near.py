@@ -1,0 +1,149 @@
+"""The near end of relays: clients whose connections are here, and whose sessions stay at their homes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from handover.messages import RelayDown, RelayEnd, RelayMessage, RelayUp
+from proxy.clients.connection import Connection
+from proxy.clients.relay_channel import WRONG_NUMBER, Ended, Line
+from proxy.core.context import Context
+from proxy.core.effects import Send, SendPeer
+from waypost.clock import NEVER
+from waypost.frames import encode_message
+from waypost.identity import ProxyId, SessionId
+from waypost.messages import VERSION, Attach, ClientMessage, Hello, Wait
+
+
+@dataclass(slots=True)
+class _Near:
+    """A client's connection here, whose session is served by `home`."""
+
+    relay: str
+    home: ProxyId
+    session: SessionId
+    address: str
+    line: Line
+
+
+class NearEnds:
+    """What such a client says is passed to the home, and what the home answers to the client."""
+
+    def __init__(self, context: Context, ended: Ended) -> None:
+        self._context = context
+        self._ended = ended
+        self._near: dict[int, _Near] = {}
+        self._connections: dict[str, int] = {}
+        """Relay -> the client's connection here."""
+        self._begun = 0
+
+    def __len__(self) -> int:
+        return len(self._near)
+
+    def __contains__(self, connection: int) -> bool:
+        return connection in self._near
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the channels of all relays that begin here."""
+        return (near.line for near in self._near.values())
+
+    # ------------------------------------------------------------ the client
+
+    def begin(self, connection: Connection, attach: Attach, home: ProxyId) -> None:
+        """Relay the client's session from now on, under a name that no relay had (handover rule 24)."""
+        now = self._context.clock.now_ms()
+        self._begun += 1
+        relay = f"{self._context.lease.incarnation}/{self._begun}"
+        number, line = connection.number, Line(heard_ms=now)
+        self._near[number] = _Near(relay, home, SessionId(attach.session), connection.address, line)
+        self._connections[relay] = number
+        self.up(number, Hello(VERSION, connection.client))
+        self.up(number, attach)
+
+    def up(self, connection: int, message: ClientMessage) -> None:
+        """Pass on what the client says."""
+        near = self._near[connection]
+        number = near.line.next(self._context.clock.now_ms())
+        up = RelayUp(near.relay, number, encode_message(message), near.address)
+        self._context.outbox.emit(SendPeer(near.home, up))
+
+    def leave(self, connection: int) -> None:
+        """The client is gone, or attaches anew."""
+        near = self._near.pop(connection, None)
+        if near is not None:
+            del self._connections[near.relay]
+            self._ended.note(near.home, near.relay)
+            self._context.outbox.emit(SendPeer(near.home, RelayEnd(near.relay, home=False)))
+
+    def come_home(self, session: SessionId) -> None:
+        """The session is served here from now on: who was relayed is to attach at once, on the same connection.
+
+        Its old home would say so too, but later; what comes of it until then the client's frontier settles.
+        """
+        for connection in [each for each, near in self._near.items() if near.session == session]:
+            self.leave(connection)
+            self._context.outbox.emit(Send(connection, Wait("the session has come to this proxy", 0)))
+
+    def _break(self, connections: Iterable[int]) -> None:
+        """These relays are broken: their clients are to attach again."""
+        for connection in list(connections):
+            self.leave(connection)
+            wait = Wait("the session's home does not answer through this proxy", self._context.settings.retry_ms)
+            self._context.outbox.emit(Send(connection, wait))
+
+    # ------------------------------------------------------------ the home
+
+    def _of(self, sender: ProxyId, message: RelayMessage) -> int | None:
+        """Return the connection that is meant; None: there is no such relay between the two of us, which is counted."""
+        connection = self._connections.get(message.relay)
+        if connection is not None and self._near[connection].home == sender:
+            return connection
+        self._ended.refuse("unknown relay" if connection is None else "wrong sender", sender, message)
+        return None
+
+    def down(self, sender: ProxyId, message: RelayDown) -> None:
+        """The home says something to the client, or only that it is there."""
+        connection = self._of(sender, message)
+        if connection is None:
+            self._context.outbox.emit(SendPeer(sender, RelayEnd(message.relay, home=False)))
+            return
+        line = self._near[connection].line
+        if message.number < 1 or not 0 <= message.taken <= line.sent:
+            self._ended.refuse(WRONG_NUMBER, sender, message)
+            return
+        now = self._context.clock.now_ms()
+        line.confirm(message.taken, now)
+        frames = line.take(message.number, message.frame, now)
+        if frames is None:
+            self._break([connection])
+            return
+        for frame in frames:
+            if frame:
+                self._context.outbox.emit(Send(connection, msgspec.Raw(frame)))
+
+    def end(self, sender: ProxyId, message: RelayEnd) -> None:
+        """The home ends the relay."""
+        connection = self._of(sender, message)
+        if connection is not None:
+            self._break([connection])
+
+    def home_gone(self, home: ProxyId) -> None:
+        """Break all relays to that proxy: its lease has ended."""
+        self._break(each for each, near in self._near.items() if near.home == home)
+
+    def fence(self) -> None:
+        """Break all relays: there is no lease."""
+        self._break(self._near)
+
+    # ------------------------------------------------------------ time
+
+    def tick(self, now: int) -> None:
+        """Break relays whose other end is silent for too long."""
+        self._break(each for each, near in self._near.items() if near.line.broken(now))
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return min([line.due_ms() for line in self.lines()], default=NEVER)

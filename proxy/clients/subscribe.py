@@ -1,0 +1,194 @@
+"""A session's subscriptions change: they begin, end, and take other keys, by the frontier (handover rule 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proxy.core import journal_facts
+from proxy.core.context import Context
+from proxy.session.receivers import Receiver
+from proxy.session.session import Session
+from proxy.session.subscription import Subscription
+from proxy.stream.coverage import Coverage
+from proxy.stream.expiry import Expiry
+from waypost.checkpoint import UNSETTLED
+from waypost.errors import LimitExceeded, Refused
+from waypost.frontier import join
+from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
+from waypost.keys import CONSUMER, Key, primed
+from waypost.limits import MAX_EXPRESSION_BYTES, MAX_SUBSCRIPTIONS_PER_SESSION
+from waypost.messages import Subscribe
+from waypost.subscription import Expression
+
+
+class Subscriptions:
+    """Changes the subscriptions of sessions that are served here; whoever asked is answered by the door."""
+
+    def __init__(self, context: Context, coverage: Coverage, expiry: Expiry) -> None:
+        self._context = context
+        self._coverage = coverage
+        self._expiry = expiry
+
+    def add(self, session: Session, message: Subscribe, expression: Expression, owner: str, payer: str) -> None:
+        """Add a subscription, or change the policy and the keys of one that is there. Raises Refused.
+
+        Args:
+            payer: the client whose bounds it counts for; "": nobody's.
+        """
+        identity = SubscriptionId(message.subscription)
+        keys = primed(CONSUMER, message.keys)
+        known = session.subscriptions.get(identity)
+        if known is None:
+            spending, settings = self._context.sessions.matcher.spending, self._context.settings
+            spending.require_room(payer, settings.max_subscriptions)
+            spending.require(session, expression, payer, settings.match_ms)
+            self._add(session, message, expression, owner, keys, payer)
+            return
+        if known.expression != expression:
+            raise Refused("that subscription has another expression; unsubscribe first", field="subscription")
+        if (known.keys, known.insecure) != (keys, message.insecure):
+            self._make_room(session, 1)
+            self._replace(session, known, keys, known.owner_keys, insecure=message.insecure)
+        self.retain(session, identity, message.ttl_s, message.max_count)
+
+    def retain(self, session: Session, identity: SubscriptionId, ttl_s: int | None, max_count: int | None) -> None:
+        """Change the policy of a subscription, in all its lives."""
+        known = session.subscriptions[identity]
+        if (known.ttl_s, known.max_count) != (ttl_s, max_count):
+            for each in session.lives(identity):
+                each.ttl_s, each.max_count = ttl_s, max_count
+                journal_facts.policy(self._context, session, each)
+            session.subscriptions_changed()
+            self._changed(session)
+
+    def _add(
+        self,
+        session: Session,
+        message: Subscribe,
+        expression: Expression,
+        owner: str,
+        keys: tuple[Key, ...],
+        payer: str,
+    ) -> None:
+        self._make_room(session, 1)
+        start = self._start(session)
+        receiver = session.receivers.get(ReceiverId(owner))
+        made = Subscription(
+            id=SubscriptionId(message.subscription),
+            expression=expression,
+            start=start,
+            floor=dict(start),
+            owner=owner,
+            ttl_s=message.ttl_s,
+            max_count=message.max_count,
+            keys=keys,
+            owner_keys=receiver.keys if receiver else (),
+            insecure=message.insecure,
+            payer=payer,
+        )
+        session.add_subscription(made)
+        self._made(session, made)
+
+    def set_keys(self, session: Session, receiver: Receiver, keys: Iterable[Key]) -> list[SubscriptionId]:
+        """Let these keys go with every subscription that the receiver has made, or makes; return which have changed.
+
+        Raises:
+            LimitExceeded: too many would have.
+        """
+        keys = primed(CONSUMER, keys)
+        mine = [each for each in session.active() if each.owner == receiver.id and each.owner_keys != keys]
+        self._make_room(session, len(mine))
+        receiver.keys = keys
+        for each in mine:
+            self._replace(session, each, each.keys, keys, insecure=each.insecure)
+        return [each.id for each in mine]
+
+    def _make_room(self, session: Session, more: int) -> None:
+        if session.ended:
+            session.forget_ended(session.had_by_all(self._context.state.frontier))
+        if more:
+            session.check_room(at_most=more * MAX_EXPRESSION_BYTES)
+        if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
+            raise LimitExceeded(
+                f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "
+                "other keys, and of which some receiver does not have all"
+            )
+
+    def _replace(
+        self,
+        session: Session,
+        known: Subscription,
+        keys: tuple[Key, ...],
+        owner_keys: tuple[Key, ...],
+        *,
+        insecure: bool,
+    ) -> Subscription:
+        """Change the keys exactly between two notifications of every origin: above all that we know of.
+
+        It is another life of the subscription that has them: up to where it begins, the one before is owed, and from
+        there on what was promised holds for it.
+        """
+        at = self._start(session)
+        promised = {origin: max(above, at.get(origin, NOTHING)) for origin, above in known.kept.items()}
+        made = Subscription(
+            id=known.id,
+            expression=known.expression,
+            start=dict(at),
+            floor=dict(at),
+            promised=promised,
+            owner=known.owner,
+            ttl_s=known.ttl_s,
+            max_count=known.max_count,
+            expired_below=known.expired_below,
+            displaced_below=known.displaced_below,
+            keys=keys,
+            owner_keys=owner_keys,
+            insecure=insecure,
+            payer=known.payer,
+        )
+        journal_facts.unsubscribed(self._context, session, session.replace_subscription(made, at))
+        self._made(session, made)
+        made.continued = bool(promised)
+        return made
+
+    def kept(self, session: Session, identities: Iterable[SubscriptionId]) -> None:
+        """Store and changelog have these: what was promised for lives before them is on record for them from now on."""
+        for identity in identities:
+            made = session.subscriptions.get(identity)
+            if made is not None and made.continued:
+                made.continued = False
+                journal_facts.effective(self._context, session, made, made.kept)
+
+    def _made(self, session: Session, made: Subscription) -> None:
+        journal_facts.subscribed(self._context, session, made)
+        if made.has_policy:
+            journal_facts.policy(self._context, session, made)
+        self._changed(session)
+
+    def end(self, session: Session, identity: SubscriptionId) -> None:
+        """End a subscription, if it is there.
+
+        Its end (R) lies where the start (L) of one would that is made now: above all that the site has read. Of an
+        origin that the session is still catching up, what matched before is owed as well; where nobody knows yet how
+        far that reaches, it ends where the session's coverage begins (handover rule 7).
+        """
+        if identity in session.subscriptions:
+            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNSETTLED)
+            ended = session.end_subscription(identity, at)
+            journal_facts.unsubscribed(self._context, session, ended)
+            self._changed(session)
+
+    def _start(self, session: Session) -> dict[Origin, int]:
+        """Return L: above all that the session has seen, the live stream and every receiver included."""
+        start = dict(self._context.state.frontier)
+        join(start, self._context.frontier(session))
+        for receiver in session.receivers.values():
+            join(start, receiver.known)
+        return start
+
+    def _changed(self, session: Session) -> None:
+        self._context.sessions.subscriptions_changed(session)
+        self._context.interest.register(session)
+        self._context.sessions.mark_changed(session.id)
+        self._coverage.watch(session)
+        self._expiry.watch(session)

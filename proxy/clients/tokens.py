@@ -1,0 +1,53 @@
+"""Tokens: who has one is its principal, until it ends. Signed with a key that every proxy of the federation has.
+
+A token is a JSON Web Token (RFC 7519), so that people can look into it: `sub` the principal, `exp` when it ends, `aud`
+"waypost". One algorithm, HMAC-SHA256, under a key made of the federation's secret (docs/adr/0009).
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import NamedTuple
+
+import jwt
+
+from waypost.errors import Forbidden
+
+ALGORITHM, AUDIENCE = "HS256", "waypost"
+
+
+class Named(NamedTuple):
+    """What a token says. `until_ms`: in Unix time."""
+
+    principal: str
+    until_ms: int
+
+
+def token_key(secret: bytes) -> bytes:
+    """Return the key of tokens, which tells nothing of the federation's secret."""
+    return hmac.digest(secret, b"waypost token", "sha256")
+
+
+def issue(key: bytes, named: Named) -> str:
+    """Return a token that proves the principal until then, signed with the key."""
+    return jwt.encode({"sub": named.principal, "exp": named.until_ms // 1000, "aud": AUDIENCE}, key, ALGORITHM)
+
+
+def read(key: bytes, token: str, now_ms: int) -> Named:
+    """Return what a token says that is in force. `now_ms`: in Unix time.
+
+    Raises:
+        Forbidden: it has ended, or nobody signed it who may.
+    """
+    rules = {"require": ["sub", "exp", "aud"], "verify_exp": False}
+    try:
+        # The time is ours to look at: the simulator and the tests own the clock.
+        claims = jwt.decode(token, key, [ALGORITHM], rules, audience=AUDIENCE)  # type: ignore[arg-type]
+        named = Named(str(claims["sub"]), int(claims["exp"]) * 1000)
+    except (jwt.InvalidTokenError, TypeError, ValueError, OverflowError):
+        raise Forbidden("this is no token of this federation; ask its operator for one", field="credential") from None
+    if named.until_ms <= now_ms:
+        raise Forbidden(
+            f"the token of principal {named.principal} has ended; attach with a new one", field="credential"
+        )
+    return named

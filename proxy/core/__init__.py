@@ -1,0 +1,1 @@
+"""What all rooms of the engine share: one writer for each piece of state."""

@@ -1,0 +1,97 @@
+"""The parts that the rooms of an engine share. Each piece of state is in one of them, and only that one changes it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from federation.site_state import SiteState
+from proxy.core.cluster_view import ClusterView
+from proxy.core.counters import Counters
+from proxy.core.effects import Effect
+from proxy.core.events import Events
+from proxy.core.interest import Interest
+from proxy.core.journal import Journal
+from proxy.core.lease import Lease
+from proxy.core.outbox import Outbox
+from proxy.core.refusals import Refusals
+from proxy.core.running_transfers import RunningTransfers
+from proxy.core.session_table import SessionTable
+from proxy.core.settings import Settings
+from proxy.core.takeover_backoff import TakeoverBackoff
+from proxy.session.session import Session
+from waypost.clock import Clock
+from waypost.identity import Incarnation, Origin, ProxyId
+
+
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """What an engine is made of. Nothing in here does I/O.
+
+    Args:
+        state: the site's state, folded from its log.
+        taken_below: of the records of the log below this, the sessions of our store have what they wanted.
+    """
+
+    settings: Settings
+    clock: Clock
+    rng: random.Random
+    state: SiteState
+    taken_below: int
+    lease: Lease
+    outbox: Outbox
+    journal: Journal
+    cluster: ClusterView
+    sessions: SessionTable
+    interest: Interest
+    events: Events = field(default_factory=Events)
+    transfers: RunningTransfers = field(default_factory=RunningTransfers)
+    counters: Counters = field(default_factory=Counters)
+    refused: Refusals = field(default_factory=Refusals)
+    """What other proxies sent and was refused."""
+    takeover_backoff: TakeoverBackoff = field(default_factory=TakeoverBackoff)
+
+    @classmethod
+    def of(
+        cls, settings: Settings, clock: Clock, rng: random.Random, state: SiteState, *, taken_below: int = 0
+    ) -> Context:
+        """Make the parts of an engine."""
+        lease, outbox = Lease(clock, settings.lease_margin_ms), Outbox()
+        return cls(
+            settings=settings,
+            clock=clock,
+            rng=rng,
+            state=state,
+            taken_below=taken_below,
+            lease=lease,
+            outbox=outbox,
+            journal=Journal(settings.proxy, settings.site, clock),
+            cluster=ClusterView(settings.proxy, settings.site),
+            sessions=SessionTable(lease),
+            interest=Interest(settings.proxy, lease, state, outbox),
+        )
+
+    @property
+    def proxy(self) -> ProxyId:
+        """Our own name."""
+        return self.settings.proxy
+
+    @property
+    def rereading(self) -> bool:
+        """What we know of the site is older than what our sessions have: the log is read again up to there first."""
+        return self.state.position < self.taken_below
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """Begin as this incarnation: a new writer of the journal. The same one again changes nothing."""
+        if incarnation != self.lease.incarnation:
+            self.lease.incarnation = incarnation
+            self.journal.begin(incarnation)
+
+    def frontier(self, session: Session) -> dict[Origin, int]:
+        """Return up to where the session has taken what it wanted of each origin."""
+        return session.frontier(self.state.frontier)
+
+    def take_effects(self) -> list[Effect]:
+        """Return the effects so far, facts last, and begin anew."""
+        self.journal.flush(self.outbox)
+        return self.outbox.take()

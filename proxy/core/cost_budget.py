@@ -1,0 +1,150 @@
+"""What subscriptions cost a proxy: each distinct expression once, for the whole proxy and for each client that pays.
+
+A client pays for what it subscribed to, as long as that is subscribed here: a principal that proved itself, or the
+address of those who are nobody in particular. Who pays goes with the session, to the store and to other proxies, so
+that nobody gets round the bound by moving; and with a relay, so that it counts where the session is served.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from proxy.session.session import Session
+from waypost.errors import LimitExceeded
+from waypost.identity import SessionId
+from waypost.limits import (
+    FREE_NODES,
+    MATCH_MS_CLIENT,
+    MATCH_MS_EXPRESSION,
+    MATCH_MS_SESSION,
+    NODES_CLIENT,
+    NODES_PROXY,
+    NODES_SESSION,
+)
+from waypost.subscription import Expression
+from waypost.subscription.cost import Cost
+
+ADVICE = (
+    "compare with == or begins-with(), which cost nothing, put fewer texts and smaller patterns into contains(), "
+    "regex() and wildcard(), or subscribe to less"
+)
+
+
+class Account:
+    """Subscriptions: their distinct expressions, and what those cost together."""
+
+    def __init__(self) -> None:
+        self._held: Counter[Expression] = Counter()
+        self.cost = Cost()
+        self.subscriptions = 0
+
+    def add(self, expression: Expression) -> None:
+        """Count a subscription with that expression; each distinct one costs once."""
+        self.subscriptions += 1
+        if not self._held[expression]:
+            self.cost += charge(expression)
+        self._held[expression] += 1
+
+    def remove(self, expression: Expression) -> None:
+        """Count a subscription with that expression no more."""
+        self.subscriptions -= 1
+        self._held[expression] -= 1
+        if not self._held[expression]:
+            del self._held[expression]
+            self.cost -= charge(expression)
+
+    def with_one_more(self, expression: Expression) -> Cost:
+        """Return the cost with one more subscription of that expression."""
+        return self.cost if expression in self._held else self.cost + charge(expression)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+class CostBudget:
+    """The accounts of one proxy."""
+
+    def __init__(self) -> None:
+        self.proxy = Account()
+        self._clients: dict[str, Account] = {}
+        self._of_session: dict[SessionId, list[tuple[str, Expression]]] = {}
+
+    def put(self, session: Session) -> None:
+        """Take the session's active subscriptions as they are now."""
+        before = self._of_session.pop(session.id, [])
+        now = self._of_session[session.id] = [(sub.payer, sub.expression) for sub in session.active()]
+        # First what comes: an account that would be empty in between is kept.
+        for payer, expression in now:
+            self.proxy.add(expression)
+            if payer:
+                self._clients.setdefault(payer, Account()).add(expression)
+        self._release(before)
+
+    def remove(self, session: SessionId) -> None:
+        """Release what the session's subscriptions cost."""
+        self._release(self._of_session.pop(session, ()))
+
+    def _release(self, charged: Iterable[tuple[str, Expression]]) -> None:
+        for payer, expression in charged:
+            self.proxy.remove(expression)
+            if payer:
+                self._clients[payer].remove(expression)
+                if not self._clients[payer]:
+                    del self._clients[payer]
+
+    def require_room(self, payer: str, most: int) -> None:
+        """Let a client have one subscription more.
+
+        Args:
+            most: subscriptions of the proxy; of them one client may have half.
+
+        Raises:
+            LimitExceeded: there are so many.
+        """
+        if self.proxy.subscriptions >= most:
+            raise LimitExceeded(f"this proxy has {most} subscriptions, and takes no more; attach at another one")
+        mine = self._clients.get(payer)
+        if mine is not None and mine.subscriptions >= most // 2:
+            raise LimitExceeded(f"one client has {most // 2} subscriptions at this proxy, and may have no more")
+
+    def require(self, session: Session, expression: Expression, payer: str, match_ms: int) -> None:
+        """Let a client subscribe to this for the session.
+
+        Args:
+            match_ms: what all expressions of the proxy may take; 0: no bound, for nobody.
+
+        Raises:
+            LimitExceeded: it is past a bound.
+        """
+        if not match_ms:
+            return
+        _require("one expression", charge(expression), MATCH_MS_EXPRESSION, None)
+        mine = Account()
+        for each in {sub.expression for sub in [*session.active(), *session.ended]}:
+            mine.add(each)
+        _require("a session", mine.with_one_more(expression), MATCH_MS_SESSION, NODES_SESSION)
+        if payer:
+            account = self._clients.get(payer, Account())
+            _require("one client", account.with_one_more(expression), MATCH_MS_CLIENT, NODES_CLIENT)
+        _require("a proxy", self.proxy.with_one_more(expression), match_ms, NODES_PROXY)
+
+
+def charge(expression: Expression) -> Cost:
+    """Return what an expression costs beyond what is free."""
+    return Cost(max(0, expression.cost.nodes - FREE_NODES), expression.cost.work_ns)
+
+
+def _require(whose: str, cost: Cost, match_ms: int, nodes: int | None) -> None:
+    if cost.work_ns > match_ms * 1_000_000:
+        raise LimitExceeded(
+            f"the largest notification would take {cost.work_ns / 1e6:.0f} ms to match the expressions of {whose}, "
+            f"and may take {match_ms} ms; {ADVICE}",
+            field="expression",
+        )
+    if nodes is not None and cost.nodes > nodes:
+        raise LimitExceeded(
+            f"the expressions of {whose} would have {cost.nodes} parts that count, and may have {nodes}; an expression "
+            f"of at most {FREE_NODES} parts (names, values, operators) does not count",
+            field="expression",
+        )

@@ -1,0 +1,167 @@
+"""What the parts of an engine report to it. One dispatch, in `proxy/engine.py`, says which parts each event concerns.
+
+A part does not know which others there are. Events wait until the part that reports them has returned: whoever handles
+one looks at the session as it is then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from proxy.session.session import Session
+from waypost.errors import Refused
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId
+
+
+class Requester(NamedTuple):
+    """The receiver for which a session is acquired or handed over."""
+
+    receiver: str = ""
+    incarnation: str = ""
+
+
+NO_REQUESTER = Requester()
+
+
+class AcquireRequest(NamedTuple):
+    """That a session be served here.
+
+    Args:
+        create: also if there is none yet.
+        certain: the owner that is asked for it is the owner: the registry says so, or the owner itself. Else the watch
+            does, or the client.
+        hint: the owner by what the client knows; asked where the watch knows none.
+    """
+
+    requester: Requester = NO_REQUESTER
+    create: bool = False
+    certain: bool = False
+    hint: Ownership | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionServed:
+    """The session is served here from now on, or still: a transfer from here came to nothing."""
+
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUnavailable:
+    """The session cannot be had at this moment, or at all.
+
+    Args:
+        reason: for people; None: there is no such session. A refusal is final, anything else may be tried again.
+    """
+
+    session: SessionId
+    reason: str | Refused | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchWanted:
+    """A handover of the session from its live owner is to begin."""
+
+    session: SessionId
+    owner: Ownership
+    request: AcquireRequest
+
+
+@dataclass(frozen=True, slots=True)
+class MoveWanted:
+    """The session is to be moved to that proxy while it is served here."""
+
+    session: SessionId
+    to: ProxyId
+
+
+@dataclass(frozen=True, slots=True)
+class RelayWanted:
+    """The session stays at its owner, and clients that wait for it here are to be relayed there."""
+
+    session: SessionId
+    owner: ProxyId
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRead:
+    """The registry was read, and names this owner of a session that is served or frozen here."""
+
+    session: SessionId
+    ownership: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """The registry gave a copy of ours that sleeps that epoch, under the lease of that incarnation."""
+
+    session: Session
+    epoch: Epoch
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class NotActivated:
+    """The registry has another row than that of which a copy of ours was to take the next epoch; None: it has none."""
+
+    session: Session
+    current: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWanted:
+    """The session is to be served here: a client has attached."""
+
+    session: SessionId
+    request: AcquireRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverReturned:
+    """A receiver has attached to a session that is served here: it is not to follow it elsewhere any more."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionWanted:
+    """The session is to be deleted.
+
+    Args:
+        reason: for people: who asked for it, or that nobody was attached for as long as the session had said.
+    """
+
+    session: Session
+    reason: str
+
+
+EngineEvent = (
+    SessionServed
+    | SessionUnavailable
+    | FetchWanted
+    | MoveWanted
+    | RelayWanted
+    | OwnerRead
+    | Activated
+    | NotActivated
+    | SessionWanted
+    | ReceiverReturned
+    | DeletionWanted
+)
+
+
+class Events:
+    """Events since the last take, in the order in which they were reported."""
+
+    def __init__(self) -> None:
+        self._events: list[EngineEvent] = []
+
+    def report(self, event: EngineEvent) -> None:
+        """Add an event behind the others."""
+        self._events.append(event)
+
+    def take(self) -> list[EngineEvent]:
+        """Return the events so far, and begin anew."""
+        events, self._events = self._events, []
+        return events

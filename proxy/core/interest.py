@@ -1,0 +1,89 @@
+"""What this proxy has registered at the site: the expressions that its sessions need, as records of the site log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from federation.site_state import SiteState
+from proxy.core.effects import Append
+from proxy.core.lease import Lease
+from proxy.core.outbox import Outbox
+from proxy.session.session import Session
+from waypost.batches import batches
+from waypost.errors import WaypostError
+from waypost.identity import ProxyId, SessionId
+from waypost.limits import LOG_BATCH, LOG_BATCH_BYTES
+from waypost.records import InterestRegistered
+
+
+class Interest:
+    """Registers what sessions need, once for each change.
+
+    Args:
+        proxy: our own name.
+        lease: says in which incarnation we register.
+        state: the site's state, folded from its log: what is registered up to here.
+        outbox: takes the appends.
+    """
+
+    def __init__(self, proxy: ProxyId, lease: Lease, state: SiteState, outbox: Outbox) -> None:
+        self._proxy = proxy
+        self._lease = lease
+        self._state = state
+        self._outbox = outbox
+        self._registered: dict[SessionId, InterestRegistered] = {}
+        """What we registered last for each session in this incarnation."""
+
+    def register(self, session: Session) -> None:
+        """Have the site know what the session needs, if that is not what we registered last."""
+        self._append([self._needed(session)])
+
+    def register_all(self, sessions: Iterable[Session]) -> None:
+        """The same for all of these, in few appends."""
+        needed = [self._needed(session) for session in sessions]
+        for batch in batches(needed, _size, most=LOG_BATCH, most_bytes=LOG_BATCH_BYTES):
+            self._append(batch)
+
+    def withdraw(self, session: SessionId) -> None:
+        """Have the site know that this proxy needs nothing for the session."""
+        self._append([InterestRegistered(self._proxy, self._lease.incarnation, session, ())])
+
+    def forget(self, session: SessionId) -> None:
+        """What we registered for the session may not be in force: it is registered again when it is needed."""
+        self._registered.pop(session, None)
+
+    def is_covered(self, session: Session) -> bool:
+        """Tell whether the site log has, up to here, all that the session needs."""
+        registered = self._state.holds.get((self._proxy, session.id))
+        if registered is None:
+            return False
+        needed = session.held_expressions()
+        return needed == registered.expressions or set(needed) <= set(registered.expressions)
+
+    def is_exact(self, session: Session) -> bool:
+        """Tell whether the site log has, up to here, what the session needs, by its keys, and nothing else of it."""
+        registered = self._state.holds.get((self._proxy, session.id))
+        needed, by = session.held_expressions(), session.held_protections()
+        return not needed if registered is None else (registered.expressions, registered.protections) == (needed, by)
+
+    def _needed(self, session: Session) -> InterestRegistered:
+        expressions, protections = session.held_expressions(), session.held_protections()
+        return InterestRegistered(self._proxy, self._lease.incarnation, session.id, expressions, protections)
+
+    def _append(self, needed: Iterable[InterestRegistered]) -> None:
+        news = [interest for interest in needed if self._registered.get(interest.session) != interest]
+        if not news:
+            return
+        self._registered.update({interest.session: interest for interest in news})
+
+        def on_done(answer: list[int] | WaypostError) -> None:
+            for interest in news:
+                is_last = self._registered.get(interest.session) is interest
+                if isinstance(answer, WaypostError) or (not interest.expressions and is_last):
+                    self.forget(interest.session)
+
+        self._outbox.emit(Append(news, on_done))
+
+
+def _size(interest: InterestRegistered) -> int:
+    return 200 + sum(map(len, interest.expressions))

@@ -1,0 +1,85 @@
+"""What this proxy attests: the facts of one step go to the journal together, and what must wait for them does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.core.effects import Attest, ignore_result
+from proxy.core.outbox import Outbox
+from proxy.session.session import Session
+from waypost.clock import Clock
+from waypost.errors import WaypostError
+from waypost.facts import Fact, FactKind
+from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
+
+
+class Journal:
+    """The journal of one incarnation of a proxy after the other; each is a writer of its own.
+
+    Args:
+        proxy: our own name.
+        site: our own site.
+        clock: facts carry its Unix time.
+    """
+
+    def __init__(self, proxy: ProxyId, site: SiteId, clock: Clock) -> None:
+        self._proxy = proxy
+        self._site = site
+        self._clock = clock
+        self.writer = ""
+        """The name under which this incarnation writes facts and closing markers."""
+        self._number = 0
+        self._facts: list[Fact] = []
+        self._waiting: list[Callable[[], None]] = []
+
+    def begin(self, incarnation: Incarnation) -> None:
+        """Begin as another writer; the one before has ended in order."""
+        if self.writer:
+            self.attest(FactKind.CLOSED)
+        self.writer = writer_of(self._proxy, incarnation)
+        self._number = 0
+        self.attest(FactKind.OPENED)
+
+    def attest(self, kind: FactKind, session: Session | SessionId | None = None, **fields: object) -> None:
+        """Note a fact.
+
+        Args:
+            session: what it is about; of a Session its epoch is noted too.
+            fields: of :class:`waypost.facts.Fact`.
+        """
+        fields = {"proxy": self._proxy, "site": self._site} | fields
+        if isinstance(session, Session):
+            fields = {"session": session.id, "epoch": session.epoch} | fields
+        elif session is not None:
+            fields = {"session": session} | fields
+        self._number += 1
+        fact = Fact(
+            writer=self.writer,
+            number=self._number,
+            at_ms=self._clock.unix_ms(),
+            kind=kind,
+            **fields,  # type: ignore[arg-type]
+        )
+        self._facts.append(fact)
+
+    def once_attested(self, on_done: Callable[[], None]) -> None:
+        """Call `on_done` when the journal has the facts noted so far: what is promised must be on record first."""
+        self._waiting.append(on_done)
+
+    def flush(self, outbox: Outbox) -> None:
+        """Have the facts so far written, if there are any."""
+        if not self._facts:
+            return
+        facts, self._facts = self._facts, []
+        waiting, self._waiting = self._waiting, []
+
+        def on_done(error: WaypostError | None) -> None:
+            for attested in waiting:
+                attested()
+
+        outbox.emit(Attest(facts, on_done if waiting else ignore_result))
+
+
+def writer_of(proxy: ProxyId, incarnation: Incarnation) -> str:
+    """Return the name under which that incarnation of a proxy writes facts and closing markers."""
+    return f"proxy/{proxy}/{incarnation}"

@@ -1,0 +1,124 @@
+"""What goes on record of a session's subscriptions and receivers, so that the audit can tell what was owed, and given.
+
+What a receiver has, its own library attests; that is written as it is. Of a subscription a fact is written after what
+it says is kept, so a crash may come between the two. Therefore all is said again at every start of serving; a
+subscription that ended is not forgotten before its end is on record. Whoever reads takes what is said of one life of a
+subscription for one thing, however often it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proxy.core.context import Context
+from proxy.session.session import Session
+from proxy.session.subscription import Subscription
+from waypost.facts import Fact, FactKind, GapCause
+from waypost.identity import Origin, ReceiverId, SessionId
+from waypost.keys import texts
+from waypost.messages import Attestation
+from waypost.queue import UNBOUNDED
+
+
+def subscribed(context: Context, session: Session, made: Subscription) -> None:
+    """Attest that the subscription was accepted."""
+    _attest(context, FactKind.SUBSCRIBED, session, made, **_interest(made), frontier=dict(made.start))
+
+
+def policy(context: Context, session: Session, subscription: Subscription) -> None:
+    """Put on record what may be removed from now on; the audit excuses nothing else."""
+    _attest(context, FactKind.POLICY, session, subscription, **_policy(subscription))
+
+
+def effective(context: Context, session: Session, subscription: Subscription, promised: dict[Origin, int]) -> None:
+    """Attest what is promised of the subscription: origin -> above which offset."""
+    _attest(context, FactKind.EFFECTIVE, session, subscription, frontier=promised)
+
+
+def unsubscribed(context: Context, session: Session, ended: Subscription) -> None:
+    """Attest the end of the subscription; it is forgotten only when the journal has that."""
+
+    def on_record() -> None:
+        ended.is_end_on_record = True
+
+    ended.is_end_on_record = False
+    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.settled_end)
+    context.journal.once_attested(on_record)
+
+
+def restated(context: Context, session: Session) -> None:
+    """Say all of it again: one fact for each subscription, and one more for each that has ended."""
+    for each in [*session.active(), *session.ended]:
+        _attest(context, FactKind.RESTATED, session, each, **_interest(each), frontier=each.kept, **_policy(each))
+    for each in session.ended:
+        unsubscribed(context, session, each)
+    if session.queue_limits is not None:
+        bounded(context, session)
+
+
+def bounded(context: Context, session: Session) -> None:
+    """Put on record what may be discarded of the session, whoever wants it; also that nothing may be any more."""
+    queue = session.queue_limits.queue if session.queue_limits is not None else UNBOUNDED
+    context.journal.attest(
+        FactKind.POLICY,
+        session,
+        max_count=queue.max_count or 0,
+        bytes=queue.max_bytes or 0,
+        discard=queue.discard,
+        deadlines=queue.deadlines,
+    )
+
+
+def lost_with_process(context: Context, session: Session) -> None:
+    """Say what went with the process that kept it; and again, until those whom it concerns were told."""
+    for gap in session.gaps:
+        if gap.cause == GapCause.LOST_WITH_PROCESS:
+            for receiver in gap.unconfirmed:
+                context.journal.attest(
+                    FactKind.GAP,
+                    session,
+                    receiver=receiver,
+                    origin=gap.origin,
+                    offsets=[gap.first, gap.last],
+                    cause=GapCause.LOST_WITH_PROCESS,
+                )
+
+
+def received(
+    session: SessionId, receiver: ReceiverId, incarnation: str, attestations: Iterable[Attestation], at_ms: int
+) -> list[Fact]:
+    """Return the facts that a receiver's library attests; it is their writer, and it has numbered them."""
+    return [
+        Fact(
+            writer=f"receiver/{session}/{receiver}/{incarnation}",
+            number=each.number,
+            at_ms=at_ms,
+            kind=FactKind.RECEIVED,
+            proxy=each.proxy,
+            session=session,
+            epoch=each.epoch,
+            receiver=receiver,
+            origin=each.origin,
+            offsets=each.offsets,
+            digests=each.digests,
+            order=each.order,
+        )
+        for each in attestations
+    ]
+
+
+def _interest(subscription: Subscription) -> dict[str, object]:
+    protection = subscription.protection
+    return {
+        "expression": subscription.expression.text,
+        "keys": texts(protection.keys),
+        "secure_only": not protection.insecure,
+    }
+
+
+def _policy(subscription: Subscription) -> dict[str, int]:
+    return {"ttl_s": subscription.ttl_s or 0, "max_count": subscription.max_count or 0}
+
+
+def _attest(context: Context, kind: FactKind, session: Session, about: Subscription, **fields: object) -> None:
+    context.journal.attest(kind, session, subscription=about.id, life=about.life, **fields)

@@ -1,0 +1,222 @@
+"""Which sessions want a notification: every distinct expression stands in one index once, whoever holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+
+from matching.index import Index, Known
+from proxy.core.cost_budget import CostBudget
+from proxy.session.retention import Matched
+from proxy.session.session import Session
+from proxy.session.subscription import Subscription
+from waypost.frontier import join
+from waypost.identity import NOTHING, Origin, SessionId
+from waypost.keys import OPEN, Protection
+from waypost.limits import FOLD_SLICE_S
+from waypost.notification import Value, decoding_cost_ns, read_body
+from waypost.subscription import Expression
+from waypost.subscription.cost import NODE_NS
+
+
+class Holder:
+    """One session's subscriptions with one expression.
+
+    Above `settled` of an origin all of them want what matches, if neither it nor they ask for keys.
+    """
+
+    __slots__ = ("_open", "_subscriptions", "_whole", "session", "settled", "weight_ns")
+
+    def __init__(self, session: Session, subscriptions: list[Subscription]) -> None:
+        self.session = session
+        self.settled: dict[Origin, int] = {}
+        self._subscriptions = subscriptions
+        self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
+        self.weight_ns = HOLDER_NS + sum(ID_NS + len(each.id) * ID_BYTE_NS for each in subscriptions)
+        self._open = all(subscription.insecure for subscription in subscriptions)
+        for subscription in subscriptions:
+            join(self.settled, subscription.start)
+
+    def wanting(self, origin: Origin, offset: int, protection: Protection = OPEN) -> Matched:
+        """Return which of the subscriptions want a notification at that coordinate, with that protection."""
+        if self._open and protection.insecure and offset > self.settled.get(origin, NOTHING):
+            return self._whole
+        return tuple(
+            sub.id for sub in self._subscriptions if sub.wants(origin, offset) and sub.protection.lets(protection)
+        )
+
+
+class _Holders(dict[SessionId, Holder]):
+    """Who holds one expression.
+
+    `number`: how many distinct ones had come before it. `weight_ns`: what it takes to store and deliver what matches.
+    """
+
+    __slots__ = ("number", "weight_ns")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.weight_ns = 0
+
+    def put(self, holder: Holder) -> None:
+        before = self.get(holder.session.id)
+        self.weight_ns += holder.weight_ns - (before.weight_ns if before is not None else 0)
+        self[holder.session.id] = holder
+
+    def remove(self, session: SessionId) -> None:
+        if before := self.pop(session, None):
+            self.weight_ns -= before.weight_ns
+
+
+class Matcher:
+    """The active subscriptions of all sessions at this proxy, by expression."""
+
+    def __init__(self) -> None:
+        self._index: Index[_Holders] = Index()
+        self._came = 0
+        self._by_text: dict[str, _Holders] = {}
+        """The same by the canonical form of each expression, as the site knows it."""
+        self._expressions: dict[SessionId, list[Expression]] = {}
+        self.spending = CostBudget()
+        self._known_matches: dict[Matched, Matched] = {}
+        self._evaluated: tuple[bytes, Known] | None = None
+        """The last notification that was evaluated before it was matched."""
+
+    def put(self, session: Session) -> None:
+        """Take the session's active subscriptions as they are now."""
+        self.spending.put(session)
+        by_expression: dict[Expression, list[Subscription]] = {}
+        for subscription in session.active():
+            by_expression.setdefault(subscription.expression, []).append(subscription)
+        gone = [each for each in self._expressions.get(session.id, ()) if each not in by_expression]
+        self._expressions[session.id] = list(by_expression)
+        for expression, subscriptions in by_expression.items():
+            holders = self._holders_of(expression)
+            before_ns = holders.weight_ns
+            holders.put(Holder(session, subscriptions))
+            if holders.weight_ns != before_ns:
+                self._weigh(expression, holders)
+        self._release(session.id, gone)
+
+    def remove(self, session: SessionId) -> None:
+        """Match by the session's subscriptions no more."""
+        self.spending.remove(session)
+        self._release(session, self._expressions.pop(session, ()))
+
+    def foreseen_ns(self, bodies: Sequence[bytes]) -> list[int]:
+        """Estimate for each notification how long it takes to be matched, stored and delivered.
+
+        Where all would take no longer than a slice at most, each counts as the slowest there can be of its size.
+        """
+        cost = self.spending.proxy.cost
+        decoding_ns = [decoding_cost_ns(body) for body in bodies]
+        times = [1 + len(body) / TWICE_AS_LONG_BYTES for body in bodies]
+        most_ns = [
+            int(self._index.most_ns(each)) + cost.work_ns + decoding
+            for each, decoding in zip(times, decoding_ns, strict=True)
+        ]
+        if sum(most_ns) < FOLD_SLICE_S * 1e9:
+            return most_ns
+        return [
+            int(self._index.foreseen_ns(read_body(body), each) + cost.of(len(body)) - cost.of(0)) + decoding
+            for body, each, decoding in zip(bodies, times, decoding_ns, strict=True)
+        ]
+
+    def evaluate(self, body: bytes) -> Iterator[None]:
+        """Evaluate an expression at a time what :meth:`match` will need for this notification."""
+        known: Known = {}
+        self._evaluated = (body, known)
+        yield from self._index.evaluate(read_body(body), known)
+
+    def match(
+        self,
+        origin: Origin,
+        offset: int,
+        attributes: Mapping[str, Value],
+        protection: Protection = OPEN,
+        body: bytes | None = None,
+    ) -> Iterable[tuple[Session, Matched]]:
+        """Return the sessions that want it and may have it, each once, with the subscriptions that matched.
+
+        Args:
+            body: of which the attributes are; it may have been evaluated.
+        """
+        evaluated = self._evaluated
+        known = evaluated[1] if evaluated is not None and evaluated[0] is body else None
+        hits = self._index.match(attributes, known)
+        if len(hits) == 1:
+            return [
+                (holder.session, matched)
+                for holder in hits[0].values()
+                if (matched := holder.wanting(origin, offset, protection))
+            ]
+        if not hits:
+            return ()
+        # In the order in which they came, so that a run does not depend on how they are found.
+        hits.sort(key=_NUMBER)
+        return [(session, self._shared(matched)) for session, matched in _together(hits, origin, offset, protection)]
+
+    def _shared(self, matched: Matched) -> Matched:
+        """Return the same in one copy: many notifications match the same subscriptions, and entries keep them."""
+        if len(self._known_matches) > KNOWN_MATCHES:
+            self._known_matches.clear()
+        return self._known_matches.setdefault(matched, matched)
+
+    def holding(self, expression: str) -> list[Session]:
+        """Return the sessions with an active subscription whose expression has this canonical form."""
+        return [holder.session for holder in self._by_text.get(expression, {}).values()]
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def unindexed(self) -> int:
+        """How many alternatives of expressions are evaluated for every notification."""
+        return self._index.unindexed
+
+    def _holders_of(self, expression: Expression) -> _Holders:
+        holders = self._index.get(expression)
+        if holders is None:
+            self._came += 1
+            holders = _Holders(self._came)
+            self._index.add(expression, holders)
+            self._by_text[expression.canonical] = holders
+        return holders
+
+    def _release(self, session: SessionId, expressions: Iterable[Expression]) -> None:
+        for expression in expressions:
+            holders = self._index.get(expression)
+            assert holders is not None
+            holders.remove(session)
+            if not holders:
+                self._index.remove(expression)
+                del self._by_text[expression.canonical]
+            else:
+                self._weigh(expression, holders)
+
+    def _weigh(self, expression: Expression, holders: _Holders) -> None:
+        self._index.weigh(expression, expression.cost.nodes * NODE_NS, holders.weight_ns)
+
+
+_NUMBER = attrgetter("number")
+KNOWN_MATCHES = 10_000
+HOLDER_NS = 10_000
+"""What it takes about to store a notification for one session, and to deliver it."""
+TWICE_AS_LONG_BYTES = 8 * 1024
+"""And as much again for each so many bytes of it."""
+ID_NS, ID_BYTE_NS = 1_000, 20
+"""And for each subscription of it that matches: its id goes with each notification."""
+
+
+def _together(
+    hits: Iterable[_Holders], origin: Origin, offset: int, protection: Protection
+) -> Iterable[tuple[Session, Matched]]:
+    """Join what several expressions matched for the same session."""
+    found: dict[SessionId, tuple[Session, list[Matched]]] = {}
+    for holders in hits:
+        for identity, holder in holders.items():
+            matched = holder.wanting(origin, offset, protection)
+            if matched:
+                found.setdefault(identity, (holder.session, []))[1].append(matched)
+    return [(session, all_of[0] if len(all_of) == 1 else tuple(chain(*all_of))) for session, all_of in found.values()]

@@ -1,0 +1,87 @@
+"""The sessions of a proxy: the only way to put one, to remove one, and to mark one as changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
+
+from proxy.core.lease import Lease
+from proxy.core.matcher import Matcher
+from proxy.session.session import Role, Session
+from waypost.identity import SessionId
+
+
+class SessionTable(Mapping[SessionId, Session]):
+    """Sessions by name. The matcher knows the subscriptions of those that are in here, and of no others.
+
+    Args:
+        lease: none is served without it.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._sessions: dict[SessionId, Session] = {}
+        self._changed: dict[SessionId, None] = {}
+        self.matcher = Matcher()
+
+    def __getitem__(self, session: SessionId) -> Session:
+        return self._sessions[session]
+
+    def __iter__(self) -> Iterator[SessionId]:
+        return iter(self._sessions)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __contains__(self, session: object) -> bool:
+        return session in self._sessions
+
+    def values(self) -> ValuesView[Session]:
+        """Return the sessions; they may not change while somebody goes through them."""
+        return self._sessions.values()
+
+    def put(self, session: Session) -> None:
+        """Take the session in, in the place of any other of its name."""
+        self._sessions[session.id] = session
+        self.matcher.put(session)
+
+    def subscriptions_changed(self, session: Session) -> None:
+        """Match by the subscriptions that the session has now; nothing happens if it is not in here."""
+        if self._sessions.get(session.id) is session:
+            self.matcher.put(session)
+
+    def remove(self, session: SessionId) -> None:
+        """Take the session out. Raises KeyError: it is not in here."""
+        del self._sessions[session]
+        self.matcher.remove(session)
+        self.unmark(session)
+
+    def serving(self, session: SessionId) -> Session | None:
+        """Return the session if it is served here, now."""
+        found = self._sessions.get(session)
+        if found is None or found.role is not Role.SERVING or not self._lease.may_serve():
+            return None
+        return found
+
+    # ------------------------------------------------------------ changes
+
+    @property
+    def has_changes(self) -> bool:
+        """Some session changed since the last take."""
+        return bool(self._changed)
+
+    def mark_changed(self, session: SessionId) -> None:
+        """The store is to have the session as it is now, at the next flush."""
+        self._changed[session] = None
+
+    def mark_all_changed(self, sessions: Iterable[SessionId]) -> None:
+        """The same for all of these."""
+        self._changed.update(dict.fromkeys(sessions))
+
+    def unmark(self, session: SessionId) -> None:
+        """The store is to have nothing more of the session."""
+        self._changed.pop(session, None)
+
+    def take_changed(self) -> list[SessionId]:
+        """Return the sessions that changed since the last take, and begin anew."""
+        changed, self._changed = list(self._changed), {}
+        return changed

@@ -1,0 +1,86 @@
+"""How a proxy is set up: what does not change as long as it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from handover.machine import Timing
+from waypost.identity import ProxyId, SiteId
+from waypost.limits import (
+    CHUNK_ENTRIES,
+    CHUNK_WINDOW,
+    COPY_AT_ATTACH,
+    COPY_UNSAVED,
+    FORGET_AFTER_MS,
+    MATCH_MS_PROXY,
+    MEMORY_BYTES,
+    QUEUE_IN_MEMORY,
+    QUEUED_PART,
+    STATE_MS_A_HOLD,
+    SUBSCRIPTION_BYTES,
+    SUBSCRIPTIONS_PART,
+    SWEEP_BATCH,
+    WAKES_AT_ONCE,
+)
+from waypost.queue import UNBOUNDED, Queue
+from waypost.reliability import PERSISTENT, Reliability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Bounds that come to bear only on large sessions, so that a simulator can have small ones: waypost/limits.py."""
+
+    queue_in_memory: int = QUEUE_IN_MEMORY
+    chunk_entries: int = CHUNK_ENTRIES
+    chunk_window: int = CHUNK_WINDOW
+    copy_at_attach: int = COPY_AT_ATTACH
+    copy_unsaved: int = COPY_UNSAVED
+    sweep_batch: int = SWEEP_BATCH
+    wakes_at_once: int = WAKES_AT_ONCE
+    state_ms_a_hold: int = STATE_MS_A_HOLD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the engine is told of its place. Times in milliseconds."""
+
+    proxy: ProxyId
+    site: SiteId
+    neighbours: tuple[SiteId, ...] = ()
+    timing: Timing = field(default_factory=Timing)
+    lease_margin_ms: int = 500
+    """The proxy fences itself so long before its lease can end."""
+    flush_ms: int = 200
+    checkpoint_ms: int = 1_000
+    snapshot_ms: int = 60_000
+    """So often the site's state goes to the changelog. A site log must keep its records for longer than that."""
+    sweep_ms: int = 2_000
+    rows_back_ms: int = 5_000
+    """So long, after the registry has lost rows, their owners have to write them again."""
+    expiry_ms: int = 60_000
+    """So often what nobody holds any more is removed from the store."""
+    forget_ms: int = FORGET_AFTER_MS
+    """The row of a deleted session stays in the registry for so long."""
+    retry_ms: int = 250
+    repair_ms: int = 2_000
+    """So often a proxy says that it could not read a record, until the log says so."""
+    dwell_ms: int = 30_000
+    """A session stays so long at its home at least before it follows its busiest receiver."""
+    bounds: Bounds = field(default_factory=Bounds)
+    match_ms: int = MATCH_MS_PROXY
+    """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has
+    before it takes no other one of a client; 0: no bound."""
+    queued_bytes: int = MEMORY_BYTES // QUEUED_PART
+    """Bytes of stored notifications that all sessions together keep in memory."""
+    max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_PART // SUBSCRIPTION_BYTES
+    """Active subscriptions that this proxy has before it takes no other one of a client."""
+    max_sessions: int = 1 << 60
+    """Sessions that this proxy may own before it makes no other one."""
+    creations_a_s: int = 0
+    """Sessions that this proxy makes in a second; 0: no bound."""
+    queue: Queue = UNBOUNDED
+    """How much each session here stores at most, whatever it says itself."""
+    reliability: Reliability = PERSISTENT
+    """What sessions and receivers here may not exceed."""
+    publishers: frozenset[str] = frozenset()
+    """Principals that may publish; none: everybody may."""

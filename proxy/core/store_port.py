@@ -1,0 +1,144 @@
+"""The port to a proxy's own disk: stored notifications, one copy each, with the position they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from proxy.session.retention import Mark, Matched, Window
+from proxy.session.stored_notification import Entry
+from waypost.checkpoint import Descriptor
+from waypost.identity import Epoch, Origin, SessionId
+
+NOWHERE: Mapping[Origin, int] = MappingProxyType({})
+"""A frontier that has seen nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSession:
+    """A session without its entries. `gates`: origins of which what was seen does not follow
+    from the place in the log, and how far each was: gated, or seen further than the log has brought here.
+    """
+
+    id: SessionId
+    epoch: Epoch
+    role: str
+    descriptor: Descriptor
+    first_number: int
+    next_number: int
+    gates: dict[Origin, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChange:
+    """What is new of a session. `fresh`: all that there is of an earlier copy of it is to go first.
+
+    `marks`: new ones, in Unix time; `removed` and `discarded`: what is to go by policy, and by number. Afterwards there
+    is no entry that lies in them, new ones included, none below `saved.first_number`, and no mark that speaks of those
+    alone.
+    """
+
+    saved: SavedSession
+    entries: Sequence[Entry]
+    fresh: bool = False
+    marks: Sequence[Mark] = ()
+    removed: Sequence[Window] = ()
+    discarded: Sequence[int] = ()
+
+
+class Outdated(NamedTuple):
+    """One entry that nobody holds any more."""
+
+    number: int
+    matched: Matched
+    origin: Origin
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What lies in some windows: the first entries of them, and the lowest number that stays; None: nothing does."""
+
+    outdated: Sequence[Outdated]
+    lowest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policed:
+    """What the policies of a restored session work on: the marks, in Unix time, and what matched what, by number."""
+
+    marks: Sequence[Mark] = ()
+    matched: Sequence[tuple[int, Matched]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreBatch:
+    """All that changed at a proxy up to one position of the site log. Applied whole or not at all.
+
+    `acceptance` is what counted up to there, `site_state` the rest of the log's meaning; None: it is as the store has
+    it, or, if that is `behind`, it has changed, and the store goes on to have what was meant at an earlier place.
+    Sessions are dropped first: one that is in `changes` too begins anew.
+    """
+
+    position: int
+    acceptance: bytes
+    site_state: bytes | None
+    changes: Sequence[SessionChange]
+    dropped: Sequence[SessionId]
+    behind: bool = False
+
+
+class SitePlace(NamedTuple):
+    """What a site's log meant at a place: at or before that up to which sessions were kept."""
+
+    position: int
+    acceptance: bytes
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a proxy finds on its disk. Entries stay there until somebody wants them."""
+
+    position: int
+    acceptance: bytes
+    site: SitePlace
+    sessions: list[SavedSession] = field(default_factory=list)
+    policed: dict[SessionId, Policed] = field(default_factory=dict)
+    """Of the sessions that have a time to live or a maximum count."""
+
+
+class SessionStore(Protocol):
+    """All or nothing over a crash; bounded memory. Every call raises StoreDamaged where it comes upon damage."""
+
+    async def apply(self, batch: StoreBatch) -> None:
+        """Apply as one transaction; raises StoreFailed if the disk does not take it, with nothing changed."""
+        ...
+
+    async def load(self) -> Restored | None:
+        """Return what is there; None on an empty disk. Raises StoreDamaged: it is not what was written."""
+        ...
+
+    async def entries(
+        self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int] = NOWHERE
+    ) -> list[Entry]:
+        """Return up to `limit` stored entries with a number above `after`, in order; none: there are no others.
+
+        Args:
+            passing: what lies at or below this frontier need not be among them. Only so many are looked at in one
+                read, and the last of those is among them: fewer than `limit` do not mean that there are no others.
+        """
+        ...
+
+    async def outdated(self, session: SessionId, windows: Sequence[Window], limit: int) -> Swept:
+        """Return up to `limit` entries that lie in the windows, in order, and what stays when all those are gone."""
+        ...
+
+    async def set_aside(self) -> str:
+        """Keep what is damaged elsewhere, which is returned, and begin with an empty disk."""
+        ...
+
+    async def close(self) -> None:
+        """Release files and threads; what was written is durable."""

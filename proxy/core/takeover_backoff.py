@@ -1,0 +1,49 @@
+"""Two devices that use one receiver's name put each other out, over and over: each time it takes longer (F27).
+
+The newest connection has the place, and the library of the other one stops by itself. Whoever starts it again at
+once, and again, is let in after a pause that doubles each time, here and on a session's way to another proxy. Nothing
+is lost by it: the place stays, and whoever has it is served on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waypost.identity import ReceiverId, SessionId
+from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMBERED
+
+
+@dataclass(slots=True)
+class _Takeover:
+    by: str
+    at_ms: int
+    pause_ms: int
+
+
+class TakeoverBackoff:
+    """Who was put out of its place by another life of the same receiver lately."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[SessionId, ReceiverId], _Takeover] = {}
+        """The longest ago first."""
+        self.damped = 0
+        """How often somebody had to wait."""
+
+    def take_place(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
+        """Let the life `by` take the receiver's place; return how many ms it must wait before; 0: it has it now."""
+        key = (session, receiver)
+        last = self._last.get(key)
+        if last is not None and last.by == by:
+            return 0
+        if last is not None and now_ms < last.at_ms + last.pause_ms:
+            self.damped += 1
+            return last.at_ms + last.pause_ms - now_ms
+        if last is None or now_ms >= last.at_ms + last.pause_ms + QUARREL_LONGEST_MS:
+            pause_ms = QUARREL_FIRST_MS
+        else:
+            pause_ms = min(2 * last.pause_ms, QUARREL_LONGEST_MS)
+        self._last.pop(key, None)
+        self._last[key] = _Takeover(by, now_ms, pause_ms)
+        if len(self._last) > QUARRELS_REMEMBERED:
+            del self._last[next(iter(self._last))]
+        return 0

@@ -1,0 +1,105 @@
+"""How a transfer goes, and what becomes of it: for operators, the journal and the counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from handover import machine, target
+from handover.messages import Aborted, Refused, StayReason, TransferDeclined
+from waypost.identity import ProxyId, SessionId
+
+
+class Ending(NamedTuple):
+    """Why a transfer came to nothing: by which of a few names it is counted, and in words."""
+
+    cause: str
+    why: str
+
+
+NO_ENDING = Ending("", "")
+TIMEOUT = Ending("timeout", "patience was at an end")
+SUPERSEDED = Ending("superseded", "another transfer of the session began")
+LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
+RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
+COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
+"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its home.
+Unsettled: our lease ended first; the registry says later who has it."""
+_WHY_STAY = {
+    StayReason.OTHERS_ATTACHED: "others are attached at the source",
+    StayReason.LONG_COPY: "the session follows when it is copied",
+    StayReason.ACCESS: "the source looks first whether the receiver may have it",
+}
+AHEAD, REST = "ahead", "rest"
+"""Which part of a copy: while the session is served, and after the freeze."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TransferRecord:
+    """How a transfer has gone so far. Times in milliseconds of our clock."""
+
+    trigger: str
+    """attach, drain or rebalance."""
+    began_ms: int
+    began_at_ms: int
+    """The same in Unix time."""
+    turned_ms: int
+    """Since when it is in its present phase."""
+    spent_ms: dict[str, int] = field(default_factory=dict)
+    """In each phase before."""
+    entries: dict[str, int] = field(default_factory=lambda: {AHEAD: 0, REST: 0})
+    """Notifications carried so far, repeats included."""
+    bytes: dict[str, int] = field(default_factory=lambda: {AHEAD: 0, REST: 0})
+    ending: Ending = NO_ENDING
+    """Why the source, which is about to take the session back, does not wait any more."""
+
+    def enter_phase(self, phase: str, now_ms: int) -> None:
+        """The phase is over."""
+        self.spent_ms[phase] = self.spent_ms.get(phase, 0) + now_ms - self.turned_ms
+        self.turned_ms = now_ms
+
+
+class TransferView(NamedTuple):
+    """One transfer, as operators see it.
+
+    `outcome`, `cause` and `why` are empty while it runs. `age_ms` is how long it runs, or ran, `phase_ms` how long it
+    is in its phase, and `phases_ms` how long it was in each before. `entries` and `bytes` are of the whole copy,
+    `ahead` says how many of the entries went before the freeze.
+    """
+
+    session: SessionId
+    transfer: str
+    role: str
+    peer: ProxyId
+    epoch: int
+    trigger: str
+    phase: str
+    outcome: str
+    cause: str
+    why: str
+    began_at_ms: int
+    age_ms: int
+    phase_ms: int
+    phases_ms: dict[str, int]
+    entries: int
+    bytes: int
+    ahead: int
+
+
+def ending_of(given: object) -> Ending:
+    """Return why a transfer may have ended with this input."""
+    match given:
+        case Refused(reason=reason):
+            return Ending("refused", reason)
+        case Aborted(reason=reason):
+            return Ending("target gave up", reason)
+        case TransferDeclined(reason=reason):
+            return Ending(reason.value, _WHY_STAY[reason])
+        case machine.PeerGone():
+            return Ending("peer gone", "the lease of the other proxy has ended")
+        case machine.OwnedByOther() | machine.OwnedByUs():
+            return Ending("owner changed", "the registry names another owner")
+        case target.StoreFailed():
+            return Ending("store failed", "the store did not take the session")
+        case _:
+            return NO_ENDING

@@ -1,0 +1,1 @@
+"""How this proxy comes to own sessions, and gives them away."""

@@ -1,0 +1,109 @@
+"""Rows of deleted sessions, removed from the registry some time later (handover rule 28).
+
+A row that says that a session was deleted keeps epochs from beginning anew; who makes and deletes sessions without an
+end would fill the registry with them. So they are removed, and the registry's floor keeps what they said: a session
+without a row counts as deleted in the generation of the floor. All proxies see the same rows; the one whose name is
+the first of those that live removes them. When such a row is gone, nobody looks for a checkpoint of that session any
+more; the first one of each site removes what its changelog has of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice, takewhile
+
+from proxy.core.context import Context
+from proxy.core.effects import ForgetCheckpoints, ForgetRows
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.identity import Ownership, SessionId
+from waypost.limits import ROWS_FORGOTTEN
+
+
+class DeletedRows:
+    """Knows the rows of deleted sessions, in the order in which the watch told of them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._deleted: dict[SessionId, tuple[Ownership, int]] = {}
+        """Each with the time from which on it may be removed."""
+        self._gone: dict[SessionId, int] = {}
+        """Sessions whose rows are gone, with the epochs of their ends: our changelog may have something of them."""
+        self._is_under_way = False
+        self._look_at = 0
+
+    def watched(self, session: SessionId, current: Ownership | None) -> None:
+        """The watch says who owns a session; None: it has no row."""
+        known = self._deleted.pop(session, None)
+        if current is None and known is not None and self._context.cluster.is_first(self._context.cluster.at_site()):
+            self._gone[session] = known[0].epoch
+        if current is not None and current.deleted:
+            due = self._context.clock.now_ms() + self._context.settings.forget_ms
+            self._deleted[session] = known if known is not None and known[0] == current else (current, due)
+
+    def reloaded(self, owners: Mapping[SessionId, Ownership]) -> None:
+        """These are all the rows that there are."""
+        for session in sorted(self._deleted.keys() - owners.keys()):
+            self.watched(session, None)
+        for session, current in owners.items():
+            if session not in self._deleted or self._deleted[session][0] != current:
+                self.watched(session, current)
+
+    def tick(self) -> None:
+        """Remove the rows of sessions that were deleted long ago."""
+        context, now = self._context, self._context.clock.now_ms()
+        if now < self.next_deadline():
+            return
+        self._look_at = now + context.settings.sweep_ms
+        if not context.lease.may_serve() or not context.cluster.is_watching:
+            return
+        if self._gone:
+            self._forget_checkpoints()
+        if self._removes_rows:
+            self._forget_rows(now)
+
+    @property
+    def _removes_rows(self) -> bool:
+        return (
+            bool(self._deleted)
+            and not self._is_under_way
+            and self._context.cluster.is_first(self._context.cluster.proxies)
+        )
+
+    def _forget_rows(self, now: int) -> None:
+        due = takewhile(lambda each: each[1][1] <= now, self._deleted.items())
+        rows = {session: current for session, (current, _) in islice(due, ROWS_FORGOTTEN)}
+
+        def on_done(answer: WaypostError | None) -> None:
+            self._is_under_way = False
+            if answer is None:
+                # The watch will tell. One that is still there for some reason comes again when it begins anew.
+                for session, current in rows.items():
+                    if self._deleted.get(session, (None, 0))[0] == current:
+                        self.watched(session, None)
+                self._look_at = 0
+
+        if rows:
+            self._is_under_way = True
+            self._context.outbox.emit(ForgetRows(rows, on_done))
+
+    def _forget_checkpoints(self) -> None:
+        deleted = dict(islice(self._gone.items(), ROWS_FORGOTTEN))
+        for session in deleted:
+            del self._gone[session]
+
+        def on_done(answer: WaypostError | None) -> None:
+            # A failure may have to do with a session: the others have their turn first.
+            if answer is not None:
+                self._gone |= {session: max(epoch, self._gone.get(session, 0)) for session, epoch in deleted.items()}
+
+        self._context.outbox.emit(ForgetCheckpoints(deleted, on_done))
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        if self._gone:
+            return self._look_at
+        if not self._removes_rows:
+            return NEVER
+        _, due = next(iter(self._deleted.values()))
+        return max(due, self._look_at)

@@ -1,0 +1,166 @@
+"""Sessions that are wanted elsewhere: an operator drains this proxy, or a rebalance asks for one.
+
+The source only offers; the target fetches the session as it would for a client, by the same protocol. What operators
+want stands in the registry (:class:`federation.ports.DrainRow`), so a drain goes on after a restart, and everybody
+knows where not to send anything. An offer that leads to nothing is made again, to whoever is best then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from federation.ports import DrainRow, ProxyRow
+from handover.messages import FOLLOW, HandoverOffer, MoveRequest
+from proxy.core.context import Context
+from proxy.core.effects import SendPeer
+from proxy.session.session import Role, Session
+from waypost.clock import NEVER
+from waypost.identity import NO_PROXY, ProxyId, SessionId
+from waypost.limits import MOVES_AT_ONCE, REBALANCE_RATE
+
+GRACE_MS = 1_000
+"""So long a proxy says that it is not healthy before the first session leaves it."""
+OFFER_MS = 6_000
+"""After so long an offer has led to nothing."""
+
+
+class SessionMoves:
+    """What leaves this proxy, at a bounded rate."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wanted: dict[SessionId, tuple[ProxyId, str]] = {}
+        """Asked for by a rebalance, or by where its receivers are."""
+        self._offered: dict[SessionId, tuple[ProxyId, int]] = {}
+        """To whom, and when."""
+        self._next_at = 0
+        self.row: DrainRow | None = None
+        """The drain of this proxy; None: it is not to be emptied."""
+
+    @property
+    def left(self) -> int:
+        """How many sessions are still to leave this proxy for a drain."""
+        proxy = self._context.proxy
+        return (
+            sum(owner.proxy == proxy for owner in self._context.cluster.owners.values()) if self.row is not None else 0
+        )
+
+    @property
+    def offered(self) -> int:
+        """How many sessions are offered to others, and have not left."""
+        return len(self._offered)
+
+    def drain_changed(self, proxy: ProxyId, row: DrainRow | None) -> None:
+        """The registry says what an operator wants of a proxy."""
+        self._context.cluster.drain_changed(proxy, row)
+        if proxy == self._context.proxy:
+            if self.row is None:
+                self._next_at = self._context.clock.now_ms() + GRACE_MS
+            self.row = row
+
+    def give(self, sender: ProxyId, message: MoveRequest) -> None:
+        """Somebody who rebalances wants a session of ours at another proxy."""
+        session = self._context.sessions.serving(message.session)
+        if session is None or message.target == self._context.proxy:
+            return
+        if session.epoch != message.epoch:
+            self._context.refused.note("wrong epoch", sender, f"Give of session {session.id}, epoch {message.epoch}")
+            return
+        self.want(message.session, message.target, "rebalance")
+
+    def want(self, session: SessionId, proxy: ProxyId, why: str = FOLLOW) -> None:
+        """Let a session of ours move to that proxy, if it is there when its turn comes."""
+        self._wanted[session] = (proxy, why)
+
+    def target(self, loads: Mapping[ProxyId, int] | None = None) -> ProxyRow | None:
+        """Return the proxy to which something goes best: of our site, if there is one, and with the least load."""
+        context = self._context
+        loads = self._loads() if loads is None else loads
+        others = [
+            row
+            for row in context.cluster.proxies.values()
+            if row.proxy not in context.cluster.drains and row.proxy != context.proxy
+        ]
+        site = context.settings.site
+        return min(others, key=lambda row: (row.site != site, loads.get(row.proxy, 0), row.proxy), default=None)
+
+    def _loads(self) -> Counter[ProxyId]:
+        loads = Counter(owner.proxy for owner in self._context.cluster.owners.values())
+        loads.update(proxy for proxy, _ in self._offered.values())
+        return loads
+
+    def follow(self, session: Session) -> None:
+        """Let a session move to where most of its deliveries go, if it has been here long enough."""
+        now = self._context.clock.now_ms()
+        if now < session.since_ms + self._context.settings.dwell_ms:
+            return
+        session.since_ms = now
+        delivered, session.delivered = session.delivered, Counter()
+        for proxy, count in delivered.items():
+            if 2 * count > delivered.total() and proxy != self._context.proxy:
+                self.want(session.id, proxy)
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Make the offers that are due."""
+        now = self._context.clock.now_ms()
+        self._settle(now)
+        rate = self._rate()
+        if rate is None or now < self._next_at or not self._any_candidate():
+            return
+        loads = self._loads()
+        for session in list(islice(self._candidates(), MOVES_AT_ONCE - len(self._offered))):
+            if now < self._next_at:
+                return
+            proxy, why = self._wanted.pop(session, (NO_PROXY, ""))
+            row = self._context.cluster.proxies.get(proxy)
+            if row is None and self.row is None:
+                continue
+            row = row or self.target(loads)
+            if row is None:
+                return
+            loads[row.proxy] += 1
+            self._offered[session] = (row.proxy, now)
+            self._next_at = max(self._next_at, now - GRACE_MS) + int(1000 / rate)
+            offer = HandoverOffer(session, self._context.sessions[session].epoch, why if self.row is None else "drain")
+            self._context.counters.offers[offer.reason] += 1
+            self._context.outbox.emit(SendPeer(row.proxy, offer))
+
+    def next_deadline(self) -> int:
+        """When the next session is to be offered, in ms of the engine's clock; NEVER: none."""
+        if not self._wanted and not self._offered and self.row is None:
+            return NEVER
+        now = self._context.clock.now_ms()
+        offered = [at + OFFER_MS for _, at in self._offered.values()]
+        due = [max(self._next_at, now + 1)] if self._rate() is not None and self._any_candidate() else []
+        return min([*offered, *due], default=NEVER)
+
+    def _rate(self) -> float | None:
+        """Sessions a second; None: nothing is to leave now."""
+        if not self._context.lease.may_serve():
+            return None
+        if self.row is not None:
+            return None if self.row.paused else self.row.rate
+        return REBALANCE_RATE if self._wanted else None
+
+    def _candidates(self) -> Iterator[SessionId]:
+        sessions = self._context.sessions
+        for each in sessions if self.row is not None else self._wanted:
+            if each not in self._offered and each in sessions and sessions[each].role is Role.SERVING:
+                yield each
+
+    def _any_candidate(self) -> bool:
+        # Those that are gone already make room at once, not only when the next tick forgets them.
+        under_way = sum(each in self._context.sessions for each in self._offered)
+        return under_way < MOVES_AT_ONCE and next(self._candidates(), None) is not None
+
+    def _settle(self, now: int) -> None:
+        """Forget the offers that came to an end: the session is gone, or it is still here after a while."""
+        for session, (_, at) in list(self._offered.items()):
+            if session not in self._context.sessions or now >= at + OFFER_MS:
+                del self._offered[session]
+        for session in [each for each in self._wanted if each not in self._context.sessions]:
+            del self._wanted[session]

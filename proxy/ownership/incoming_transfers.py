@@ -1,0 +1,441 @@
+"""Handovers to here: the target's machine of `handover/target.py`, joined to the shadow, the store and the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+from handover import machine, target
+from handover.messages import (
+    ATTACH,
+    Aborted,
+    Chunk,
+    ChunkStored,
+    Frozen,
+    Prepare,
+    Prepared,
+    Ready,
+    Refused,
+    ToSource,
+    ToTarget,
+    checksum,
+)
+from handover.target import TargetState, TargetTransfer
+from proxy.core.context import Context
+from proxy.core.effects import SendPeer
+from proxy.core.events import AcquireRequest, RelayWanted, SessionUnavailable
+from proxy.core.transfer_record import ABORTED, AHEAD, COMMITTED, LEASE_LOST, RELAYED, REST, UNSETTLED, TransferRecord
+from proxy.ownership.controller import OwnershipController
+from proxy.ownership.transfer_driver import TransferDriver, older
+from proxy.session.retention import Mark
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import StoredNotification
+from proxy.stream.coverage import Coverage
+from proxy.stream.persister import Persister
+from waypost.errors import WaypostError
+from waypost.facts import Acquisition
+from waypost.identity import NOTHING, Ownership, ProxyId, SessionId
+from waypost.limits import COPIES_KEPT, COPY_KEPT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The part of a copy that a transfer brought before it came to nothing: the next one need not bring it again."""
+
+    shadow: Session
+    copy: str
+    until_ms: int
+
+
+class Ahead(Enum):
+    """Whether what came while the source served is on the disk, which it is to be before the source freezes."""
+
+    NOT_YET = "not yet"
+    UNDER_WAY = "under way"
+    DONE = "done"
+
+
+@dataclass(slots=True, kw_only=True)
+class Incoming:
+    """A transfer to here: the machine, the shadow, and how many chunks have come."""
+
+    machine: TargetTransfer
+    record: TransferRecord
+    request: AcquireRequest
+    """Who made us ask, and what the asking rests on."""
+    begun: Begun | None = None
+    """What an earlier transfer brought; it is this one's until it ends."""
+    shadow: Session | None = None
+    chunks: int = 0
+    acknowledged: int = 0
+    upto: int | None = None
+    """The last number that the chunks so far span."""
+    stored: int = 0
+    ahead: Ahead = Ahead.NOT_YET
+    copy: str = ""
+    """The name of what is copied."""
+    progress_ms: int = 0
+    """When the shadow was installed, or the last chunk of what was stored then came."""
+    why_lost: str = ""
+    """Why nobody has the session any more, as its owner says."""
+
+
+class IncomingTransfers(TransferDriver[Incoming]):
+    """All transfers of which this proxy is the target."""
+
+    role = "target"
+
+    def __init__(
+        self,
+        context: Context,
+        persister: Persister,
+        coverage: Coverage,
+        ownership: OwnershipController,
+    ) -> None:
+        super().__init__(context)
+        self._begun: dict[SessionId, Begun] = {}
+        """Of copies that were broken off; the oldest first."""
+        self._persister = persister
+        self._coverage = coverage
+        self._ownership = ownership
+
+    def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
+        """Begin to take a session from its live owner."""
+        if session in self.running or session in self._context.sessions:
+            return
+        if not self._context.lease.may_serve():
+            self._context.events.report(SessionUnavailable(session, "this proxy has no lease at the moment"))
+            return
+        now = self._context.clock.now_ms()
+        name = f"{self._context.proxy}-{self._context.rng.getrandbits(64):016x}"
+        transfer = TargetTransfer(session, owner, self._context.proxy, name, self._context.settings.timing, now)
+        into = Incoming(
+            machine=transfer, record=self.record(reason), request=request, begun=self._begun.pop(session, None)
+        )
+        self.begin(into)
+        self.perform(into, transfer.state, transfer.begin())
+
+    def message(self, sender: ProxyId, message: ToTarget) -> None:
+        """A source says something to us as the target."""
+        into = self.running.get(message.session)
+        wrong = self.wrong(into, sender, message)
+        if wrong or into is None:
+            self.refuse(wrong, sender, message)
+            self._unknown_transfer(sender, message)
+        elif isinstance(message, Chunk) and into.shadow and (wrong := _misfit(into, message)):
+            self.refuse(wrong, sender, message)
+        elif isinstance(message, Refused) and message.lost:
+            into.why_lost = message.reason
+            self.feed(into, message)
+        elif isinstance(message, Frozen) and not _whole(into, message):
+            self.feed(into, target.Incomplete(), message)
+        else:
+            self.feed(into, message)
+
+    def _unknown_transfer(self, sender: ProxyId, message: ToTarget) -> None:
+        """A frozen source must know that nobody will take the session (handover rule 5)."""
+        row = self._context.cluster.owners.get(message.session)
+        if isinstance(message, Frozen) and (row is None or row.proxy != self._context.proxy):
+            gone = Aborted(message.session, message.transfer, message.epoch, "no such transfer")
+            self._context.outbox.emit(SendPeer(sender, gone))
+
+    def moved(self) -> None:
+        """The log moved, or time went on: a shadow may have learnt from where on it is covered."""
+        for into in list(self.running.values()):
+            if self._complete(into):
+                if self._needs_writing(into):
+                    self._write(into)
+                else:
+                    self.feed(into, target.Complete())
+
+    def _needs_writing(self, into: Incoming) -> bool:
+        """Tell whether the source would stand still while we write what it sent when it served.
+
+        A copy for which nobody waits, because its receiver is relayed, is on the disk before the source is to freeze.
+        """
+        shadow, bounds = into.shadow, self._context.settings.bounds
+        if shadow is None or into.ahead is Ahead.DONE or into.stored <= bounds.copy_at_attach:
+            return False
+        return shadow.entries.unsaved_count > bounds.chunk_entries
+
+    def _write(self, into: Incoming) -> None:
+        into.ahead = Ahead.UNDER_WAY
+
+        def on_done(error: WaypostError | None) -> None:
+            into.ahead = Ahead.DONE if error is None else Ahead.NOT_YET
+            if not self._is_running(into):
+                return
+            if error is not None and into.machine.state is TargetState.SHADOWING:
+                self.feed(into, target.StoreFailed())
+            else:
+                self.moved()
+
+        self._persister.saved(on_done)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self.running and not self._begun
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        begun = [each.until_ms for each in islice(self._begun.values(), 1)]
+        patience = self._context.settings.timing.coverage_ms
+        # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
+        covering = [each.progress_ms + patience for each in self.running.values() if self._copied(each)]
+        return min([super().next_deadline(), *begun, *covering])
+
+    def tick(self) -> None:
+        """Do what is due, and forget copies that were broken off long ago."""
+        super().tick()
+        now = self._context.clock.now_ms()
+        for session in [each for each, begun in self._begun.items() if now >= begun.until_ms]:
+            self._forget(session)
+
+    def answered(self, one: Incoming, current: Ownership | None) -> None:
+        """Where the registry went back and the source is dead, what is staged is all that there is: it commits."""
+        owned, wanted = one.machine.owned, one.machine.wanted
+        committing = one.machine.state is TargetState.COMMITTING
+        if committing and older(current, owned) and not self._context.cluster.alive(owned.proxy):
+            self.claim_after(one, current, wanted)
+        else:
+            super().answered(one, current)
+
+    def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
+        """The registry reports the owner of a session: a transfer of it to here may have ended by that."""
+        into = self.running.get(session)
+        if into is not None and not older(current, into.machine.owned):
+            self.answered(into, current)
+
+    def proxy_down(self, proxy: ProxyId) -> None:
+        """The lease of a proxy has ended: transfers from it go on without it, or end."""
+        for into in list(self.running.values()):
+            if into.machine.owned.proxy == proxy:
+                self.feed(into, machine.PeerGone())
+
+    def fence(self) -> None:
+        """Our lease may have ended: no transfer goes on; what is staged is settled by the registry later."""
+        for identity, into in list(self.running.items()):
+            staged = into.shadow is not None and into.shadow.role is Role.STAGED
+            self.cut_short(into, UNSETTLED if staged else ABORTED, LEASE_LOST)
+            if into.shadow is not None and staged:
+                del self.running[identity]
+                into.shadow.become(Role.ORPHAN)
+            else:
+                self._end(into)
+
+    def peer(self, one: Incoming) -> ProxyId:
+        """Return the source of the transfer."""
+        return one.machine.owned.proxy
+
+    def outcome(self, one: Incoming, effects: list[object]) -> str:
+        """Return how the transfer ended, by the effects of its last step."""
+        kinds = {type(each) for each in effects}
+        if target.Adopt in kinds:
+            return COMMITTED
+        return RELAYED if target.Relay in kinds else ABORTED
+
+    def act(self, one: Incoming, effect: object) -> None:
+        """Perform an effect of the machine."""
+        transfer = one.machine
+        match effect:
+            case target.SendPrepare():
+                requester, begun = one.request.requester, one.begun
+                prepare = Prepare(
+                    session=transfer.session,
+                    transfer=transfer.transfer,
+                    epoch=transfer.owned.epoch,
+                    reason=one.record.trigger,
+                    receiver=requester.receiver,
+                    incarnation=requester.incarnation,
+                    copy=begun.copy if begun else "",
+                    has=begun.shadow.entries.last_number if begun else 0,
+                )
+                self._say(one, prepare)
+            case target.Install(prepared=prepared):
+                self._install(one, prepared)
+            case target.TakeChunk(chunk=chunk):
+                self._take_chunk(one, chunk)
+                self._acknowledge_stored(one)
+            case target.AcknowledgeChunks():
+                self._acknowledge(one)
+            case target.SendReady():
+                self._send_ready(one)
+            case target.Merge(frozen=frozen):
+                self._merge(one, frozen)
+            case target.Adopt():
+                self._adopt(one)
+            case target.SendAborted():
+                self._say(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
+            case target.Discard():
+                self._discard(one)
+            case target.Relay():
+                self._end(one)
+                self._context.events.report(RelayWanted(transfer.session, transfer.owned.proxy))
+            case target.FailOver():
+                self._ownership.seek(transfer.session, one.request._replace(certain=False))
+
+    def _copied(self, into: Incoming) -> bool:
+        """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""
+        shadowing = into.machine.state is TargetState.SHADOWING
+        if into.shadow is None or not shadowing or into.ahead is Ahead.UNDER_WAY:
+            return False
+        return max(into.shadow.entries.last_number, into.upto or 0) >= into.stored
+
+    def _complete(self, into: Incoming) -> bool:
+        shadow = into.shadow
+        if shadow is None or not self._copied(into):
+            return False
+        known = all(self._coverage.covered_from(shadow, origin) is not None for origin in shadow.gates)
+        waited = self._context.clock.now_ms() - into.progress_ms
+        # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
+        return known or waited >= self._context.settings.timing.coverage_ms
+
+    def _say(self, into: Incoming, message: ToSource) -> None:
+        self._context.outbox.emit(SendPeer(into.machine.owned.proxy, message))
+
+    def _install(self, into: Incoming, prepared: Prepared) -> None:
+        context = self._context
+        if into.begun is not None and into.begun.copy == prepared.copy:
+            shadow = into.begun.shadow
+            context.sessions.mark_changed(shadow.id)
+        else:
+            shadow = Session(prepared.session, into.machine.owned.epoch, Role.SHADOW)
+            self._persister.renew(shadow.id)
+        into.shadow, into.copy = shadow, prepared.copy
+        shadow.epoch = into.machine.owned.epoch
+        shadow.describe(prepared.descriptor)
+        into.stored = prepared.stored
+        into.progress_ms = context.clock.now_ms()
+        shadow.close_gates(context.state.frontier, seen=None)
+        context.sessions.put(shadow)
+        context.interest.register(shadow)
+
+    def _take_chunk(self, into: Incoming, chunk: Chunk) -> None:
+        """Take the next chunk; one that comes again is acknowledged again, and nothing more."""
+        shadow = into.shadow
+        if shadow is None or chunk.number <= into.chunks:
+            return
+        if not self._copied(into):
+            # What is published meanwhile comes in more chunks: those do not put off that coverage was waited for.
+            into.progress_ms = self._context.clock.now_ms()
+        into.chunks, into.upto = chunk.number, chunk.upto
+        shadow.take_entries(
+            (each.number, StoredNotification(each.origin, each.offset, each.delivery, each.keys), each.matched)  # type: ignore[misc]
+            for each in chunk.entries
+        )
+        now = self._context.clock.now_ms()
+        shadow.retention.take_marks(Mark(each.below, now - each.age_ms) for each in chunk.ages)
+        self._context.sessions.mark_changed(shadow.id)
+        self._persister.pending += len(chunk.entries)
+        part = REST if into.machine.state is TargetState.READY else AHEAD
+        self.carried(into, part, chunk.entries)
+
+    def _acknowledge_stored(self, into: Incoming) -> None:
+        """Acknowledge what came, at once as long as little of it waits for the disk: memory bounds the copy."""
+        chunks, shadow = into.chunks, into.shadow
+        if shadow is None or shadow.entries.unsaved_count <= self._context.settings.bounds.copy_unsaved:
+            into.acknowledged = chunks
+            self._acknowledge(into)
+            return
+
+        def on_done(error: WaypostError | None) -> None:
+            if error is None and self._is_running(into):
+                into.acknowledged = max(into.acknowledged, chunks)
+                self._acknowledge(into)
+
+        self._persister.saved(on_done)
+
+    def _acknowledge(self, into: Incoming) -> None:
+        transfer = into.machine
+        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
+
+    def _send_ready(self, into: Incoming) -> None:
+        assert into.shadow is not None
+        coverage = {origin: self._coverage.covered_from(into.shadow, origin) for origin in into.shadow.gates}
+        transfer = into.machine
+        self._say(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
+
+    def _merge(self, into: Incoming, frozen: Frozen) -> None:
+        """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""
+        shadow, context = into.shadow, self._context
+        assert shadow is not None
+        before = _interests(shadow)
+        shadow.describe(frozen.descriptor)
+        shadow.merge(context.state.continued(frozen.cut), context.state.frontier, frozen.oldest, frozen.next_number)
+        shadow.epoch = into.machine.wanted.epoch
+        if _interests(shadow) != before:
+            for origin, gate in shadow.gates.items():
+                gate.restart(context.state.frontier.get(origin, NOTHING))
+            context.interest.register(shadow)
+        context.sessions.subscriptions_changed(shadow)
+        context.sessions.mark_changed(shadow.id)
+        shadow.lift_floors(frozen.cut)
+        self._coverage.watch(shadow)
+        self._coverage.advance(shadow)
+
+        def on_done(error: WaypostError | None) -> None:
+            if self.running.get(shadow.id) is into:
+                self.feed(into, target.StoreFailed() if error else target.Staged())
+
+        self._persister.saved(on_done)
+
+    def _adopt(self, into: Incoming) -> None:
+        shadow = into.shadow
+        assert shadow is not None
+        del self.running[shadow.id]
+        self._ownership.serve(shadow, into.machine.wanted.epoch, Acquisition.HANDOVER)
+
+    def _end(self, into: Incoming) -> None:
+        self.running.pop(into.machine.session, None)
+        begun = into.begun if into.shadow is None else self._set_aside(into, into.shadow)
+        if begun is not None:
+            self._begun[into.machine.session] = begun
+            if len(self._begun) > COPIES_KEPT:
+                self._forget(next(iter(self._begun)))
+
+    def _set_aside(self, into: Incoming, shadow: Session) -> Begun | None:
+        """Drop the shadow, but keep for a while what the store has of the copy: the next transfer goes on behind it.
+
+        What all receivers get meanwhile goes at the merge, as it does within one transfer: entries only ever go from
+        the front, and the cut says where the front is.
+        """
+        if shadow.role is not Role.SHADOW or shadow.entries.saved_number < shadow.entries.first_number or not into.copy:
+            self._ownership.drop(shadow)
+            return None
+        self._ownership.withdraw(shadow)
+        shadow.gates.clear()
+        return Begun(shadow, into.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
+
+    def _forget(self, session: SessionId) -> None:
+        """Delete what an earlier transfer brought; a copy that came to be here otherwise has written over it."""
+        del self._begun[session]
+        if session not in self._context.sessions:
+            self._persister.drop(session)
+
+    def _discard(self, into: Incoming) -> None:
+        self._end(into)
+        self._ownership.acquire_failed(into.machine.session, into.machine.owned, into.request, into.why_lost)
+
+
+def _misfit(into: Incoming, chunk: Chunk) -> str:
+    """Return what is wrong with a chunk, by name; it is as good as lost, and will be sent again. Empty: nothing."""
+    if chunk.number <= into.chunks:
+        return "" if chunk.number > 0 else "chunk out of order"
+    if chunk.number != into.chunks + 1 or chunk.after != into.upto:
+        return "chunk out of order"
+    return "" if chunk.checksum == checksum(chunk.entries, chunk.ages) else "wrong checksum"
+
+
+def _whole(into: Incoming, frozen: Frozen) -> bool:
+    """Tell whether the shadow has every entry that is left at the cut."""
+    if into.shadow is None or frozen.chunks != into.chunks:
+        return False
+    copied = max(into.shadow.entries.last_number, into.upto or 0)
+    return frozen.oldest >= frozen.next_number or copied == frozen.next_number - 1
+
+
+def _interests(session: Session) -> set[tuple[str, str]]:
+    """Return by what live notifications are matched: in its life neither the expression nor the keys ever change."""
+    return {(subscription.id, subscription.life) for subscription in session.active()}

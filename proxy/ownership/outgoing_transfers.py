@@ -1,0 +1,453 @@
+"""Handovers from here: the source's machine of `handover/source.py`, joined to the session, the store and the registry.
+
+The machine decides; what is here performs its effects and feeds it with what happened. Messages that belong to no
+transfer here are answered, because a refusal is an answer and silence is not (handover rule 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from handover import machine, source
+from handover.messages import (
+    ATTACH,
+    Aborted,
+    Age,
+    Chunk,
+    ChunkStored,
+    Frozen,
+    Prepare,
+    Prepared,
+    Refused,
+    StayReason,
+    StoredEntry,
+    ToSource,
+    TransferDeclined,
+    checksum,
+)
+from handover.source import SourceState, SourceTransfer
+from proxy.core.context import Context
+from proxy.core.effects import LoadEntries, SendPeer
+from proxy.core.events import MoveWanted, Requester, SessionServed
+from proxy.core.transfer_record import (
+    ABORTED,
+    AHEAD,
+    COMMITTED,
+    LEASE_LOST,
+    RECEIVER_BACK,
+    REST,
+    SUPERSEDED,
+    THAWED,
+    UNSETTLED,
+    TransferRecord,
+)
+from proxy.ownership.controller import OwnershipController
+from proxy.ownership.transfer_driver import TransferDriver, older
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import Entry
+from waypost.batches import batches
+from waypost.errors import WaypostError
+from waypost.facts import Acquisition
+from waypost.identity import NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SessionId
+from waypost.limits import CHUNK_BYTES
+
+LATE = "late prepare"
+"""The requester's watch of the registry is behind: it asks who was the owner before. Now and then that is so."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing:
+    """A transfer from here: the machine, and how far the copy has come."""
+
+    machine: SourceTransfer
+    record: TransferRecord
+    receiver: Requester
+    """Who attached at the target and made it ask."""
+    start: int
+    """Chunk 1 begins after this entry."""
+    stored: int = 0
+    """The last entry when the transfer began: the target waits until chunks span it."""
+    bounds: list[int] = field(default_factory=list)
+    """bounds[i]: the last entry of chunk i + 1. A chunk that is sent again has the same bounds as before."""
+    sent: int = 0
+    """Chunks sent, since the last time that they were sent again."""
+    acknowledged: int = 0
+    loading: bool = False
+    cut: dict[Origin, int] | None = None
+
+    @property
+    def spanned(self) -> int:
+        """Return the last number that the chunks so far span."""
+        return self.bounds[-1] if self.bounds else self.start
+
+
+class _No(NamedTuple):
+    """Why a session is not handed over. `wrong`: by which name to count it, if the question itself is wrong."""
+
+    text: str
+    wrong: str = ""
+    lost: bool = False
+
+
+class OutgoingTransfers(TransferDriver[Outgoing]):
+    """All transfers of which this proxy is the source."""
+
+    role = "source"
+
+    def __init__(
+        self,
+        context: Context,
+        ownership: OwnershipController,
+    ) -> None:
+        super().__init__(context)
+        self._ownership = ownership
+
+    def prepare(self, requester: ProxyId, message: Prepare) -> None:
+        """A proxy asks for a session."""
+        running = self.running.get(message.session)
+        if running and not self.wrong(running, requester, message):
+            self.feed(running, message)
+            return
+        reason = self._why_not(requester, message, running) or self._let_in(message)
+        if reason:
+            self._wake(message.session)
+            if reason.wrong:
+                self.refuse(reason.wrong, requester, message)
+            refusal = Refused(message.session, message.transfer, message.epoch, reason.text, reason.lost)
+            self._context.outbox.emit(SendPeer(requester, refusal))
+            return
+        session = self._context.sessions[message.session]
+        why = self._why_stay(session, message) if message.reason == ATTACH else None
+        if why is not None:
+            if why is StayReason.LONG_COPY:
+                # Served here until all but the rest is copied.
+                self._context.events.report(MoveWanted(session.id, requester))
+            self._context.outbox.emit(
+                SendPeer(requester, TransferDeclined(message.session, message.transfer, message.epoch, why))
+            )
+            return
+        if running:
+            self.cut_short(running, ABORTED, SUPERSEDED)
+        owned = Ownership(self._context.proxy, message.epoch)
+        now = self._context.clock.now_ms()
+        timing = self._context.settings.timing
+        transfer = SourceTransfer(message.session, owned, requester, message.transfer, timing, now)
+        receiver = Requester(message.receiver, message.incarnation)
+        # No other copy of the session is ever served under this name, and no later one at this epoch.
+        session.copy = session.copy or f"{self._context.lease.incarnation}/{session.epoch}"
+        out = Outgoing(
+            machine=transfer, record=self.record(message.reason), receiver=receiver, start=_copied(session, message)
+        )
+        self.begin(out)
+        self.feed(out, message)
+
+    def _wake(self, session: SessionId) -> None:
+        """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
+        held = self._context.sessions.get(session)
+        if held is not None and held.role is Role.DORMANT:
+            self._ownership.wake(held, waited_for=True)
+
+    def _why_stay(self, session: Session, message: Prepare) -> StayReason | None:
+        """Return why the asking receiver is to be relayed; None: the session goes to it."""
+        if session.access:
+            return StayReason.ACCESS
+        if session.receivers.attached() - {message.receiver}:
+            return StayReason.OTHERS_ATTACHED
+        if session.entries.last_number - _copied(session, message) > self._context.settings.bounds.copy_at_attach:
+            return StayReason.LONG_COPY
+        return None
+
+    def _why_not(self, requester: ProxyId, message: Prepare, running: Outgoing | None) -> _No | None:
+        session = self._context.sessions.serving(message.session)
+        if requester == self._context.proxy:
+            return _No("target is the source", wrong="target is the source")
+        if message.transfer in self.over:
+            return _No("that transfer is over", wrong="transfer is over")
+        if running and running.machine.transfer == message.transfer:
+            wrong = self.wrong(running, requester, message)
+            return _No(f"{wrong} for that transfer", wrong)
+        if session is None:
+            held = self._context.sessions.get(message.session)
+            if held:
+                return _No(f"the session is {held.role.value} here", _wrong_epoch(held.epoch, message))
+            if why := self._ownership.why_lost(message.session, message.epoch):
+                return _No(why, lost=True)
+            row = self._context.cluster.owners.get(message.session)
+            wrong = LATE if row is not None and row.epoch > message.epoch else "unknown session"
+            return _No("the session is not here", wrong)
+        if session.epoch != message.epoch:
+            return _No(f"the epoch here is {session.epoch}", _wrong_epoch(session.epoch, message))
+        return None
+
+    def _let_in(self, message: Prepare) -> _No | None:
+        """Let the asking receiver put out another life of itself, if there is one; return why it may not yet."""
+        session = self._context.sessions[message.session]
+        there = session.receivers.get(ReceiverId(message.receiver))
+        if message.reason != ATTACH or session.access or there is None:
+            return None
+        if there.connection is None or there.incarnation == message.incarnation:
+            return None
+        now = self._context.clock.now_ms()
+        if not self._context.takeover_backoff.take_place(session.id, there.id, message.incarnation, now):
+            return None
+        return _No(f"receiver {message.receiver} is in use in two places")
+
+    def message(self, sender: ProxyId, message: ToSource) -> None:
+        """A target says something to us as the source."""
+        if isinstance(message, Prepare):
+            self.prepare(sender, message)
+            return
+        out = self.running.get(message.session)
+        wrong = self.wrong(out, sender, message)
+        if wrong or out is None:
+            self.refuse(wrong, sender, message)
+            if not isinstance(message, Aborted):
+                refusal = Refused(message.session, message.transfer, message.epoch, "no such transfer")
+                self._context.outbox.emit(SendPeer(sender, refusal))
+        elif isinstance(message, ChunkStored) and not 0 <= message.number <= len(out.bounds):
+            self.refuse("answer to a chunk that was never sent", sender, message)
+        else:
+            self.feed(out, message)
+
+    def cancel(self, session: SessionId) -> None:
+        """A receiver is back here before the freeze: the session stays (failures, F25), if it was to go for one."""
+        out = self.running.get(session)
+        if out and out.record.trigger == ATTACH and out.machine.state in (SourceState.COPYING, SourceState.WAITING):
+            transfer = out.machine
+            refusal = Refused(session, transfer.transfer, transfer.owned.epoch, RECEIVER_BACK.why)
+            self._context.outbox.emit(SendPeer(transfer.target, refusal))
+            out.record.ending = RECEIVER_BACK
+            self.feed(out, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
+
+    def moved(self) -> None:
+        """The log moved: a session may have passed what its transfer waited for."""
+        for out in list(self.running.values()):
+            if out.machine.state is SourceState.WAITING and self._passed(out):
+                self.feed(out, source.Passed())
+
+    def owner_changed(self, session: SessionId, current: Ownership | None) -> None:
+        """The registry reports the owner of a session: a transfer of it from here may have ended by that."""
+        out = self.running.get(session)
+        if out is None or current is None or older(current, out.machine.owned):
+            return
+        given = machine.owner_input(current, out.machine.owned, out.machine.wanted)
+        if isinstance(given, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
+            return
+        if not isinstance(given, machine.OwnerUnchanged):
+            self.feed(out, given)
+
+    def proxy_down(self, proxy: ProxyId) -> None:
+        """The lease of a proxy has ended: transfers to it end."""
+        for out in list(self.running.values()):
+            if out.machine.target == proxy:
+                self.feed(out, machine.PeerGone())
+
+    def fence(self) -> None:
+        """Our lease may have ended: no transfer goes on; the registry says later what became of it."""
+        for identity, out in list(self.running.items()):
+            del self.running[identity]
+            session = self._context.sessions.get(identity)
+            frozen = session is not None and session.role is Role.FROZEN
+            self.cut_short(out, UNSETTLED if frozen else ABORTED, LEASE_LOST)
+            if session and frozen:
+                session.become(Role.DORMANT)
+
+    def _passed(self, out: Outgoing) -> bool:
+        session = self._context.sessions[out.machine.session]
+        seen = self._context.frontier(session)
+        return all(
+            above is None or seen.get(origin, NOTHING) >= above for origin, above in out.machine.coverage.items()
+        )
+
+    def peer(self, one: Outgoing) -> ProxyId:
+        """Return the target of the transfer."""
+        return one.machine.target
+
+    def act(self, one: Outgoing, effect: object) -> None:
+        """Perform an effect of the machine."""
+        match effect:
+            case source.SendPrepared():
+                self._send_prepared(one)
+            case source.CountStored(number=number):
+                one.acknowledged = max(one.acknowledged, min(number, len(one.bounds)))
+            case source.SendChunks(again=again):
+                self._send_chunks(one, again=again)
+            case source.Freeze():
+                self._freeze(one)
+            case source.SendFrozen():
+                one.sent = one.acknowledged
+                self._copy_on(one)
+            case source.Thaw(epoch=epoch):
+                session = self._end(one)
+                self._ownership.serve(session, epoch, Acquisition.THAW)
+            case source.Release():
+                session = self._end(one)
+                self._ownership.release(session, self._context.cluster.owners.get(session.id), one.receiver)
+            case source.Forget():
+                self._context.events.report(SessionServed(self._end(one)))
+
+    def outcome(self, one: Outgoing, effects: list[object]) -> str:
+        """Return how the transfer ended, by the effects of its last step."""
+        kinds = {type(each) for each in effects}
+        if source.Thaw in kinds:
+            return THAWED
+        owner = self._context.cluster.owners.get(one.machine.session)
+        taken = owner is not None and owner.proxy == one.machine.target
+        return COMMITTED if source.Release in kinds and taken else ABORTED
+
+    def answered(self, one: Outgoing, current: Ownership | None) -> None:
+        """The registry answered a claim of the transfer: it names this owner."""
+        if current is not None:
+            self._context.cluster.owned_by(one.machine.session, current)
+        super().answered(one, current)
+
+    def _end(self, out: Outgoing) -> Session:
+        self.running.pop(out.machine.session, None)
+        return self._context.sessions[out.machine.session]
+
+    def _send_prepared(self, out: Outgoing) -> None:
+        session = self._context.sessions[out.machine.session]
+        transfer = out.machine
+        out.stored = session.entries.last_number if session.entries.count else 0
+        prepared = Prepared(
+            session=session.id,
+            transfer=transfer.transfer,
+            epoch=session.epoch,
+            descriptor=session.descriptor(),
+            stored=out.stored,
+            copy=session.copy,
+        )
+        self._context.outbox.emit(SendPeer(transfer.target, prepared))
+        self._send_chunks(out, again=True)
+
+    def _send_chunks(self, out: Outgoing, *, again: bool) -> None:
+        """Send chunks as far as the window allows."""
+        if again:
+            out.sent = out.acknowledged
+        self._copy_on(out)
+
+    def _copy_on(self, out: Outgoing) -> None:
+        """Send the next chunks; a frozen session's all, and then its cut."""
+        session = self._context.sessions.get(out.machine.session)
+        frozen = out.machine.state is SourceState.FROZEN
+        if session is None or out.machine.over or out.loading:
+            return
+        bounds = self._context.settings.bounds
+        while frozen or out.sent - out.acknowledged < bounds.chunk_window:
+            after, limit = _next_range(out, session, bounds.chunk_entries)
+            if limit == 0 and out.spanned < out.stored:
+                # All receivers have the rest by now; an empty chunk says so.
+                self._send_chunk(out, session, after, [])
+                continue
+            if limit == 0:
+                if frozen:
+                    self._send_cut(out)
+                return
+            entries = session.entries.after(after, limit)
+            if entries is None:
+                self._load(out, session, after, limit)
+                return
+            self._send_chunk(out, session, after + limit, entries)
+
+    def _load(self, out: Outgoing, session: Session, after: int, limit: int) -> None:
+        """Read the next chunk from the store; what of it is in memory now may not be there yet."""
+        out.loading = True
+        sent, evicted = out.sent, session.entries.evicted_number
+        rest = session.entries.after(evicted, max(0, after + limit - evicted)) or []
+
+        def on_done(answer: list[Entry] | WaypostError) -> None:
+            out.loading = False
+            if not self._is_running(out) or out.machine.over or isinstance(answer, WaypostError):
+                return
+            if out.sent == sent:
+                stored = [entry for entry in answer if entry[0] <= evicted]
+                self._send_chunk(out, session, after + limit, stored + rest)
+            self._copy_on(out)
+
+        self._context.outbox.emit(LoadEntries(session.id, max(after, session.entries.first_number - 1), limit, on_done))
+
+    def _send_chunk(self, out: Outgoing, session: Session, upto: int, entries: list[Entry]) -> None:
+        """Send the next chunk; what all receivers got since it was bounded is left out."""
+        stored = [
+            StoredEntry(
+                number=number,
+                matched=matched,
+                origin=each.origin,
+                offset=each.offset,
+                delivery=each.delivery,
+                keys=each.keys,
+            )
+            for number, each, matched in entries
+            if number <= upto
+        ]
+        if out.sent == len(out.bounds):
+            first = _first_chunk(stored)
+            out.bounds.append(first[-1].number if len(first) < len(stored) else upto)
+            stored = first
+        out.sent += 1
+        after, upto = out.bounds[out.sent - 2] if out.sent > 1 else None, out.bounds[out.sent - 1]
+        now = self._context.clock.now_ms()
+        marks = session.retention.marks(out.start if after is None else after, upto)
+        ages = tuple(Age(mark.below, now - mark.at_ms) for mark in marks)
+        chunk = Chunk(
+            session=session.id,
+            transfer=out.machine.transfer,
+            epoch=out.machine.owned.epoch,
+            number=out.sent,
+            after=after,
+            upto=upto,
+            entries=stored,
+            ages=ages,
+            checksum=checksum(stored, ages),
+        )
+        part = REST if out.machine.state is SourceState.FROZEN else AHEAD
+        self.carried(out, part, stored)
+        self._context.outbox.emit(SendPeer(out.machine.target, chunk))
+
+    def _freeze(self, out: Outgoing) -> None:
+        session = self._context.sessions[out.machine.session]
+        out.cut = dict(session.freeze(self._context.state.frontier))
+        self._context.sessions.mark_changed(session.id)
+
+    def _send_cut(self, out: Outgoing) -> None:
+        session = self._context.sessions[out.machine.session]
+        assert out.cut is not None
+        frozen = Frozen(
+            session=session.id,
+            transfer=out.machine.transfer,
+            epoch=out.machine.owned.epoch,
+            descriptor=session.descriptor(),
+            cut=out.cut,
+            chunks=len(out.bounds),
+            oldest=session.entries.first_number,
+            next_number=session.entries.next_number,
+        )
+        self._context.outbox.emit(SendPeer(out.machine.target, frozen))
+
+
+def _wrong_epoch(here: Epoch, message: Prepare) -> str:
+    if here == message.epoch:
+        return ""
+    return LATE if here > message.epoch else "wrong epoch"
+
+
+def _copied(session: Session, message: Prepare) -> int:
+    """Return the number up to which the requester has all that is stored, from an earlier transfer of the same copy."""
+    has = message.has if session.copy and message.copy == session.copy else 0
+    return max(session.entries.first_number - 1, min(has, session.entries.last_number))
+
+
+def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
+    """Return as many of the entries as the bytes of a chunk allow; its bound is taken from them."""
+    cut = batches(stored, lambda entry: len(entry.delivery), most=max(1, len(stored)), most_bytes=CHUNK_BYTES)
+    return list(next(cut, []))
+
+
+def _next_range(out: Outgoing, session: Session, most: int) -> tuple[int, int]:
+    """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
+    after = out.bounds[out.sent - 1] if out.sent else out.start
+    if out.sent < len(out.bounds):
+        return after, max(1, out.bounds[out.sent] - after)
+    after = max(after, session.entries.first_number - 1)
+    return after, min(most, session.entries.last_number - after)

@@ -1,0 +1,270 @@
+"""What both sides of a handover share here: feeding the machines of `handover/`, and asking the registry for them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any, Generic, Protocol, TypeVar
+
+from federation.ports import Claimed
+from handover import machine
+from handover.messages import TRIGGERS, StoredEntry, TransferMessage
+from proxy.core.context import Context
+from proxy.core.counters import Handover
+from proxy.core.effects import ReadRow, claim_row
+from proxy.core.transfer_record import (
+    AHEAD,
+    COMMITTED,
+    NO_ENDING,
+    TIMEOUT,
+    Ending,
+    TransferRecord,
+    TransferView,
+    ending_of,
+)
+from waypost.clock import NEVER
+from waypost.errors import UnexpectedInput, WaypostError
+from waypost.facts import FactKind
+from waypost.identity import Ownership, ProxyId, SessionId
+from waypost.limits import REFUSAL_DETAIL, TRANSFERS_REMEMBERED, TRANSFERS_SHOWN
+
+
+class _Transfer(Protocol):
+    """A machine of one transfer."""
+
+    session: SessionId
+    transfer: str
+    owned: Ownership
+    wanted: Ownership
+    state: Any
+
+    @property
+    def over(self) -> bool: ...
+    def step(self, given: object, now_ms: int) -> list[object]: ...
+    def tick(self, now_ms: int) -> list[object]: ...
+    def next_deadline(self) -> int: ...
+
+
+class _Running(Protocol):
+    record: TransferRecord
+
+    @property
+    def machine(self) -> _Transfer: ...
+
+
+UNKNOWN = "unknown transfer"
+Running = TypeVar("Running", bound=_Running)
+
+
+class TransferDriver(ABC, Generic[Running]):
+    """The running transfers in one role, one a session at most."""
+
+    role: str
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.running: dict[SessionId, Running] = context.transfers.of(self.role)
+        self.over: dict[str, None] = {}
+        """Transfers that ended or were superseded lately: a late message is nobody's fault, and begins none again."""
+        self.ended: deque[TransferView] = deque(maxlen=TRANSFERS_SHOWN)
+
+    @abstractmethod
+    def peer(self, one: Running) -> ProxyId:
+        """Return who is on the other side."""
+
+    @abstractmethod
+    def act(self, one: Running, effect: object) -> None:
+        """Perform an effect that only this role has."""
+
+    @abstractmethod
+    def outcome(self, one: Running, effects: list[object]) -> str:
+        """Return what has become of a transfer that ends with these effects."""
+
+    def record(self, trigger: str) -> TransferRecord:
+        """Return the course of a transfer that begins now."""
+        now = self._context.clock.now_ms()
+        return TransferRecord(
+            trigger=trigger if trigger in TRIGGERS else "other",
+            began_ms=now,
+            began_at_ms=self._context.clock.unix_ms(),
+            turned_ms=now,
+        )
+
+    def begin(self, one: Running) -> None:
+        """The transfer is under way."""
+        self.running[one.machine.session] = one
+        self._attest(one, one.machine.state.name.lower())
+
+    def answered(self, one: Running, current: Ownership | None) -> None:
+        """Take what the registry's row says. One that went back is nobody else's: the owner writes it again."""
+        owned = one.machine.owned
+        if older(current, owned) and (owned.proxy == self._context.proxy or self._context.cluster.alive(owned.proxy)):
+            return
+        self.feed(one, machine.owner_input(current, one.machine.owned, one.machine.wanted))
+
+    def refuse(self, name: str, sender: ProxyId, message: TransferMessage) -> None:
+        """Count a message that is wrong, by the name of what is wrong with it; one that is only late is not."""
+        if name == UNKNOWN and message.transfer in self.over:
+            return
+        detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
+        self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
+
+    def wrong(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
+        """Return why the message is not one of this transfer, by name; empty: it is one."""
+        if one is None or one.machine.transfer != message.transfer:
+            return UNKNOWN
+        if self.peer(one) != sender:
+            return "wrong sender"
+        return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
+
+    def feed(self, one: Running, given: object, message: object = None) -> None:
+        """Give the machine an input. One that its table does not list is counted, and changes nothing.
+
+        Args:
+            said: the message that the input stands for, if it is another one.
+        """
+        before = one.machine.state
+        try:
+            effects = one.machine.step(given, self._context.clock.now_ms())
+        except UnexpectedInput:
+            name = f"unexpected {type(message or given).__name__} in {one.machine.state.name}"
+            transfer = one.machine
+            detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
+            self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
+            return
+        self.perform(one, before, effects, ending_of(given))
+
+    def tick(self) -> None:
+        """Step each machine whose patience is over."""
+        for one in list(self.running.values()):
+            before = one.machine.state
+            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), TIMEOUT)
+
+    def next_deadline(self) -> int:
+        """When a machine's patience is over, in ms of the engine's clock; NEVER: none runs."""
+        if not self.running:
+            return NEVER
+        return min([one.machine.next_deadline() for one in self.running.values()])
+
+    def perform(self, one: Running, before: Any, effects: list[object], ending: Ending = NO_ENDING) -> None:
+        """Perform the effects of a step, and note the phase that it began."""
+        if one.machine.state is not before:
+            self._turned(one, before, effects, ending)
+        for effect in effects:
+            if isinstance(effect, machine.Claim):
+                self._claim(one, effect)
+            elif isinstance(effect, machine.ReadOwner):
+                self._read(one)
+            else:
+                self.act(one, effect)
+
+    def _turned(self, one: Running, before: Any, effects: list[object], ending: Ending) -> None:
+        """A phase is over, or the transfer is."""
+        now = self._context.clock.now_ms()
+        one.record.enter_phase(before.name.lower(), now)
+        if one.machine.over:
+            self._ended(one, self.outcome(one, effects), one.record.ending if one.record.ending.cause else ending)
+            return
+        if machine.Claim in map(type, effects):
+            one.record.ending = ending
+        self._attest(one, one.machine.state.name.lower())
+
+    def carried(self, one: Running, part: str, entries: list[StoredEntry]) -> None:
+        """A chunk went over."""
+        size = sum(len(each.delivery) for each in entries)
+        one.record.entries[part] += len(entries)
+        one.record.bytes[part] += size
+        self._context.counters.copied[self.role, part] += len(entries)
+        self._context.counters.copied_bytes[self.role, part] += size
+
+    def cut_short(self, one: Running, outcome: str, ending: Ending) -> None:
+        """The transfer is over, and its machine was not asked."""
+        one.record.enter_phase(one.machine.state.name.lower(), self._context.clock.now_ms())
+        self._ended(one, outcome, ending)
+
+    def _ended(self, one: Running, outcome: str, ending: Ending) -> None:
+        self.over[one.machine.transfer] = None
+        if len(self.over) > TRANSFERS_REMEMBERED:
+            del self.over[next(iter(self.over))]
+        record, counters = one.record, self._context.counters
+        if outcome == COMMITTED:
+            ending = NO_ENDING
+        counters.handovers[Handover(self.role, record.trigger, outcome, ending.cause)] += 1
+        for phase, spent_ms in record.spent_ms.items():
+            counters.phases[self.role, phase].note(spent_ms)
+        if "frozen" in record.spent_ms:
+            counters.pauses[outcome].note(record.spent_ms["frozen"] + record.spent_ms.get("reclaiming", 0))
+        why = ending.why[:REFUSAL_DETAIL]
+        self._attest(one, outcome, why)
+        self.ended.append(self._shown(one, outcome, ending))
+
+    def _attest(self, one: Running, phase: str, reason: str = "") -> None:
+        transfer, record = one.machine, one.record
+        self._context.journal.attest(
+            FactKind.HANDOVER,
+            transfer.session,
+            role=self.role,
+            phase=phase,
+            reason=reason,
+            transfer=transfer.transfer,
+            epoch=transfer.owned.epoch,
+            entries=sum(record.entries.values()),
+            bytes=sum(record.bytes.values()),
+        )
+
+    def _shown(self, one: Running, outcome: str = "", ending: Ending = NO_ENDING) -> TransferView:
+        transfer, record, now = one.machine, one.record, self._context.clock.now_ms()
+        return TransferView(
+            transfer.session,
+            transfer.transfer,
+            self.role,
+            self.peer(one),
+            transfer.owned.epoch,
+            record.trigger,
+            "ended" if outcome else transfer.state.name.lower(),
+            outcome,
+            ending.cause,
+            ending.why,
+            record.began_at_ms,
+            now - record.began_ms,
+            now - record.turned_ms,
+            dict(record.spent_ms),
+            sum(record.entries.values()),
+            sum(record.bytes.values()),
+            record.entries[AHEAD],
+        )
+
+    def shown(self) -> list[TransferView]:
+        """Return the transfers that run, and those that ended lately, the latest first; for operators."""
+        return [*(self._shown(one) for one in self.running.values()), *reversed(self.ended)]
+
+    def _is_running(self, one: Running) -> bool:
+        return self.running.get(one.machine.session) is one
+
+    def _claim(self, one: Running, claim: machine.Claim) -> None:
+        self.claim_after(one, claim.expected, claim.new)
+
+    def claim_after(self, one: Running, before: Ownership | None, wanted: Ownership) -> None:
+        """Compare and set the row; None: there is none."""
+
+        def on_done(answer: Claimed | WaypostError) -> None:
+            if not self._is_running(one):
+                return
+            if isinstance(answer, WaypostError):
+                self.feed(one, machine.ClaimUnknown())
+            else:
+                self.answered(one, answer.current)
+
+        self._context.outbox.emit(claim_row(one.machine.session, before, wanted, on_done))
+
+    def _read(self, one: Running) -> None:
+        def on_done(answer: Ownership | WaypostError | None) -> None:
+            if self._is_running(one) and not isinstance(answer, WaypostError):
+                self.answered(one, answer)
+
+        self._context.outbox.emit(ReadRow(one.machine.session, on_done))
+
+
+def older(current: Ownership | None, owned: Ownership) -> bool:
+    """Tell whether this is old news: the watch may be behind what was claimed and read."""
+    return current is None or current.epoch < owned.epoch

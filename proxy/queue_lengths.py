@@ -1,0 +1,71 @@
+"""Everything of an engine that waits for a client or a part and grows while that is slow, and how much of it may.
+
+One table for those who watch a proxy (node/http/metrics.py) and for those who prove that it keeps its bounds
+(chaos/simulator/bounds.py). waypost/limits.py says what happens at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from handover.source import SourceState
+from handover.target import TargetState
+from proxy.session.session import Session
+from waypost.limits import (
+    GATE_BUFFER,
+    MAX_SUBSCRIPTIONS_PER_SESSION,
+    MOVES_AT_ONCE,
+    PUBLISH_WINDOW,
+    RELAY_OUT_OF_ORDER,
+)
+
+if TYPE_CHECKING:
+    from proxy.engine import Engine
+
+Waiting = tuple[str, int, int]
+"""A name, how many wait, and how many may. Of one name there are as many as there are who wait."""
+
+
+def of_windows(session: Session) -> Iterator[Waiting]:
+    """Notifications sent to a receiver and not acknowledged."""
+    for receiver in session.receivers.values():
+        yield "receiver", receiver.under_way, receiver.window
+
+
+def of_engine(engine: Engine) -> Iterator[Waiting]:
+    """Yield each queue of an engine: its name, its length, and its bound."""
+    for session in engine.context.sessions.values():
+        yield from of_windows(session)
+        for gate in session.gates.values():
+            yield "gate", len(gate), GATE_BUFFER
+    yield from _of_copies(engine)
+    # Sessions on offer.
+    yield "moves", engine.moving.offered, MOVES_AT_ONCE
+    # Changes that wait for a frozen session.
+    for changes in engine.dispatcher.deferred():
+        yield "changes", changes, MAX_SUBSCRIPTIONS_PER_SESSION
+    # Notifications that wait for the append before them.
+    for notifications in engine.dispatcher.publishing.waiting():
+        yield "producer", notifications, 2 * PUBLISH_WINDOW
+    # Messages of a relay that wait for one before them.
+    for messages in engine.dispatcher.relays.early():
+        yield "relay", messages, RELAY_OUT_OF_ORDER
+
+
+def _of_copies(engine: Engine) -> Iterator[Waiting]:
+    """Chunks of a copy that are not acknowledged, and entries of one acknowledged that wait for the disk."""
+    bounds = engine.context.settings.bounds
+    for out in engine.transfers.sources.running.values():
+        # A frozen source sends all that is left; one that takes the session back sends no more.
+        if out.machine.state in (SourceState.COPYING, SourceState.WAITING):
+            yield "copy", out.sent - out.acknowledged, bounds.chunk_window
+    for into in engine.transfers.targets.running.values():
+        # What an earlier transfer brought may wait for the disk too: no chunk of this one is acknowledged before that.
+        all_acknowledged = 0 < into.acknowledged == into.chunks
+        if into.shadow is not None and into.machine.state is TargetState.SHADOWING and all_acknowledged:
+            yield (
+                "copy to disk",
+                into.shadow.entries.unsaved_count,
+                bounds.copy_unsaved,
+            )

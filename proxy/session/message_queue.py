@@ -1,0 +1,155 @@
+"""What a session has stored, by number: which of it is in memory, and which on the disk only.
+
+Theory
+------
+Entries are numbered 1, 2, 3, ... in the order in which the session took them; the number travels in a
+handover and means nothing outside the session. Numbers ascend, and may have holes: what nobody holds any more
+(proxy/session/retention.py) goes from the middle too. From the front an entry goes when all receivers have it
+(non-destructive receipt; a receiver's place: proxy/session/receivers.py). Entries that are stored durably leave memory
+past a bound, and are read back from the store when a receiver gets there. So there are three numbers behind the next
+one: all below `first_number` are with everybody, all up to `saved_number` are in the store, and those above
+`evicted_number` are in memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from proxy.session.retention import Matched
+from proxy.session.stored_notification import Entry, StoredNotification
+
+
+class MessageQueue:
+    """Those of one session."""
+
+    def __init__(self) -> None:
+        self.next_number = 1
+        self.first_number = 1
+        self.saved_number = 0
+        """Entries up to this one are in the store."""
+        self.evicted_number = 0
+        """Entries up to this one are to be read from the store, those above it are in memory."""
+        self._in_memory: list[Entry] = []
+        self._bytes = 0
+        """Of those in memory."""
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def last_number(self) -> int:
+        """The number of the newest entry; one below the first: there is none."""
+        return self.next_number - 1
+
+    @property
+    def count(self) -> int:
+        """How many numbers lie between the oldest entry that somebody needs and the newest.
+
+        Of what policy has passed, what lies between others is among them, and the rest until the next sweep.
+        """
+        return self.next_number - self.first_number
+
+    @property
+    def unsaved_count(self) -> int:
+        """How many wait for the disk, at most."""
+        return self.last_number - self.saved_number
+
+    @property
+    def in_memory(self) -> Sequence[Entry]:
+        """The newest entries, by number; older ones are in the store alone."""
+        return self._in_memory
+
+    @property
+    def saved_in_memory(self) -> int:
+        """How many entries are in memory that the store has."""
+        return self._place(self.saved_number)
+
+    def fitting(self, most: int, most_bytes: int) -> int:
+        """Return how many of the newest entries, and no more than `most`, take so many bytes in memory."""
+        if self._bytes <= most_bytes:
+            return most
+        count = 0
+        for _, stored, _ in reversed(self._in_memory):
+            most_bytes -= stored.size
+            if count == most or most_bytes < 0:
+                break
+            count += 1
+        return count
+
+    def _place(self, number: int) -> int:
+        """Return where in memory the entries above `number` begin."""
+        return bisect_left(self._in_memory, (number + 1,))
+
+    def after(self, number: int, limit: int) -> list[Entry] | None:
+        """Return up to `limit` entries after `number`; None: some of them are in the store only."""
+        number = max(number, self.first_number - 1)
+        if number < self.evicted_number:
+            return None
+        place = self._place(number)
+        return self._in_memory[place : place + limit]
+
+    # ------------------------------------------------------------ what comes, and goes
+
+    def add(self, stored: StoredNotification, matched: Matched) -> Entry:
+        """Add what came; return it with its number."""
+        entry = (self.next_number, stored, matched)
+        self._in_memory.append(entry)
+        self._bytes += stored.size
+        self.next_number += 1
+        return entry
+
+    def take(self, entry: Entry) -> bool:
+        """Add an entry that was numbered elsewhere, in order; tell whether it was new."""
+        number = entry[0]
+        if number < self.next_number and self.count:
+            return False
+        if not self.count:
+            self.first_number = number
+            self.saved_number = number - 1
+        self._in_memory.append(entry)
+        self._bytes += entry[1].size
+        self.next_number = number + 1
+        return True
+
+    def begin_with(self, number: int) -> None:
+        """Drop what is numbered below this."""
+        self.first_number = number
+        self._drop(self._place(number - 1))
+
+    def _drop(self, count: int) -> None:
+        """Take the oldest out of memory."""
+        self._bytes -= sum([stored.size for _, stored, _ in self._in_memory[:count]])
+        del self._in_memory[:count]
+
+    def remove(self, number: int) -> None:
+        """Drop this one."""
+        place = self._place(number - 1)
+        if place < len(self._in_memory) and self._in_memory[place][0] == number:
+            self._bytes -= self._in_memory.pop(place)[1].size
+
+    def restore(self, first: int, following: int) -> None:
+        """All entries from `first` up to, not including, `following` are in the store, or are gone."""
+        self.first_number, self.next_number = first, following
+        self.saved_number = self.evicted_number = following - 1
+
+    # ------------------------------------------------------------ the store
+
+    def unsaved(self, keep: int | None) -> tuple[list[Entry], int]:
+        """Return what the store is to be given, and up to which number it has all then that it must have.
+
+        Args:
+            keep: nothing must be stored, but what is more than so much in memory; None: everything must.
+        """
+        entries = self._in_memory[self._place(self.saved_number) :]
+        if keep is None:
+            return entries, self.last_number
+        surplus = entries[: max(0, len(self._in_memory) - keep)]
+        return surplus, surplus[-1][0] if surplus else self.saved_number
+
+    def saved(self, number: int, keep: int) -> None:
+        """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
+        self.saved_number = max(self.saved_number, number)
+        surplus = min(len(self._in_memory) - keep, self._place(self.saved_number))
+        if surplus > 0:
+            self.evicted_number = self._in_memory[surplus - 1][0]
+            self._drop(surplus)

@@ -1,0 +1,182 @@
+"""What a session has stored, by number, and what goes when that is more than its queue allows. Pure.
+
+What goes is chosen by the proxy that serves, whenever there is too much; another one, after a handover or a crash,
+chooses by itself of what it has then. What was chosen is delivered no more (proxy/session/retention.py, `discard`), and
+gone when the journal has it (proxy/stream/expiry.py). That some receiver was given it before is no contradiction.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
+from typing import NamedTuple
+
+from proxy.session.retention import Matched
+from proxy.session.stored_notification import Entry
+from waypost.clock import NEVER
+from waypost.facts import RemovalPolicy
+from waypost.identity import Origin
+from waypost.queue import Queue, deadline_of, priority_of
+
+SLACK = 64
+"""Entries that are gone of which a heap may have as many more."""
+
+
+class Kept(NamedTuple):
+    """What is known of one stored entry."""
+
+    number: int
+    origin: Origin
+    offset: int
+    matched: Matched
+    size: int
+    priority: int = 0
+    deadline_ms: int = NEVER
+    """Unix time."""
+
+
+class QueueLimits:
+    """The stored entries of one session under one queue.
+
+    `known`: of all that is stored. As long as it is not, nothing is chosen.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.known = False
+        self.bytes = 0
+        self._kept: OrderedDict[int, Kept] = OrderedDict()
+        """By number, in ascending order."""
+        self.going: dict[int, tuple[Kept, RemovalPolicy]] = {}
+        """What was chosen, and by which policy, and is stored until the journal has it."""
+        self._unheld: set[int] = set()
+        """What another policy let go of, and is stored until it is swept."""
+        self._purged_at = 0
+        self._first: list[tuple[int, int]] = []
+        """A heap of who goes first, by what `discard` says of it, and number; with some that are gone."""
+        self._soonest: list[tuple[int, int]] = []
+        """A heap of deadlines, and numbers; with some that are gone."""
+
+    @property
+    def count(self) -> int:
+        """So many entries are stored, by what is known."""
+        return len(self._kept)
+
+    @property
+    def lowest(self) -> int | None:
+        """The number of the oldest that is stored; None: nothing is."""
+        return min(chain(islice(self._kept, 1), self.going, self._unheld), default=None)
+
+    def took(self, entry: Entry) -> None:
+        """The session has an entry more, the newest."""
+        self._add(self.look(entry))
+
+    def begin_with(self, entries: Iterable[Kept], first: int) -> None:
+        """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
+        later, self._kept, self.bytes = self._kept, OrderedDict(), 0
+        self._first.clear()
+        self._soonest.clear()
+        for kept in entries:
+            if kept.number >= first and kept.number not in later and kept.number not in self.going:
+                self._add(kept)
+        for kept in later.values():
+            self._add(kept)
+        self.known = True
+
+    def look(self, entry: Entry) -> Kept:
+        """Return what counts of an entry."""
+        number, stored, matched = entry
+        kept = Kept(number, stored.origin, stored.offset, matched, stored.size)
+        if not self.queue.looks_inside:
+            return kept
+        attributes, at_ms = stored.read()
+        return kept._replace(priority=priority_of(attributes), deadline_ms=deadline_of(attributes, at_ms))
+
+    def _add(self, kept: Kept) -> None:
+        self._kept[kept.number] = kept
+        self.bytes += kept.size
+        if self.queue.discard == "priority":
+            self._push(self._first, kept.priority, kept.number)
+        elif self.queue.discard == "deadline":
+            self._push(self._first, kept.deadline_ms, kept.number)
+        if self.queue.deadlines and kept.deadline_ms != NEVER:
+            self._push(self._soonest, kept.deadline_ms, kept.number)
+
+    def _push(self, heap: list[tuple[int, int]], rank: int, number: int) -> None:
+        heappush(heap, (rank, number))
+        if len(heap) > 2 * len(self._kept) + SLACK:
+            # Most of it is gone, and was never chosen.
+            heap[:] = [each for each in heap if each[1] in self._kept]
+            heapify(heap)
+
+    # ------------------------------------------------------------ what goes
+
+    def gone(self, first: int) -> None:
+        """All receivers have what is numbered below this."""
+        while self._kept and (number := next(iter(self._kept))) < first:
+            self._remove(number)
+        for number in [each for each in self.going if each < first]:
+            del self.going[number]
+        if self._unheld:
+            self._unheld = {each for each in self._unheld if each >= first}
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Another policy has removed these, or the journal has that they went."""
+        for number in numbers:
+            self.going.pop(number, None)
+            self._unheld.discard(number)
+            if number in self._kept:
+                self._remove(number)
+
+    def purge(self, decided: int, holds: Callable[[Kept], bool]) -> None:
+        """Count no more what another policy let go of; `decided`: how far that has come."""
+        if decided != self._purged_at:
+            self._purged_at = decided
+            for number in [kept.number for kept in self._kept.values() if not holds(kept)]:
+                self._remove(number)
+                self._unheld.add(number)
+
+    def _remove(self, number: int) -> Kept:
+        kept = self._kept.pop(number)
+        self.bytes -= kept.size
+        return kept
+
+    def surplus(self) -> list[Kept]:
+        """Choose what goes, until the rest is within the bounds."""
+        going: list[Kept] = []
+        while self.known and self._kept and self.is_too_much:
+            going.append(self._choose(self._next(), RemovalPolicy.MAX_QUEUE))
+        return going
+
+    def _choose(self, number: int, policy: RemovalPolicy) -> Kept:
+        kept = self._remove(number)
+        self.going[number] = kept, policy
+        return kept
+
+    @property
+    def is_too_much(self) -> bool:
+        """One of the queue's bounds is exceeded."""
+        most, most_bytes = self.queue.max_count, self.queue.max_bytes
+        return (most is not None and self.count > most) or (most_bytes is not None and self.bytes > most_bytes)
+
+    def _next(self) -> int:
+        match self.queue.discard:
+            case "lifo":
+                return next(reversed(self._kept))
+            case "priority" | "deadline":
+                while (number := heappop(self._first)[1]) not in self._kept:
+                    pass
+                return number
+            case _:
+                return next(iter(self._kept))
+
+    def expired(self, unix_ms: int) -> list[Kept]:
+        """Choose what is past its deadline."""
+        going: list[Kept] = []
+        while self.known and self._soonest and self._soonest[0][0] <= unix_ms:
+            _, number = heappop(self._soonest)
+            if number in self._kept:
+                going.append(self._choose(number, RemovalPolicy.DEADLINE))
+        return going

@@ -1,0 +1,373 @@
+"""The receivers of one session: how far each has come, and what is on its way to it.
+
+Theory
+------
+A receiver's place is told twice. By number: it has every entry of the session up to `acknowledged`; that decides how
+long an entry is stored. By frontier: what that number means in coordinates; that is what holds where the numbers of
+this copy mean nothing, in a checkpoint and in a session that was rebuilt from one. Both only ever move forward, and
+both travel with the session; all the rest belongs to one attachment, and begins anew with the next.
+
+While a client is attached, `sent` runs ahead of `acknowledged`: between them lie the flights, one a delivery, in order,
+and what is in them is never more than the client's window. An acknowledgement ends every flight up to the one it names,
+and only what a flight says is taken for what the client has, and the frontier that it may say beside that, when its
+application has a part of the next one. If it is lost with its connection, the flights are
+forgotten, and all above `acknowledged` is sent again; what of it the client had taken in, it drops.
+
+Not everything goes out. What lies at or below `known`, the frontier that the client reported, it has, and what is
+`selective` it has above that, because its library gives by priority or deadline; what no subscription holds any more
+(proxy/session/retention.py) it is not to have, and gets past it only when the journal has that on record (handover rule
+21). To pass over an entry is as good as an acknowledgement of it, as soon as all before it is acknowledged: until then
+it stands in the last flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from proxy.session.retention import Matched, Retention
+from proxy.session.stored_notification import Entry
+from waypost.checkpoint import GapRow, ReceiverRow
+from waypost.errors import LimitExceeded
+from waypost.frontier import Selective, join
+from waypost.identity import NOTHING, Epoch, Incarnation, Origin, ReceiverId
+from waypost.keys import Key
+from waypost.limits import (
+    DELIVERY_BATCH,
+    DELIVERY_BATCH_BYTES,
+    MAX_ORIGINS,
+    MAX_ORIGINS_BYTES,
+    OVERTAKING,
+    RECEIVER_WINDOW,
+    RECEIVER_WINDOW_BYTES,
+)
+from waypost.messages import Attach, DeliverEncoded
+from waypost.queue import Order, goes_by_attributes
+from waypost.reliability import PERSISTENT, Reliability
+
+
+@dataclass(slots=True)
+class Flight:
+    """A delivery that is under way: what its acknowledgement will mean."""
+
+    through: int
+    number: int
+    coordinates: dict[Origin, int]
+    count: int
+    """Notifications in it."""
+    size: int
+    """Bytes of them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Receiver:
+    """A client attached to the session, or its place while it is away."""
+
+    id: ReceiverId
+    acknowledged: int
+    """It has all entries up to this number."""
+    frontier: dict[Origin, int] = field(default_factory=dict)
+    """What it acknowledged."""
+    known: dict[Origin, int] = field(default_factory=dict)
+    """The frontier that it reported: nothing at or below it is sent."""
+    selective: Selective = field(default_factory=Selective)
+    """What it has above its frontier: nothing of that is sent either."""
+    order: Order = "any"
+    """In which its library gives what it is sent."""
+    sent: int = 0
+    connection: int | None = None
+    incarnation: Incarnation = Incarnation("")
+    window: int = RECEIVER_WINDOW
+    flights: list[Flight] = field(default_factory=list)
+    under_way: int = 0
+    """Notifications that were delivered and are not acknowledged."""
+    under_way_bytes: int = 0
+    sent_gaps: list[GapRow] = field(default_factory=list)
+    """Gaps that it was told of since it attached, in order, and that it did not say yet to have heard of."""
+    confirmed_gaps: int = 0
+    """So many it has."""
+    fetching: bool = False
+    """Something is waited for before it gets more: the store, or the journal."""
+    recorded: frozenset[int] = frozenset()
+    """Entries that it is not to have, because nobody holds them any more; the journal says so."""
+    keys: tuple[Key, ...] = ()
+    """Those that go with every subscription that it makes; they stay with its place."""
+    expiry_s: int | None = None
+    """It gives up its place when it was not attached for so many seconds; None: never."""
+    idle_ms: int = 0
+    """For how long it has not been, while the session was served and no transfer ran."""
+    idle: bool = False
+    """It was not when we last looked."""
+    fresh: bool = False
+    """It was given its place, and was not told so yet."""
+    reliability: Reliability = PERSISTENT
+    """What was in force when it attached last."""
+
+    # ------------------------------------------------------------ attachments
+
+    def connect(self, connection: int, message: Attach) -> None:
+        """The client that is on this connection attached so."""
+        self.connection = connection
+        self.incarnation = Incarnation(message.incarnation)
+        self.known = join(dict(message.frontier), self.frontier)
+        self.had_selectively(message.selective)
+        self.selective.reached(self.known)
+        self.order = message.order
+        if goes_by_attributes(self.order):
+            # As its selective coordinates, which it says no more where the frontier has come past them.
+            self.had(message.frontier)
+        self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
+        self.idle_ms = 0
+        self._begin_anew()
+
+    def disconnect(self) -> None:
+        """Its connection has ended: what was sent and not acknowledged is sent again."""
+        self.connection = None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.sent, self.fetching = self.acknowledged, False
+        self.under_way = self.under_way_bytes = 0
+        self.flights.clear()
+        self.sent_gaps.clear()
+        self.confirmed_gaps = 0
+        self.recorded = frozenset()
+
+    # ------------------------------------------------------------ what goes out
+
+    def room(self) -> int:
+        """Return how many notifications its next delivery may have: one at a time if too much was overtaken."""
+        if self.selective and len(self.selective) >= OVERTAKING:
+            return 0 if self.flights else 1
+        if self.under_way_bytes + DELIVERY_BATCH_BYTES > RECEIVER_WINDOW_BYTES:
+            return 0
+        return min(DELIVERY_BATCH, self.window - self.under_way)
+
+    def unrecorded(self, entries: Sequence[Entry], retention: Retention) -> list[Entry]:
+        """Return which of these entries are not to be had any more, by no record that this receiver waited for."""
+        if not entries or entries[0][0] >= retention.highest:
+            return []
+        return [
+            (number, stored, matched)
+            for number, stored, matched in entries
+            if number not in self.recorded
+            and stored.offset > self.known.get(stored.origin, NOTHING)
+            and not self.selective.has(stored.origin, stored.offset)
+            and not retention.held(number, matched)
+        ]
+
+    def next_delivery(
+        self, epoch: Epoch, entries: Sequence[Entry], retention: Retention, upto: int = 0
+    ) -> DeliverEncoded | None:
+        """Make the next delivery of these entries, which follow `sent`; None: it is to have none of them.
+
+        Args:
+            upto: there are no others up to this number.
+        """
+        raws: list[msgspec.Raw] = []
+        which: list[int] = []
+        size, sent, known, held = 0, self.sent, self.known, retention.held
+        coordinates: dict[Origin, int] = {}
+        kinds: dict[Matched | tuple[Matched, Matched], int] = {}
+        matches: list[Matched] = []
+        met: dict[int, Matched] = {}
+        above = self.selective if self.selective else None
+        for number, stored, matched in entries:
+            if stored.offset > known.get(stored.origin, NOTHING):
+                has = above is not None and above.has(stored.origin, stored.offset)
+                holding = () if has else held(number, matched)
+                if holding:
+                    if raws and size + stored.size > DELIVERY_BATCH_BYTES:
+                        break
+                    size += stored.size
+                    raws.append(stored.raw)
+                    secure = stored.keys and retention.secure(holding, stored.origin, stored.offset, stored.keys)
+                    kind = kinds.setdefault((holding, secure) if secure else holding, len(matches))
+                    if kind == len(matches):
+                        matches.append(holding)
+                        size += sum(map(len, holding))
+                        if secure:
+                            met[kind] = secure
+                    which.append(kind)
+                coordinates[stored.origin] = stored.offset
+            sent = number
+        else:
+            sent = max(sent, upto)
+        self.sent = sent
+        if self.recorded:
+            self.recorded = frozenset(number for number in self.recorded if number > sent)
+        if not raws:
+            self._skip(coordinates)
+            return None
+        self.flights.append(Flight(sent, sent, coordinates, len(raws), size))
+        self.under_way += len(raws)
+        self.under_way_bytes += size
+        return DeliverEncoded(epoch=epoch, through=sent, matches=matches, matched=which, entries=raws, secure=met)
+
+    def _skip(self, coordinates: Mapping[Origin, int]) -> None:
+        """It has reported all up to `sent`, or nobody holds it: that is as good as an acknowledgement."""
+        if self.flights:
+            self.flights[-1].number = self.sent
+            join(self.flights[-1].coordinates, coordinates)
+        else:
+            self.acknowledged = self.sent
+            self.had(coordinates)
+
+    # ------------------------------------------------------------ what it has
+
+    def had(self, frontier: Mapping[Origin, int]) -> None:
+        """Its application was given all up to here, also in the middle of a delivery."""
+        join(self.frontier, frontier)
+        if self.selective:
+            self.selective.reached(self.frontier)
+
+    def had_selectively(self, rows: Mapping[Origin, list[int]]) -> None:
+        """Its application has these too, though not all before them."""
+        for origin, offsets in rows.items():
+            self.selective.add(origin, offsets)
+        self.selective.reached(self.frontier)
+
+    def was_sent(self, frontier: Mapping[Origin, int]) -> bool:
+        """Tell whether it was sent all that, or has acknowledged it."""
+        sent = dict(self.frontier)
+        for flight in self.flights:
+            join(sent, flight.coordinates)
+        return all(offset <= sent.get(origin, NOTHING) for origin, offset in frontier.items())
+
+    def come(self, number: int) -> None:
+        """It has all entries up to this number, though perhaps not all of the delivery that is under way."""
+        self.acknowledged, self.sent = number, max(self.sent, number)
+
+    def acknowledge(self, through: int) -> int:
+        """Move the cursor; return how many notifications were acknowledged."""
+        count = 0
+        while self.flights and self.flights[0].through <= through:
+            flight = self.flights.pop(0)
+            self.acknowledged = max(self.acknowledged, flight.number)
+            self.had(flight.coordinates)
+            count += flight.count
+            self.under_way_bytes -= flight.size
+        self.under_way -= count
+        return count
+
+    def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
+        """It is away, and gets past all that is numbered below `lowest`: nobody holds it any more."""
+        if self.connection is not None or self.acknowledged >= lowest - 1:
+            return
+        for number, origin, offset in gone:
+            if self.acknowledged < number < lowest:
+                self.had({origin: offset})
+        self.acknowledged = self.sent = lowest - 1
+
+    def renumber(self) -> None:
+        """The numbers begin anew: its place is its frontier."""
+        self.acknowledged = self.sent = 0
+        self.known = dict(self.frontier)
+
+    @property
+    def is_best_effort(self) -> bool:
+        """What waits for it goes with the process that keeps it."""
+        return self.reliability.events != "persistent"
+
+    def expire_unpersisted(
+        self, upto: Mapping[Origin, int], start: Mapping[Origin, int]
+    ) -> dict[Origin, tuple[int, int]]:
+        """The process is gone: it gets past all up to here. Return what it may not have had, first to last by origin.
+
+        Args:
+            start: above what each origin was promised first.
+        """
+        above = {origin: self.frontier.get(origin, start.get(origin, offset)) for origin, offset in upto.items()}
+        gaps = {origin: (above[origin] + 1, offset) for origin, offset in upto.items() if above[origin] < offset}
+        self.had(upto)
+        if self.reliability.connection != "persistent":
+            self.idle_ms, self.idle = (self.expiry_s or 0) * 1_000, True
+        return gaps
+
+    # ------------------------------------------------------------ what travels
+
+    def row(self) -> ReceiverRow:
+        """Return what store and changelog keep of it."""
+        return ReceiverRow(
+            acknowledged=self.acknowledged,
+            frontier=dict(self.frontier),
+            keys=self.keys,
+            expiry_s=self.expiry_s,
+            idle_ms=self.idle_ms,
+            fresh=self.fresh,
+            reliability=self.reliability,
+            order=self.order,
+            selective=self.selective.rows(),
+        )
+
+    @classmethod
+    def of(cls, identity: ReceiverId, row: ReceiverRow) -> Receiver:
+        """Return the receiver that store or changelog has kept; it is not connected."""
+        made = cls(
+            id=identity,
+            acknowledged=row.acknowledged,
+            frontier=dict(row.frontier),
+            sent=row.acknowledged,
+            keys=row.keys,
+        )
+        made.expiry_s, made.idle_ms, made.fresh = row.expiry_s, row.idle_ms, row.fresh
+        made.reliability, made.order = row.reliability, row.order
+        made.selective = Selective(row.selective)
+        return made
+
+
+def check_frontier(known: Mapping[Origin, int], reported: Mapping[Origin, int]) -> None:
+    """Raises LimitExceeded: with what is known, so many origins, or such names of them, there never are."""
+    origins = known.keys() | reported.keys()
+    size = sum(len(origin.encode()) for origin in origins)
+    if len(origins) > MAX_ORIGINS or size > MAX_ORIGINS_BYTES:
+        raise LimitExceeded(
+            f"{len(origins)} origins, with names of {size} bytes; {MAX_ORIGINS}, and {MAX_ORIGINS_BYTES}, are the most",
+            field="frontier",
+        )
+
+
+def check_overtaking(known: Selective, reported: Mapping[Origin, list[int]]) -> None:
+    """Raises LimitExceeded: with what is known, so much is never overtaken."""
+    if (count := sum(map(len, reported.values()))) > 6 * OVERTAKING:
+        # Not worth a look at which of them are known.
+        raise LimitExceeded(f"{count} notifications out of order; the most is {3 * OVERTAKING}", field="selective")
+    fresh = sum(not known.has(origin, offset) for origin, offsets in reported.items() for offset in offsets)
+    count, most = len(known) + fresh, 3 * OVERTAKING
+    if count > most:
+        raise LimitExceeded(f"{count} notifications out of order; the most is {most}", field="selective")
+
+
+class Receivers(dict[ReceiverId, Receiver]):
+    """All receivers of a session, by id."""
+
+    def attached(self) -> set[ReceiverId]:
+        """Return those that are attached now."""
+        return {receiver.id for receiver in self.values() if receiver.connection is not None}
+
+    def have(self) -> int | None:
+        """Return up to which number all of them have everything; None: there are none."""
+        return min((receiver.acknowledged for receiver in self.values()), default=None)
+
+    def have_frontier(
+        self, seen: Mapping[Origin, int], last: int, start: Mapping[Origin, int], *, all_of_them: bool = False
+    ) -> dict[Origin, int]:
+        """Return what every one of them has; of those with best-effort events only if it is of `all_of_them`.
+
+        Args:
+            seen: what the session has seen: who has the entry numbered `last` has all that.
+            start: above what each origin was promised first: who never heard of the origin has that.
+        """
+        cursors = [
+            join(dict(receiver.frontier), seen) if receiver.acknowledged >= last else receiver.frontier
+            for receiver in self.values()
+            if all_of_them or not receiver.is_best_effort
+        ]
+        if not cursors:
+            return dict(seen)
+        everywhere = set.intersection(*({*cursor, *start} for cursor in cursors))
+        return {
+            origin: min(cursor.get(origin, start.get(origin, NOTHING)) for cursor in cursors) for origin in everywhere
+        }

@@ -1,0 +1,339 @@
+"""How long a session keeps what it stored: the time to live and the maximum count of each subscription.
+
+A policy only ever moves forward, as a receiver's cursor does, because entries are numbered in the order in which they
+were taken. So all that a policy has decided is one number a subscription: of its entries numbered below that, it holds
+none any more. Those numbers travel with the session; two proxies cannot differ about what was dropped.
+
+An entry is held as long as one of the subscriptions that it matched holds it, and is delivered with the ids of those
+alone. What nobody holds is passed over at delivery, and goes from the store with the next sweep.
+
+Time to live is counted from when the session took the notification, in whole seconds, by the clock of the proxy that
+serves it: every second the session notes (now, next number), and everything below that number is at least as old. Ages
+travel, and never deadlines, so it does not matter how clocks differ; a notification lives its time, and at most a
+second and the time of its handovers longer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from proxy.session.subscription import Subscription
+from waypost.clock import NEVER
+from waypost.facts import RemovalPolicy
+from waypost.identity import Origin, SubscriptionId
+from waypost.keys import Key, Protection
+
+Matched = tuple[SubscriptionId, ...]
+Policies = tuple[RemovalPolicy, ...]
+"""By which an entry was removed."""
+GRAIN_MS = 1_000
+"""Ages are known as exactly as this."""
+
+
+class Mark(NamedTuple):
+    """All entries numbered below `below` were taken at `at_ms` or before. The clock depends on where a mark is."""
+
+    below: int
+    at_ms: int
+
+
+class Window(NamedTuple):
+    """Entries that matched exactly these, numbered from `start` up to, not including, `below`."""
+
+    matched: Matched
+    start: int
+    below: int
+
+
+class Retention:
+    """What the subscriptions of one session hold of its entries, by their numbers. Knows no clock."""
+
+    def __init__(self) -> None:
+        self._of: dict[SubscriptionId, list[Subscription]] = {}
+        """Several under one name: one is active, the others have ended and are still owed. Any of them holds."""
+        self._highest = 0
+        """At this number and above nothing was dropped yet."""
+        self._marks: list[Mark] = []
+        self._ripe_at = NEVER
+        """Before this no time to live ends."""
+        self._newest: dict[SubscriptionId, deque[int]] = {}
+        """The entries of a subscription with a maximum count, and of those not known yet: they came with a copy."""
+        self._swept: dict[Matched, int] = {}
+        """Of what matched these, entries below the number are out of the store."""
+        self._counts: dict[SubscriptionId, int] = {}
+        self._swept_highest = 0
+        self._marks_saved = 0
+        self.leaving: list[Window] = []
+        """What goes from the store at its next write."""
+        self._discarded: dict[int, RemovalPolicy] = {}
+        """Single entries that nobody holds any more, and why; until the store has them no more."""
+        self._discarded_below = 0
+        """None of them has this number, or a higher one."""
+        self.leaving_one_by_one: list[int] = []
+        """Those of them that go from the store at its next write."""
+        self._shortest_ms = self._longest_ms = 0
+        """The shortest and the longest time to live; 0: there is none."""
+        self.active = False
+        """Some subscription has a policy."""
+        self.copying = False
+        """Entries come whose subscriptions may not be known yet."""
+
+    def know(self, subscriptions: Iterable[Subscription], stored: Iterable[tuple[int, Matched]] = ()) -> None:
+        """Take the session's subscriptions, ended ones too, as they are now.
+
+        Args:
+            stored: what is in memory: a policy that is new works on what was taken before it, too.
+        """
+        was_active, known = self.active, self._counts.keys() | self._newest.keys()
+        self._of = {}
+        for subscription in subscriptions:
+            self._of.setdefault(subscription.id, []).append(subscription)
+        self.active = any(each.has_policy for held in self._of.values() for each in held)
+        times = [each.ttl_s * 1_000 for held in self._of.values() for each in held if each.ttl_s]
+        self._shortest_ms, self._longest_ms = min(times, default=0), max(times, default=0)
+        self._counts = {
+            identity: max(each.max_count for each in held if each.max_count)
+            for identity, held in self._of.items()
+            if any(each.max_count for each in held)
+        }
+        self._ripe_at = 0
+        if not times:
+            self._marks.clear()
+        if not self.copying:
+            self._newest = {each: numbers for each, numbers in self._newest.items() if each in self._counts}
+        counted = self._counts.keys() - known
+        if self.active and (counted or not was_active):
+            self._catch_up(stored, counted)
+        self.displace()
+        self._settle()
+
+    def _catch_up(self, stored: Iterable[tuple[int, Matched]], counted: set[SubscriptionId]) -> None:
+        """Note what was taken before there was a policy to note it for."""
+        for number, matched in stored:
+            self._swept.setdefault(matched, 1)
+            for identity in counted.intersection(matched):
+                self._newest.setdefault(identity, deque()).append(number)
+
+    def _settle(self) -> None:
+        self._highest = max((each.held_from for held in self._of.values() for each in held), default=0)
+
+    # ------------------------------------------------------------ what comes
+
+    def took(self, number: int, matched: Matched) -> None:
+        """The session has an entry more."""
+        if not self.active and not self.copying:
+            return
+        self._swept.setdefault(matched, 1)
+        for identity in matched:
+            if identity in self._counts or (self.copying and identity not in self._of):
+                self._newest.setdefault(identity, deque()).append(number)
+
+    def displace(self) -> None:
+        """Hold no more than the newest ones. Who is attached and has room was given the others before."""
+        for identity in self._counts:
+            self._displace(identity)
+
+    def _displace(self, identity: SubscriptionId) -> None:
+        numbers, most = self._newest.get(identity), self._counts.get(identity)
+        if numbers is None or most is None or len(numbers) <= most:
+            return
+        while len(numbers) > most:
+            numbers.popleft()
+        for subscription in self._of[identity]:
+            # One that has ended is owed to the end, and what comes now is its successor's; but not where it only has
+            # other keys now.
+            if (
+                (subscription.end is None or subscription.replaced)
+                and subscription.max_count is not None
+                and len(numbers) >= subscription.max_count
+            ):
+                lowest = numbers[len(numbers) - subscription.max_count]
+                subscription.displaced_below = max(subscription.displaced_below, lowest)
+                self._highest = max(self._highest, lowest)
+
+    def gone(self, first: int) -> None:
+        """All entries below this number went to all receivers: they are not stored any more, and count no more."""
+        for numbers in self._newest.values():
+            while numbers and numbers[0] < first:
+                numbers.popleft()
+
+    # ------------------------------------------------------------ time
+
+    @property
+    def aging(self) -> bool:
+        """Some subscription has a time to live."""
+        return self._longest_ms > 0
+
+    def mark(self, now_ms: int, following: int) -> None:
+        """Note that all entries below `following` are here by now."""
+        last = self._marks[-1] if self._marks else Mark(0, now_ms)
+        if self.aging and last.below < following:
+            self._marks.append(Mark(following, max(now_ms, last.at_ms)))
+            self._ripe_at = min(self._ripe_at, now_ms + self._shortest_ms)
+
+    def marks(self, above: int, upto: int) -> list[Mark]:
+        """Return the marks that say something of the entries above one number, up to another."""
+        return [mark for mark in self._marks if above + 1 < mark.below <= upto + 1]
+
+    def expire(self, now_ms: int) -> None:
+        """Let go of what has lived its time."""
+        if now_ms < self._ripe_at or not self.aging:
+            return
+        self._ripe_at = NEVER
+        for held in self._of.values():
+            for subscription in held:
+                if subscription.ttl_s is not None:
+                    self._expire(subscription, subscription.ttl_s * 1_000, now_ms)
+        old = bisect_right(self._marks, now_ms - self._longest_ms, key=_at)
+        del self._marks[:old]
+        self._settle()
+
+    def _expire(self, subscription: Subscription, ttl_ms: int, now_ms: int) -> None:
+        ripe = bisect_right(self._marks, now_ms - ttl_ms, key=_at)
+        if ripe:
+            subscription.expired_below = max(subscription.expired_below, self._marks[ripe - 1].below)
+        if ripe < len(self._marks):
+            self._ripe_at = min(self._ripe_at, self._marks[ripe].at_ms + ttl_ms)
+
+    # ------------------------------------------------------------ what is held
+
+    def held(self, number: int, matched: Matched) -> Matched:
+        """Return which of the subscriptions that an entry matched hold it still."""
+        if self._discarded and number in self._discarded:
+            return ()
+        if number >= self._highest:
+            return matched
+        kept = tuple(each for each in matched if self._holds(each, number))
+        return matched if len(kept) == len(matched) else kept
+
+    def _holds(self, identity: SubscriptionId, number: int) -> bool:
+        known = self._of.get(identity)
+        return known is None or any(each.held_from <= number for each in known)
+
+    def removed_by(self, number: int, matched: Matched) -> Policies:
+        """Return the policies by which nobody holds an entry any more."""
+        if number in self._discarded:
+            return (self._discarded[number],)
+        known = [each for identity in matched for each in self._of.get(identity, [])]
+        is_expired = any(number < subscription.expired_below for subscription in known)
+        is_displaced = any(number < subscription.displaced_below for subscription in known)
+        aged, counted = (RemovalPolicy.TIME_TO_LIVE,) * is_expired, (RemovalPolicy.MAX_COUNT,) * is_displaced
+        return aged + counted
+
+    def young(self, matched: Matched, age_ms: int) -> Matched:
+        """Return for which of the subscriptions something so old is worth taking."""
+        return tuple(each for each in matched if self._lasts(each, age_ms))
+
+    def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
+        known = self._of.get(identity)
+        return known is None or any(each.ttl_s is None or age_ms < each.ttl_s * 1_000 for each in known)
+
+    def secure(self, matched: Matched, origin: Origin, offset: int, keys: tuple[Key, ...]) -> Matched:
+        """Return for which of the subscriptions that it matched a notification met the keys."""
+        came = Protection(keys)
+        return tuple(
+            identity
+            for identity in matched
+            if any(each.wants(origin, offset) and each.protection.meets(came) for each in self._of.get(identity, ()))
+        )
+
+    # ------------------------------------------------------------ sweeping
+
+    @property
+    def highest(self) -> int:
+        """At this number and above nothing was dropped yet."""
+        return max(self._highest, self._discarded_below) if self._discarded else self._highest
+
+    @property
+    def decided(self) -> int:
+        """How far the policies of subscriptions have come: the same, as long as they let go of nothing more."""
+        return self._highest
+
+    def discard(self, removed: Mapping[int, RemovalPolicy]) -> None:
+        """These are held no more, whoever matched them."""
+        self._discarded.update(removed)
+        self._discarded_below = max(self._discarded_below, 1 + max(removed))
+
+    @property
+    def overdue(self) -> int:
+        """How many numbers policy has gone on since the last sweep."""
+        return self._highest - self._swept_highest
+
+    def windows(self, through: int) -> list[Window]:
+        """Return what is held no more since the last sweep, of entries up to `through`."""
+        if not self._highest:
+            return []
+        found = []
+        for matched, start in self._swept.items():
+            lowest = [min((each.held_from for each in self._of.get(one, ())), default=0) for one in matched]
+            below = min(*lowest, through + 1)
+            if below > start:
+                found.append(Window(matched, start, below))
+        return found
+
+    def looked(self) -> None:
+        """A sweep has looked at all that policy decided so far."""
+        self._swept_highest = self._highest
+
+    def leave(self, windows: Sequence[Window]) -> None:
+        """Remove these from the store with its next write."""
+        leaving = {window.matched: window for window in self.leaving}
+        for window in windows:
+            before = leaving.get(window.matched)
+            leaving[window.matched] = window if before is None else before._replace(below=window.below)
+        self.leaving = list(leaving.values())
+        for window in windows:
+            self._swept[window.matched] = max(self._swept.get(window.matched, 0), window.below)
+
+    # ------------------------------------------------------------ the store
+
+    def unsaved_marks(self) -> list[Mark]:
+        """Return the marks of age that the store does not have yet."""
+        return [mark for mark in self._marks if mark.below > self._marks_saved]
+
+    def saved(self, marks: Sequence[Mark], removed: Sequence[Window], discarded: Sequence[int] = ()) -> None:
+        """The store has these marks, and these windows and single entries no more."""
+        for number in discarded:
+            self._discarded.pop(number, None)
+        if discarded:
+            gone = set(discarded)
+            self.leaving_one_by_one = [number for number in self.leaving_one_by_one if number not in gone]
+        if marks:
+            self._marks_saved = marks[-1].below
+        if removed:
+            self.leaving = [window for window in self.leaving if window not in removed]
+
+    # ------------------------------------------------------------ from elsewhere
+
+    def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
+        """Take what a store has of entries and of their ages."""
+        for number, each in matched:
+            self.took(number, each)
+        self.take_marks(marks)
+        self.saved(marks, ())
+
+    def take_marks(self, marks: Iterable[Mark]) -> None:
+        """Take what is known of the ages of entries that came from a store or another proxy."""
+        for mark in marks:
+            self.mark(mark.at_ms, mark.below)
+
+    def begin_anew(self) -> None:
+        """The numbers begin anew: nothing was dropped of what will come."""
+        self._marks.clear()
+        self._newest.clear()
+        self._swept.clear()
+        self.leaving.clear()
+        self.leaving_one_by_one.clear()
+        self._discarded.clear()
+        self._marks_saved = self._swept_highest = 0
+        for held in self._of.values():
+            for subscription in held:
+                subscription.expired_below = subscription.displaced_below = 0
+        self._settle()
+
+
+def _at(mark: Mark) -> int:
+    return mark.at_ms

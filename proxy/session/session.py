@@ -1,0 +1,607 @@
+"""A session as one proxy holds it: its role, its subscriptions, what is stored, and gates.
+
+Theory
+------
+*Entries* are what it has stored (proxy/session/message_queue.py): they go from the front when all receivers have them.
+
+*Gates.* What comes live is taken at once, unless the session is not level with its origin yet: then it waits behind
+that origin's gate (handover/gate.py) until what is missing was fetched. So the session's frontier is the site's, except
+for gated origins, where it is what was seen of them, and for those of which a handover or a catch-up brought more than
+the site's log has brought here (`ahead`).
+
+*Roles.* The registry says who owns a session, the role says what this copy has to do with that. It changes as
+:data:`CHANGES` says and in no other way.
+
+All that is no entry is the descriptor: it is what travels, what is kept in a checkpoint, and what the store has beside
+the entries. Whatever of a session must outlive its copy here stands in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from handover.gate import Gate
+from proxy.session.gaps import Gaps
+from proxy.session.message_queue import MessageQueue
+from proxy.session.queue_limits import QueueLimits
+from proxy.session.receivers import Receiver, Receivers
+from proxy.session.retention import Matched, Retention
+from proxy.session.stored_notification import Entry, StoredNotification
+from proxy.session.subscription import Subscription
+from waypost.access import Grant
+from waypost.checkpoint import UNSETTLED, Descriptor, GapRow, Rank, ReceiverTombstone
+from waypost.errors import Internal, LimitExceeded
+from waypost.facts import GapCause
+from waypost.frontier import join
+from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId, site_of
+from waypost.keys import OPEN, Protection
+from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED, MAX_DESCRIPTOR_BYTES
+from waypost.messages import DeliverEncoded
+from waypost.notification import Value
+from waypost.queue import UNBOUNDED, Queue
+from waypost.reliability import PERSISTENT
+
+ROOM_CHECKS = 16
+"""Of so many questions whether there is room for more, one measures."""
+
+
+class Role(Enum):
+    """What this copy of the session is. Only a SERVING one delivers or accepts changes."""
+
+    SHADOW = "shadow"
+    """A target's: all origins gated, the cut not known yet."""
+    STAGED = "staged"
+    """A target's, merged and stored, waiting for the registry."""
+    DORMANT = "dormant"
+    """Ours by the store; the epoch of this start of serving is not taken yet."""
+    SERVING = "serving"
+    FROZEN = "frozen"
+    """A source's, still at its cut; the registry decides what becomes of it."""
+    ORPHAN = "orphan"
+    """A staged copy whose transfer ended with our lease or with the process: ours if the row has its very epoch, or if
+    the row has the epoch before and the copy commits after all."""
+
+
+CHANGES = {
+    (Role.SHADOW, Role.STAGED): "merge",
+    (Role.STAGED, Role.SERVING): "commit",
+    (Role.STAGED, Role.ORPHAN): "the transfer is gone",
+    (Role.ORPHAN, Role.DORMANT): "the row has its epoch, or was given it",
+    (Role.DORMANT, Role.SERVING): "a new epoch was taken",
+    (Role.SERVING, Role.FROZEN): "freeze",
+    (Role.SERVING, Role.DORMANT): "the lease has ended",
+    (Role.FROZEN, Role.SERVING): "thaw",
+    (Role.FROZEN, Role.DORMANT): "the lease has ended",
+}
+"""All changes of a copy's role; there are no others."""
+
+
+# Looked up once: every notification of every session asks.
+SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
+
+
+@dataclass(slots=True)
+class Tries:
+    """How it went when a principal of a session was to be proven.
+
+    Kept in memory only (proxy/clients/authorization.py).
+    """
+
+    failures: int = 0
+    """Wrong passwords since the last right one."""
+    next_ms: int = 0
+    """When the next one will be looked at."""
+    under_way: int = 0
+    known: bytes = b""
+    """A digest of the password that was right, by a key that never leaves this process."""
+
+
+class Session:
+    """One session. Knows nothing of sockets, clocks, logs or the registry."""
+
+    def __init__(self, identity: SessionId, epoch: Epoch, role: Role) -> None:
+        self.id = identity
+        self.epoch = epoch
+        self.role = role
+        self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.ended: list[Subscription] = []
+        """Ended ones, until all receivers have what they matched before their end."""
+        self.receivers = Receivers()
+        self.departed: dict[ReceiverId, dict[Origin, int]] = {}
+        """What receivers had that have no place any more: should they come back, they are not given it again."""
+        self.checkpointed: Rank = (Epoch(0), 0)
+        """The rank of the last checkpoint that was written of this copy."""
+        self._room_checks = -1
+        self._room_taken = 0
+        """Bytes of the descriptor, as far as counted since it was measured."""
+        self.farewells: dict[ReceiverId, ReceiverTombstone] = {}
+        self.gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
+        self.ahead: dict[Origin, int] = {}
+        """Of origins of which it has seen more than the site's log brings here: up to where."""
+        self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
+        """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
+        self.created_at: dict[Origin, int] = {}
+        """The frontier at which the session was made: what a receiver that never acknowledged has."""
+        self.entries = MessageQueue()
+        self.copy = ""
+        """Its name to whom it is copied, from the first time on: in this copy, a number means one entry for ever."""
+        self.delivered: Counter[ProxyId] = Counter()
+        """Notifications since the last look, by the proxy at which their receivers are."""
+        self.since_ms = 0
+        self.was_served = False
+        """By this process: nobody else had it at its epoch, or at a later one, when that ended."""
+        """When it began to be served here."""
+        self.gaps = Gaps()
+        self.expiry_s: int | None = None
+        """It ends when nobody was attached for so many seconds; None: never."""
+        self.idle_ms = 0
+        """For how long nobody has been, while it was served and no transfer ran."""
+        self.idle = False
+        """Nobody was when we last looked."""
+        self.reliability = PERSISTENT
+        """What its receivers' may not exceed."""
+        self.queue = UNBOUNDED
+        """How much it stores at most, by its own word."""
+        self.queue_limits: QueueLimits | None = None
+        """What it has stored, where that is bounded, while it is served."""
+        self.access: dict[str, Grant] = {}
+        """Who may do what; without any grant, everybody everything."""
+        self.tries: dict[str, Tries] = {}
+        """How it went lately when principals of :attr:`access` were to be proven."""
+        self.rebuilding = False
+        """It was raised from its last checkpoint, and is not level with every origin yet."""
+        self.is_activating = False
+        """The claim of a new epoch is under way."""
+        self.retention = Retention()
+        self.retention.copying = role is SHADOW
+        self._made = 0
+        """Subscriptions made in this copy."""
+        self._held: tuple[str, ...] | None = ()
+        """What the site must hold for it; None: to be found out anew."""
+
+    def become(self, role: Role) -> None:
+        """Change the role, as :data:`CHANGES` allows. Raises Internal."""
+        if (self.role, role) not in CHANGES:
+            raise Internal(f"session {self.id}: {self.role.value} never becomes {role.value}")
+        self.role = role
+
+    # ------------------------------------------------------------ subscriptions
+
+    def active(self) -> list[Subscription]:
+        """Return the subscriptions that have not ended."""
+        return list(self.subscriptions.values())
+
+    def subscriptions_changed(self) -> None:
+        """Tell whoever decides by them."""
+        self._held = None
+        stored = ((number, matched) for number, _, matched in self.entries.in_memory)
+        self.retention.know([*self.active(), *self.ended], stored)
+
+    def add_subscription(self, subscription: Subscription) -> None:
+        """Take a new subscription, and name its life: no other copy of the session ever serves at this epoch."""
+        self._made += 1
+        subscription.life = f"{self.epoch}/{self._made}"
+        self.subscriptions[subscription.id] = subscription
+        self.subscriptions_changed()
+
+    def end_subscription(self, identity: SubscriptionId, at: Mapping[Origin, int]) -> Subscription:
+        """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
+        subscription = self.subscriptions.pop(identity)
+        subscription.end = dict(at)
+        for earlier in self.lives(identity):
+            earlier.replaced = False
+        self.ended.append(subscription)
+        self.subscriptions_changed()
+        return subscription
+
+    def settle_ends(self, origin: Origin, at: int) -> list[Subscription]:
+        """Its coverage of the origin begins above `at`: what has ended unsettled ends there. Return these."""
+        settled = [each for each in self.ended if each.end is not None and each.end.get(origin) == UNSETTLED]
+        for each in settled:
+            each.end = {**(each.end or {}), origin: at}
+        if settled:
+            self.subscriptions_changed()
+        return settled
+
+    def replace_subscription(self, following: Subscription, at: Mapping[Origin, int]) -> Subscription:
+        """Let another life of a subscription take its place from above `at` on; return the one before."""
+        before = self.subscriptions[following.id]
+        before.end, before.replaced = dict(at), True
+        self.ended.append(before)
+        self.add_subscription(following)
+        return before
+
+    def lives(self, identity: SubscriptionId) -> list[Subscription]:
+        """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
+        for all of them.
+        """
+        mine = [each for each in self.ended if each.replaced and each.id == identity]
+        return [*mine, self.subscriptions[identity]] if identity in self.subscriptions else mine
+
+    def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
+        """Forget the ended subscriptions of which every receiver has all, and the journal knows that they ended."""
+        owed = [
+            sub
+            for sub in self.ended
+            if not sub.is_end_on_record
+            or any(acknowledged.get(origin, NOTHING) < last for origin, last in (sub.end or {}).items())
+        ]
+        if len(owed) != len(self.ended):
+            self.ended = owed
+            self.subscriptions_changed()
+
+    def held_expressions(self) -> tuple[str, ...]:
+        """Return what the site must hold for this session, each expression once, in its canonical form."""
+        if self._held is None:
+            self._held = tuple(sorted({subscription.expression.canonical for subscription in self._needing_cover()}))
+        return self._held
+
+    def _needing_cover(self) -> list[Subscription]:
+        return [*self.active(), *(each for each in self.ended if each.is_unsettled)]
+
+    def held_protections(self) -> dict[str, tuple[Protection, ...]]:
+        """Return by which keys the site holds them for this session, of those that are not open to everybody."""
+        needing = self._needing_cover()
+        if all(subscription.protection == OPEN for subscription in needing):
+            return {}
+        found: dict[str, set[Protection]] = {}
+        for subscription in needing:
+            found.setdefault(subscription.expression.canonical, set()).add(subscription.protection)
+        return {each: tuple(sorted(by)) for each, by in sorted(found.items()) if by != {OPEN}}
+
+    def all_expressions(self) -> tuple[str, ...]:
+        """Return what a catch-up must fetch: ended subscriptions too."""
+        return tuple(sorted({sub.expression.canonical for sub in [*self.active(), *self.ended]}))
+
+    def match(
+        self, origin: Origin, offset: int, attributes: Mapping[str, Value], protection: Protection = OPEN
+    ) -> Matched:
+        """Return the subscriptions that want this notification, and may have it."""
+        wanting = (
+            sub.id
+            for sub in [*self.active(), *self.ended]
+            if sub.wants(origin, offset) and sub.protection.lets(protection) and sub.expression.matches(attributes)
+        )
+        # One that ended unsettled may overlap one of the same name that was made since.
+        return tuple(dict.fromkeys(wanting))
+
+    def let(self, access: Mapping[str, Grant]) -> None:
+        """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
+        self.access = dict(access)
+        self.tries.clear()
+
+    # ------------------------------------------------------------ what comes
+
+    def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what the session has seen, given the frontier of the site log as read here."""
+        seen = dict(site)
+        for origin, offset in list(self.ahead.items()):
+            if offset <= site.get(origin, NOTHING):
+                del self.ahead[origin]
+            else:
+                seen[origin] = offset
+        for origin, gate in self.gates.items():
+            if gate.seen is None:
+                seen.pop(origin, None)
+            else:
+                seen[origin] = gate.seen
+        return seen
+
+    def seen_apart(self, site: Mapping[Origin, int]) -> dict[Origin, int | None]:
+        """Return what it has seen of the origins of which that does not follow from the frontier of the site log.
+
+        Once restored, all of these are gated there: of those of which it had seen more, the site has less.
+        """
+        further = {origin: seen for origin, seen in self.ahead.items() if seen > site.get(origin, NOTHING)}
+        return further | {origin: gate.seen for origin, gate in self.gates.items()}
+
+    def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
+        """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
+        if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
+            return False
+        if not self.gates and self.role is SERVING:
+            self.accept(stored, matched)
+            return True
+        gate = self.gates.get(stored.origin)
+        if gate is None and self.role in (SHADOW, FROZEN):
+            gate = self.gates[stored.origin] = Gate(None, NOTHING)
+        if gate is None:
+            self.accept(stored, matched)
+            return True
+        gate.keep(stored.offset, (stored, matched), stored.size)
+        return False
+
+    def accept(self, stored: StoredNotification, matched: Matched) -> None:
+        """Store a notification that these subscriptions matched."""
+        entry = self.entries.add(stored, matched)
+        self.retention.took(entry[0], matched)
+        if self.queue_limits is not None:
+            self.queue_limits.took(entry)
+
+    def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
+        """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
+        for origin in {**site, **(seen or {}), **self._unsettled_origins()}:
+            self.gates[origin] = Gate(None if seen is None else seen.get(origin), site.get(origin, NOTHING))
+
+    def _unsettled_origins(self) -> dict[Origin, int]:
+        """Return the origins in which something ends where coverage begins: perhaps nothing was heard of them yet."""
+        ends = (end for each in self.ended for end in (each.end or {}).items())
+        return {origin: last for origin, last in ends if last == UNSETTLED}
+
+    def gate(self, origin: Origin, seen: int) -> None:
+        """Close a gate for an origin that is level with the live stream, where it stands now."""
+        self.gates[origin] = Gate(seen, seen)
+
+    def freeze(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Stand still: live matches wait from here on. Return the cut."""
+        cut = self.frontier(site)
+        for origin in site:
+            if origin not in self.gates:
+                self.gate(origin, cut[origin])
+        self.become(Role.FROZEN)
+        return cut
+
+    def merge(self, cut: Mapping[Origin, int], site: Mapping[Origin, int], oldest: int, following: int) -> None:
+        """A shadow becomes a copy at the source's cut: gates know now what was seen, numbers go on from the source's.
+
+        An origin that the cut does not name was never promised; its gate opens where coverage begins.
+        """
+        for origin in {**cut, **site, **self._unsettled_origins()}:
+            gate = self.gates.setdefault(origin, Gate(None, site.get(origin, NOTHING)))
+            gate.seen = cut.get(origin)
+        self._begin_with(oldest)
+        self.entries.next_number = following
+        self.entries.saved_number = max(self.entries.saved_number, oldest - 1)
+        self.retention.copying = False
+        self.subscriptions_changed()
+        self.become(Role.STAGED)
+
+    def open_gate(self, origin: Origin) -> None:
+        """Open the gate of an origin: what waited behind it is stored now."""
+        gate = self.gates.pop(origin)
+        gate.open(lambda _, item: self.accept(*item))
+        if gate.seen is not None:
+            self.ahead[origin] = gate.seen
+
+    # ------------------------------------------------------------ what is stored
+
+    def unsaved(self, keep: int) -> tuple[list[Entry], int]:
+        """Return what the store is to be given, and up to which number it has all then that it must have.
+
+        What only receivers of best-effort events are still to have is stored where memory is to keep no more of it.
+        """
+        return self.entries.unsaved(None if self._must_be_stored() else keep)
+
+    def _must_be_stored(self) -> bool:
+        if self.role in (Role.SHADOW, Role.STAGED) or not self.receivers:
+            return True
+        return any(
+            not each.is_best_effort and each.acknowledged < self.entries.last_number for each in self.receivers.values()
+        )
+
+    def remove_acknowledged(self) -> None:
+        """Drop what all receivers have."""
+        through = self.receivers.have()
+        if through is not None and through >= self.entries.first_number:
+            self._begin_with(through + 1)
+
+    def had(self, receiver: Receiver, frontier: Mapping[Origin, int]) -> None:
+        """The receiver's application was given all up to here; its number follows as far as memory has the entries."""
+        if frontier:
+            receiver.had(frontier)
+            for number, stored, _ in self.entries.after(receiver.acknowledged, DELIVERY_BATCH) or ():
+                if stored.offset > receiver.frontier.get(stored.origin, NOTHING):
+                    break
+                receiver.come(number)
+        self.remove_acknowledged()
+
+    def _begin_with(self, number: int) -> None:
+        self.entries.begin_with(number)
+        self.retention.gone(number)
+        if self.queue_limits is not None:
+            self.queue_limits.gone(number)
+
+    def bound(self, queue: Queue) -> None:
+        """Store no more than this from now on."""
+        going = self.queue_limits.going if self.queue_limits is not None else {}
+        self.queue_limits = None if queue == UNBOUNDED and not going else QueueLimits(queue)
+        if self.queue_limits is None:
+            return
+        self.queue_limits.going.update(going)
+        if self.entries.evicted_number < self.entries.first_number:
+            self.queue_limits.begin_with(map(self.queue_limits.look, self.entries.in_memory), self.entries.first_number)
+
+    def take_away(self, numbers: Iterable[int]) -> None:
+        """Take these out of what is stored: they were discarded, and that is on record."""
+        leaving = list(numbers)
+        for number in leaving:
+            self.entries.remove(number)
+        self.retention.leaving_one_by_one += leaving
+        if self.queue_limits is not None:
+            self.queue_limits.forget(leaving)
+
+    def pass_over(self, lowest: int, gone: Iterable[tuple[int, Origin, int]]) -> None:
+        """Nobody holds an entry below `lowest` any more: who is away has got past them.
+
+        Args:
+            gone: number, origin and offset of some of them, in order.
+        """
+        passed = list(gone)
+        for receiver in self.receivers.values():
+            receiver.pass_over(lowest, passed)
+        self.remove_acknowledged()
+
+    # ------------------------------------------------------------ receivers
+
+    def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
+        """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
+        begins = join(dict(self.created_at if above is None else above), self.departed.pop(identity, {}))
+        joined = self.receivers[identity] = Receiver(
+            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, fresh=True
+        )
+        return joined
+
+    def said_farewell(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
+        """The receiver left for good, by its own word."""
+        self.farewells.pop(identity, None)
+        self.farewells[identity] = ReceiverTombstone(incarnation, attach_seq)
+        if len(self.farewells) > DEPARTED_REMEMBERED:
+            del self.farewells[next(iter(self.farewells))]
+
+    def has_left_since(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> bool:
+        """Tell whether the receiver left for good after it had asked this."""
+        tombstone = self.farewells.get(identity)
+        return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
+
+    def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
+        """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""
+        self.departed[receiver.id] = dict(receiver.frontier)
+        if len(self.departed) > DEPARTED_REMEMBERED:
+            del self.departed[next(iter(self.departed))]
+        if [*self.receivers] == [receiver.id]:
+            self.created_at = self.frontier(site)
+        self.receivers.pop(receiver.id, None)
+        self.gaps.forget(receiver.id)
+        self.remove_acknowledged()
+        if not self.receivers:
+            self._begin_with(self.entries.next_number)
+
+    def next_delivery(self, receiver: Receiver, entries: Sequence[Entry], upto: int = 0) -> DeliverEncoded | None:
+        """Make the receiver's next delivery of these entries; None: it is to have none of them, and is past them."""
+        delivery = receiver.next_delivery(self.epoch, entries, self.retention, upto)
+        if delivery is None:
+            self.remove_acknowledged()
+        return delivery
+
+    def acknowledged_frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return where a failover would begin: what every receiver of persistent events has."""
+        if not self.receivers:
+            return dict(self.created_at)
+        return self.receivers.have_frontier(self.frontier(site), self.entries.last_number, self._promised_from())
+
+    def had_by_all(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what every receiver has, whatever its reliability."""
+        if not self.receivers:
+            return dict(self.created_at)
+        seen = self.frontier(site)
+        return self.receivers.have_frontier(seen, self.entries.last_number, self._promised_from(), all_of_them=True)
+
+    def _promised_from(self) -> dict[Origin, int]:
+        """Return above what the first promise of each origin lies: a receiver that never heard of it has that."""
+        start: dict[Origin, int] = {}
+        for subscription in [*self.active(), *self.ended]:
+            for origin, above in subscription.promised.items():
+                start[origin] = min(above, start.get(origin, above))
+        return start
+
+    # ------------------------------------------------------------ best effort
+
+    def level(self, site: Mapping[Origin, int]) -> None:
+        """Receivers of best-effort events that have all: nothing of what was up to here can be a gap for them."""
+        for receiver in self.receivers.values():
+            if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
+                receiver.had(self.frontier(site))
+
+    def expire_unpersisted(self, upto: Mapping[Origin, int]) -> None:
+        """The process that kept it is gone: what waited there for receivers of best-effort events is a gap.
+
+        Args:
+            upto: the frontier from which on it goes on.
+        """
+        start = self._promised_from()
+        # Whoever was promised a site's notifications is owed all of its later log epochs, promised yet or not.
+        sites = {site_of(origin) for origin in start}
+        start |= {each: NOTHING for each in upto if each not in start and site_of(each) in sites}
+        lapsing = [receiver for receiver in self.receivers.values() if receiver.is_best_effort]
+        for receiver in lapsing:
+            for origin, (first, last) in receiver.expire_unpersisted(upto, start).items():
+                self.gaps.add(GapRow(origin, first, last, GapCause.LOST_WITH_PROCESS, [receiver.id]))
+        if lapsing:
+            # They get past what was promised to nobody yet, and no gap says so.
+            self.lift_floors(upto)
+
+    def lift_floors(self, cut: Mapping[Origin, int]) -> None:
+        """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
+        for subscription in self.active():
+            for origin, offset in cut.items():
+                if origin not in subscription.promised:
+                    subscription.floor[origin] = max(subscription.floor.get(origin, offset), offset)
+
+    def lapse_here(self, upto: Mapping[Origin, int]) -> None:
+        """The same, where the numbers of this copy hold: some may have all that was stored."""
+        self.level(upto)
+        self.expire_unpersisted(upto)
+        for receiver in self.receivers.values():
+            if receiver.is_best_effort:
+                receiver.come(max(receiver.acknowledged, self.entries.last_number))
+        self.remove_acknowledged()
+
+    # ------------------------------------------------------------ what travels
+
+    def check_room(self, more: int = 0, *, at_most: int = 0) -> None:
+        """Raises LimitExceeded: with so many more bytes its checkpoint may be no record of a log any more.
+
+        Far below that it is measured now and then: that costs as much as the session has receivers.
+
+        Args:
+            more: that are to come.
+            at_most: so many may come, where it is not known how many will.
+        """
+        self._room_checks += 1
+        self._room_taken += more + at_most
+        if self._room_taken <= MAX_DESCRIPTOR_BYTES // 2 and self._room_checks % ROOM_CHECKS:
+            return
+        self._room_taken = size = len(msgspec.json.encode(self.descriptor())) + more
+        if size > MAX_DESCRIPTOR_BYTES:
+            raise LimitExceeded(f"the session's subscriptions and receivers take {size} bytes; end some of them")
+
+    def descriptor(self) -> Descriptor:
+        """Return all that is not a stored notification; a copy, which later changes do not reach."""
+        return Descriptor(
+            created_at=dict(self.created_at),
+            subscriptions=[sub.row() for sub in [*self.active(), *self.ended]],
+            receivers={identity: each.row() for identity, each in self.receivers.items()},
+            expiry_s=self.expiry_s,
+            idle_ms=self.idle_ms,
+            gaps=Gaps.copied(self.gaps),
+            access=dict(self.access),
+            departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
+            reliability=self.reliability,
+            queue=self.queue,
+            farewells=dict(self.farewells),
+        )
+
+    def describe(self, descriptor: Descriptor) -> None:
+        """Become what the descriptor says."""
+        self.created_at = dict(descriptor.created_at)
+        self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
+        self.gaps = Gaps.copied(descriptor.gaps)
+        self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
+        self.reliability, self.queue = descriptor.reliability, descriptor.queue
+        self.farewells = dict(descriptor.farewells)
+        self.let(descriptor.access)
+        listed = [Subscription.of(row) for row in descriptor.subscriptions]
+        self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}
+        self.ended = [sub for sub in listed if sub.end is not None]
+        self.subscriptions_changed()
+        self.receivers = Receivers(
+            {identity: Receiver.of(identity, row) for identity, row in descriptor.receivers.items()}
+        )
+
+    def renumber(self) -> None:
+        """Begin the numbers anew: entries will be fetched again, and cursors are the frontiers."""
+        for receiver in self.receivers.values():
+            receiver.renumber()
+        self.retention.begin_anew()
+
+    def take_entries(self, entries: Iterable[Entry]) -> None:
+        """Take entries that were numbered elsewhere, in order; a repeat is dropped."""
+        for entry in entries:
+            if self.entries.take(entry):
+                number, _, matched = entry
+                self.retention.took(number, matched)

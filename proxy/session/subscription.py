@@ -1,0 +1,139 @@
+"""A subscription as a session has it: an interval of every origin, and the policy of what it has stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from waypost.checkpoint import UNSETTLED, SubscriptionRow
+from waypost.identity import NOTHING, Origin, SubscriptionId
+from waypost.keys import Key, Protection
+from waypost.messages import SubscriptionSettings
+from waypost.subscription import Expression, parse
+
+
+@dataclass(slots=True, kw_only=True)
+class Subscription:
+    """One interest, an interval of every origin (handover rule 7).
+
+    Matching is by `start` (L) and `end` (R); `start` is never raised. `floor` is what a promise must not go below;
+    `promised` (X0) is what the receivers were told, per origin, once each. The policy of what it has stored, and how
+    far that has come, by number of entry: proxy/session/retention.py. `life`, `keys`, `replaced`:
+    waypost/checkpoint.py.
+    """
+
+    id: SubscriptionId
+    expression: Expression
+    start: dict[Origin, int]
+    floor: dict[Origin, int]
+    promised: dict[Origin, int] = field(default_factory=dict)
+    end: dict[Origin, int] | None = None
+    owner: str = ""
+    ttl_s: int | None = None
+    max_count: int | None = None
+    expired_below: int = 0
+    displaced_below: int = 0
+    life: str = ""
+    keys: tuple[Key, ...] = ()
+    owner_keys: tuple[Key, ...] = ()
+    insecure: bool = True
+    replaced: bool = False
+    protection: Protection = field(init=False)
+    """By what is decided of what it gets: for all of its life the same."""
+    unannounced: set[Origin] = field(default_factory=set)
+    """Origins of which the promise is not kept yet, or could not be told."""
+    is_end_on_record: bool = True
+    payer: str = ""
+    """The client whose bounds it counts for (proxy/core/cost_budget.py); "": nobody's."""
+    continued: bool = False
+    """It keeps a promise of the life before it, of which the journal does not know yet that it is this one's now."""
+
+    def __post_init__(self) -> None:
+        self.protection = Protection.of(self.keys, self.owner_keys, insecure=self.insecure)
+
+    @property
+    def kept(self) -> dict[Origin, int]:
+        """What is promised and written; of the rest nobody may be told yet."""
+        return {origin: above for origin, above in self.promised.items() if origin not in self.unannounced}
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether it has ended, and not known yet is where, of some origin: until then the site must hold it."""
+        return self.end is not None and UNSETTLED in self.end.values()
+
+    @property
+    def settled_end(self) -> dict[Origin, int]:
+        """Where it ended, of all origins of which that is known."""
+        return {origin: last for origin, last in (self.end or {}).items() if last != UNSETTLED}
+
+    @property
+    def has_policy(self) -> bool:
+        """Something may be removed of what it matched."""
+        return self.ttl_s is not None or self.max_count is not None
+
+    @property
+    def held_from(self) -> int:
+        """Of its entries numbered below this it holds none any more."""
+        return max(self.expired_below, self.displaced_below)
+
+    def settings(self) -> SubscriptionSettings:
+        """Return what receivers are shown of it."""
+        held = len(self.protection.keys)
+        return SubscriptionSettings(
+            expression=self.expression.text,
+            ttl_s=self.ttl_s,
+            max_count=self.max_count,
+            owner=self.owner,
+            keys=held,
+            insecure=self.insecure,
+        )
+
+    def wants(self, origin: Origin, offset: int) -> bool:
+        """Tell whether the coordinate lies within the subscription's interval of that origin."""
+        if offset <= self.start.get(origin, NOTHING):
+            return False
+        return self.end is None or offset <= self.end.get(origin, NOTHING)
+
+    def row(self) -> SubscriptionRow:
+        """Return what store and changelog keep of it."""
+        return SubscriptionRow(
+            id=self.id,
+            expression=self.expression.text,
+            start=dict(self.start),
+            floor=dict(self.floor),
+            promised=dict(self.promised),
+            end=None if self.end is None else dict(self.end),
+            owner=self.owner,
+            ttl_s=self.ttl_s,
+            max_count=self.max_count,
+            expired_below=self.expired_below,
+            displaced_below=self.displaced_below,
+            life=self.life,
+            keys=self.keys,
+            owner_keys=self.owner_keys,
+            insecure=self.insecure,
+            replaced=self.replaced,
+            payer=self.payer,
+        )
+
+    @classmethod
+    def of(cls, row: SubscriptionRow) -> Subscription:
+        """Return the subscription that store or changelog has kept."""
+        return cls(
+            id=row.id,
+            expression=parse(row.expression),
+            start=dict(row.start),
+            floor=dict(row.floor),
+            promised=dict(row.promised),
+            end=None if row.end is None else dict(row.end),
+            owner=row.owner,
+            ttl_s=row.ttl_s,
+            max_count=row.max_count,
+            expired_below=row.expired_below,
+            displaced_below=row.displaced_below,
+            life=row.life,
+            keys=row.keys,
+            owner_keys=row.owner_keys,
+            insecure=row.insecure,
+            replaced=row.replaced,
+            payer=row.payer,
+        )

@@ -1,0 +1,1 @@
+"""How sessions keep level with the site's log, and are stored."""

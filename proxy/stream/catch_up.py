@@ -1,0 +1,71 @@
+"""How much history is asked for at one time: of each site a few pieces, and less often while it does not answer.
+
+After a fault a thousand sessions may miss something of one site. Asked for all at once, the site answers most of them
+too late, for somebody who has asked again by then, and gets nowhere (P6). So the others wait in line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from proxy.session.session import Session
+from waypost.clock import NEVER
+from waypost.identity import Origin, SessionId, SiteId
+from waypost.limits import HISTORIES_AT_ONCE, HISTORY_LONGEST_PAUSE_MS
+
+Piece = tuple[SessionId, Origin]
+
+
+@dataclass(slots=True)
+class _Line:
+    under_way: int = 0
+    failures: int = 0
+    again_at: int = 0
+    waiting: dict[Piece, Session] = field(default_factory=dict)
+    """The first to come first."""
+
+
+class CatchUpThrottle:
+    """The lines before all sites. Knows no clock: `now_ms` is said."""
+
+    def __init__(self, pause_ms: int) -> None:
+        self._pause_ms = pause_ms
+        self._lines: dict[SiteId, _Line] = {}
+
+    def begin(self, site: SiteId, session: Session, origin: Origin, now_ms: int) -> bool:
+        """Tell whether to ask now; False: it waits in line."""
+        line = self._lines.setdefault(site, _Line())
+        piece = (session.id, origin)
+        if line.under_way >= HISTORIES_AT_ONCE or now_ms < line.again_at:
+            line.waiting[piece] = session
+            return False
+        line.waiting.pop(piece, None)
+        line.under_way += 1
+        return True
+
+    def ended(self, site: SiteId, now_ms: int, *, well: bool) -> None:
+        """An answer came, or none."""
+        line = self._lines[site]
+        line.under_way -= 1
+        if well:
+            line.failures = line.again_at = 0
+        else:
+            line.failures = min(line.failures + 1, 10)
+            line.again_at = now_ms + min(self._pause_ms << (line.failures - 1), HISTORY_LONGEST_PAUSE_MS)
+
+    def take_turn(self, now_ms: int) -> list[Session]:
+        """Take out of the lines those whose turn it is; they ask again for what they miss."""
+        enter_phase = []
+        for line in self._lines.values():
+            room = HISTORIES_AT_ONCE - line.under_way if now_ms >= line.again_at else 0
+            for piece in list(line.waiting)[: max(0, room)]:
+                enter_phase.append(line.waiting.pop(piece))
+        return enter_phase
+
+    def next_deadline(self) -> int:
+        """Return when somebody's turn comes without an answer to wait for."""
+        due = NEVER
+        for line in self._lines.values():
+            if line.waiting and line.under_way < HISTORIES_AT_ONCE:
+                due = min(due, line.again_at)
+        return due

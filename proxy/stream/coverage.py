@@ -1,0 +1,433 @@
+"""Gates opened, history fetched, promises made: what a session does about origins that it is not yet level with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from federation.messages import CatchUp
+from federation.site_events import Broken, Ended
+from handover.gate import Gate
+from proxy.core import journal_facts
+from proxy.core.context import Context
+from proxy.core.effects import FetchHistory, History, Send
+from proxy.session.receivers import Receiver
+from proxy.session.retention import Matched
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import StoredNotification
+from proxy.session.subscription import Subscription
+from proxy.stream.catch_up import CatchUpThrottle
+from proxy.stream.persister import Persister
+from waypost.checkpoint import GapRow
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.facts import FactKind, GapCause, RemovalPolicy
+from waypost.identity import NOTHING, Origin, SessionId, follows, site_of
+from waypost.messages import BecameEffective, Gap
+from waypost.notification import read_body
+
+
+class Coverage:
+    """Brings gated sessions level with the live stream, and says from where on subscriptions are effective."""
+
+    def __init__(self, context: Context, persister: Persister) -> None:
+        self._context = context
+        self._persister = persister
+        self._gated: dict[SessionId, Session] = {}
+        self._unpromised: dict[SessionId, Session] = {}
+        """Sessions of which a promise may be due since it was last looked at."""
+        self._histories = CatchUpThrottle(context.settings.retry_ms)
+        self._look_at = 0
+        self._request = 0
+        self.ready: set[SessionId] = set()
+        """Sessions that have new entries because a gate opened; the engine delivers and clears."""
+
+    def watch(self, session: Session) -> None:
+        """Look after the session's gates and promises from now on."""
+        self._gated[session.id] = session
+        self._unpromised[session.id] = session
+
+    def covered(self, expressions: Iterable[str]) -> None:
+        """The site covers more of these than before: look at those that hold them, and at all that are gated."""
+        for expression in expressions:
+            for session in self._context.sessions.matcher.holding(expression):
+                self._unpromised[session.id] = session
+        self.advance_all()
+
+    def held(self, session: Session) -> None:
+        """The log has what we said that the session needs."""
+        self.advance(session)
+        self.promise(session)
+
+    def advance_all(self) -> None:
+        """Do what can be done now."""
+        for session in list(self._gated.values()):
+            self.advance(session)
+        for session in list(self._unpromised.values()):
+            self.promise(session)
+
+    def tick(self) -> None:
+        """Now and then look at all again; and let those ask for history whose turn it is."""
+        now = self._context.clock.now_ms()
+        if now >= self._look_at:
+            self._look_at = now + self._context.settings.retry_ms
+            self.advance_all()
+        self._let_ask()
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        look_at = self._look_at if self._gated or self._unpromised else NEVER
+        return min(look_at, self._histories.next_deadline())
+
+    def advance(self, session: Session) -> None:
+        """Open what can be opened, fetch what is missing."""
+        if self._context.sessions.get(session.id) is not session or not session.gates:
+            if self._gated.get(session.id) is session:
+                # Not another copy, which came in its place while it waited in line for history.
+                del self._gated[session.id]
+            session.rebuilding = False
+            return
+        if session.role in (Role.SHADOW, Role.FROZEN):
+            return
+        before = {origin: gate.seen for origin, gate in session.gates.items()}
+        for origin in before:
+            self._advance_origin(session, origin)
+        if before != {origin: gate.seen for origin, gate in session.gates.items()}:
+            self._context.sessions.mark_changed(session.id)
+
+    def covered_from(self, session: Session, origin: Origin) -> int | None:
+        """Return X of a gated origin for the session's descriptor as it is (handover rules 7 to 9)."""
+        context = self._context
+        state = context.state
+        brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
+        if context.rereading or not brings:
+            return None
+        above = state.covered_above(origin, session.held_expressions())
+        covered = session.gates[origin].covered_from(above)
+        if covered is None:
+            return None
+        ends = [sub.settled_end.get(origin, NOTHING) for sub in session.ended]
+        return max([covered, *ends])
+
+    def uncovered(self, session: Session) -> list[Origin]:
+        """Return the origins that the session is catching up, and of which it is not known up to where."""
+        return [
+            origin
+            for origin, gate in session.gates.items()
+            if gate.seen is not None and self.covered_from(session, origin) is None
+        ]
+
+    def _installed(self, session: Session) -> bool:
+        """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
+        return not session.held_expressions() or self._context.interest.is_covered(session)
+
+    def _advance_origin(self, session: Session, origin: Origin) -> None:
+        if any(follows(origin, earlier) for earlier in session.gates):
+            # Order (P3): what a producer published in an earlier log epoch comes first.
+            return
+        gate = session.gates[origin]
+        covered = self.covered_from(session, origin)
+        if covered is not None and gate.seen is None:
+            self._begin_at(session, origin, covered)
+        if covered is not None:
+            self._settle_ends(session, origin, covered)
+        if gate.may_open(covered):
+            session.open_gate(origin)
+            self.ready.add(session.id)
+            return
+        missing = gate.missing(covered)
+        now = self._context.clock.now_ms()
+        if missing and not gate.fetching and self._histories.begin(site_of(origin), session, origin, now):
+            gate.fetching = True
+            self._fetch(session, origin, *missing)
+
+    def _settle_ends(self, session: Session, origin: Origin, covered: int) -> None:
+        settled = session.settle_ends(origin, covered)
+        for each in settled:
+            journal_facts.unsubscribed(self._context, session, each)
+        if settled:
+            self._context.interest.register(session)
+            self._context.sessions.mark_changed(session.id)
+
+    def _let_ask(self) -> None:
+        for session in self._histories.take_turn(self._context.clock.now_ms()):
+            self.advance(session)
+
+    def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:
+        """Nobody was ever promised anything of this origin: the session begins with it here, and promises no more."""
+        session.gates[origin].fetched(covered)
+        self._unpromised[session.id] = session
+        for subscription in session.active():
+            if origin not in subscription.promised:
+                subscription.floor[origin] = max(covered, subscription.floor.get(origin, NOTHING))
+
+    def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
+        self._request += 1
+        wanted = CatchUp(self._request, origin, after, upto, session.all_expressions())
+
+        def on_done(answer: History | WaypostError) -> None:
+            well = not isinstance(answer, WaypostError)
+            self._histories.ended(site_of(origin), self._context.clock.now_ms(), well=well)
+            self._fetched(session, wanted, answer)
+            self._let_ask()
+
+        self._context.outbox.emit(FetchHistory(site_of(origin), wanted, on_done))
+
+    def _fetched(
+        self,
+        session: Session,
+        wanted: CatchUp,
+        answer: History | WaypostError,
+        recorded: Collection[int] | None = None,
+    ) -> None:
+        """Take what was fetched; what is not to be had, or too old, when it is on record (handover rule 21).
+
+        Args:
+            recorded: offsets that are too old, by the journal; None: it was not told of any yet.
+        """
+        origin, after, upto = wanted.origin, wanted.after, wanted.upto
+        gate = session.gates.get(origin)
+        if gate is None or self._context.sessions.get(session.id) is not session:
+            return
+        gate.fetching = False
+        if isinstance(answer, WaypostError) or gate.seen != after or session.role is Role.FROZEN:
+            return
+        if wanted.expressions != session.all_expressions():
+            # Asked for before the subscriptions changed: what the new ones want of it was not fetched.
+            self.advance(session)
+            return
+        gap = range(after + 1, min(answer.first_kept, upto + 1))
+        lost = range(max(answer.lost_above, after) + 1, upto + 1) if answer.lost_above is not None else range(0)
+        damaged = [range(max(first, after + 1), min(last, upto) + 1) for first, last in answer.damaged]
+        if recorded is None:
+            old = self._too_old(session, wanted, answer)
+            if old or gap or lost or damaged:
+                gate.fetching = True
+                gaps = {GapCause.RETENTION: [gap], GapCause.LOG_LOST: [lost], GapCause.DAMAGE: damaged}
+                self._record(session, origin, old, gaps)
+                self._context.journal.once_attested(lambda: self._fetched(session, wanted, answer, old))
+                return
+        if gap:
+            self._report_gap(session, origin, gap, GapCause.RETENTION)
+        if lost:
+            self._report_gap(session, origin, lost, GapCause.LOG_LOST)
+        for each in filter(None, damaged):
+            self._report_gap(session, origin, each, GapCause.DAMAGE)
+        for record in answer.records:
+            if gate.seen < record.offset <= upto:
+                gate.fetched(record.offset)
+                matched = session.match(origin, record.offset, read_body(record.body), record.protection)
+                if matched and record.offset not in (recorded or ()):
+                    young = self._young(session, matched, record.at_ms)
+                    session.accept(StoredNotification.of(origin, record.offset, record), young or matched)
+        gate.fetched(min(answer.through, upto))
+        self.ready.add(session.id)
+        self.advance(session)
+
+    def _too_old(self, session: Session, wanted: CatchUp, answer: History) -> list[int]:
+        """Return which of these are not stored again."""
+        if not (session.rebuilding and session.retention.aging):
+            return []
+        return [
+            record.offset
+            for record in answer.records
+            if wanted.after < record.offset <= wanted.upto
+            and (matched := session.match(wanted.origin, record.offset, read_body(record.body), record.protection))
+            and not self._young(session, matched, record.at_ms)
+        ]
+
+    def _young(self, session: Session, matched: Matched, at_ms: int) -> Matched:
+        """Return for which of the subscriptions something is worth taking.
+
+        A session that is rebuilt may have been nobody's for long: what is too old by the time in its log is not stored
+        again. Elsewhere it is as young as it can be: clocks may differ (failures, F34).
+        """
+        if not (session.rebuilding and session.retention.aging):
+            return matched
+        return session.retention.young(matched, self._context.clock.unix_ms() - at_ms)
+
+    def _record(
+        self, session: Session, origin: Origin, old: list[int], gaps: Mapping[GapCause, Sequence[Sequence[int]]]
+    ) -> None:
+        if old:
+            policies = [RemovalPolicy.TIME_TO_LIVE_BY_LOG]
+            self._context.journal.attest(FactKind.REMOVED, session, origin=origin, offsets=old, policies=policies)
+        for cause, ranges in gaps.items():
+            for gap in filter(None, ranges):
+                self._context.journal.attest(
+                    FactKind.GAP, session, origin=origin, offsets=[gap[0], gap[-1]], cause=cause
+                )
+
+    def _report_gap(self, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
+        session.gaps.append(GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers)))
+        for receiver in list(session.receivers.values()):
+            self.tell_gaps(session, receiver)
+
+    def tell_gaps(self, session: Session, receiver: Receiver) -> None:
+        """Tell a receiver that is attached what it cannot have any more."""
+        if receiver.connection is None:
+            return
+        for gap in session.gaps.to_tell(receiver):
+            self._context.outbox.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.cause)))
+
+    # ------------------------------------------------------------ holes
+
+    def broken(self, session: Session) -> None:
+        """The site dropped our holds meanwhile: the log has a hole that looks like silence (handover rule 9)."""
+        state = self._context.state
+        for origin in state.frontier:
+            if site_of(origin) != state.site and origin not in state.ended:
+                self._close(session, origin)
+        self._gates_closed(session)
+
+    def damaged(self, event: Broken) -> None:
+        """A record of the log cannot be read: it may have been of any origin, or by ourselves (handover rule 29).
+
+        Of the own origin the log itself tells what is lost; of the others coverage begins anew.
+        """
+        origin = self._context.state.origin
+        for session in self._context.sessions.values():
+            self.broken(session)
+            self._close_unknown(session)
+            gate = session.gates.get(origin)
+            seen = max(event.before, session.ahead.get(origin, NOTHING))
+            if gate is not None:
+                gate.restart(event.offset)
+            elif seen < event.offset:
+                _gate(session, origin, seen, event.offset)
+
+    def damaged_before(self, had: Mapping[Origin, int]) -> None:
+        """The same of a record that the sessions had, as far as they wanted it, when it could still be read."""
+        state = self._context.state
+        for session in self._context.sessions.values():
+            for origin, seen in had.items():
+                if site_of(origin) != state.site and origin not in session.gates:
+                    session.gate(origin, max(seen, session.ahead.get(origin, NOTHING)))
+            self._gates_closed(session)
+
+    def _close_unknown(self, session: Session) -> None:
+        """What is damaged may be all that the site ever heard of an origin of which something was promised."""
+        state = self._context.state
+        lowest: dict[Origin, int] = {}
+        for subscription in session.active():
+            for origin, above in subscription.promised.items():
+                if origin not in state.frontier and origin not in session.gates and site_of(origin) != state.site:
+                    lowest[origin] = min(above, lowest.get(origin, above))
+        for origin, above in lowest.items():
+            _gate(session, origin, above, NOTHING)
+
+    def ended(self, event: Ended) -> None:
+        """An origin has ended: catch up what it has up to there, be told what is lost, and go on in the next one.
+
+        So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).
+        """
+        known = self._context.state.ended[event.origin]
+        for session in self._context.sessions.values():
+            gate = session.gates.get(event.origin)
+            if gate is not None:
+                gate.restart(known.seen)
+            elif (seen := max(event.before, session.ahead.get(event.origin, NOTHING))) < known.seen:
+                _gate(session, event.origin, seen, known.seen)
+            if event.is_first and known.following not in session.gates:
+                seen = max(known.begins, session.ahead.get(known.following, NOTHING))
+                _gate(session, known.following, seen, known.begins)
+            self._gates_closed(session)
+
+    def interrupted(self, expression: str, origin: Origin) -> None:
+        """Part of what it matches of the origin is no more to be had from our neighbour (handover rule 12)."""
+        for session in self._context.sessions.matcher.holding(expression):
+            self._close(session, origin)
+            self._gates_closed(session)
+
+    def _gates_closed(self, session: Session) -> None:
+        """Look after them; and the store must have them with the place in the log behind which they were closed."""
+        self.watch(session)
+        self._context.sessions.mark_changed(session.id)
+
+    def _close(self, session: Session, origin: Origin) -> None:
+        """Close the gate of the origin, where it is open, and let wait what comes from here on."""
+        seen = max(self._context.state.frontier[origin], session.ahead.get(origin, NOTHING))
+        gate = session.gates.get(origin)
+        if gate is not None:
+            gate.restart(seen)
+        elif session.role not in (Role.SHADOW, Role.FROZEN):
+            session.gate(origin, seen)
+
+    # ------------------------------------------------------------ promises
+
+    def promise(self, session: Session) -> None:
+        """Say of every subscription from where on it is effective, as far as that is known, once per origin."""
+        self._unpromised.pop(session.id, None)
+        if self._context.sessions.get(session.id) is not session:
+            return
+        if session.role is not Role.SERVING or not self._context.lease.may_serve():
+            return
+        if not self._installed(session) or not any(r.connection is not None for r in session.receivers.values()):
+            return
+        while session.cut_short:
+            self._unmake(*session.cut_short.pop())
+        for subscription in session.active():
+            self._promise(session, subscription)
+
+    def _promise(self, session: Session, subscription: Subscription) -> None:
+        state = self._context.state
+        known = {state.origin: NOTHING} | state.effective.get(subscription.expression.canonical, {})
+        fresh = {
+            origin: self._start(session, subscription, origin, above)
+            for origin, above in known.items()
+            if origin not in subscription.promised and self._begun(session, origin)
+        }
+        if not fresh:
+            return
+        subscription.promised |= fresh
+        subscription.unannounced |= fresh.keys()
+        self._context.sessions.mark_changed(session.id)
+
+        def on_done(error: WaypostError | None) -> None:
+            if self._context.sessions.serving(session.id) is not session:
+                # A frozen session must not say another thing of itself than before.
+                session.cut_short.append((subscription, fresh))
+            elif error is not None:
+                self._unmake(subscription, fresh)
+                self._unpromised[session.id] = session
+            else:
+                self._tell(session, subscription, fresh)
+
+        # A restart and a failover must know of the promise before anybody else does.
+        self._persister.written(session, on_done)
+
+    def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
+        for origin in fresh:
+            subscription.promised.pop(origin, None)
+            subscription.unannounced.discard(origin)
+
+    def _begun(self, session: Session, origin: Origin) -> bool:
+        """Tell whether it is settled where the session begins with this origin."""
+        gate = session.gates.get(origin)
+        return gate is None or gate.seen is not None
+
+    def _tell(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
+        """Put the promise on record, then tell the receivers."""
+        subscription.unannounced -= fresh.keys()
+        journal_facts.effective(self._context, session, subscription, fresh)
+        connections = {r.connection for r in session.receivers.values()}
+
+        def tell() -> None:
+            now = session.subscriptions.get(subscription.id)
+            if now is not subscription and not (now and subscription.replaced):
+                # It has ended meanwhile, and its name may mean another one.
+                return
+            for receiver in session.receivers.values():
+                if receiver.connection is not None and receiver.connection in connections:
+                    self._context.outbox.emit(Send(receiver.connection, BecameEffective(subscription.id, fresh)))
+
+        self._context.journal.once_attested(tell)
+
+    def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+        """Return X0: never below what any receiver has reported (handover rule 13)."""
+        known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
+        return max([above, subscription.floor.get(origin, NOTHING), *known])
+
+
+def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:
+    """Close a gate; what a shadow has seen it learns at the merge."""
+    session.gates[origin] = Gate(None if session.role is Role.SHADOW else seen, from_above)

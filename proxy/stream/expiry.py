@@ -1,0 +1,273 @@
+"""When policy ends what is stored: ages are noted, time to live ends, and what nobody holds any more goes.
+
+And when it ends a session, one that lasts only so long without a receiver, or the place of a receiver that is gone for
+so long. That clock stands still while the session is not served, and while a transfer runs (failures, F33).
+
+Nothing is removed of which the journal does not say so first, with the policy's name (P1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from proxy.core.context import Context
+from proxy.core.effects import FindOutdated, LoadEntries
+from proxy.core.events import DeletionWanted
+from proxy.core.store_port import Swept
+from proxy.session.queue_limits import Kept, QueueLimits
+from proxy.session.receivers import Receiver
+from proxy.session.retention import GRAIN_MS, Policies, Window
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import Entry
+from waypost.clock import NEVER
+from waypost.errors import WaypostError
+from waypost.facts import Departure, FactKind, RemovalPolicy
+from waypost.identity import Origin, SessionId
+from waypost.limits import COUNTS_AT_ONCE, READ_AHEAD
+
+
+class Expiry:
+    """Looks after the sessions here that keep something for a limited time, or only so much of it, or last so long."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._watched: dict[SessionId, Session] = {}
+        self._sweeping: set[SessionId] = set()
+        self._counting: set[SessionId] = set()
+        """Sessions of which the store is asked what it has."""
+        self._mark_at = self._sweep_at = 0
+
+    def watch(self, session: Session) -> None:
+        """Look after the session from now on, if there is reason to."""
+        if _has_policy(session):
+            self._watched[session.id] = session
+
+    def expire(self, session: Session) -> None:
+        """Let go of what has lived its time; before every delivery."""
+        session.retention.expire(self._context.clock.now_ms())
+        if session.queue_limits is not None and session.queue_limits.queue.deadlines:
+            self._discard(session, session.queue_limits.expired(self._context.clock.unix_ms()), RemovalPolicy.DEADLINE)
+
+    def bound(self, session: Session) -> None:
+        """Let go of what is more than the session may store; whoever is attached and has room is given it before."""
+        queue_limits = session.queue_limits
+        if queue_limits is None or any(receiver.fetching for receiver in session.receivers.values()):
+            return
+        if queue_limits.known:
+            if queue_limits.is_too_much and session.retention.active:
+                held = session.retention.held
+                queue_limits.purge(session.retention.decided, lambda kept: bool(held(kept.number, kept.matched)))
+            self._discard(session, queue_limits.surplus(), RemovalPolicy.MAX_QUEUE)
+        elif session.id not in self._counting and len(self._counting) < COUNTS_AT_ONCE:
+            self._counting.add(session.id)
+            self._count(session, queue_limits, session.entries.first_number - 1, [])
+
+    def _count(self, session: Session, queue_limits: QueueLimits, after: int, found: list[Kept]) -> None:
+        """Read what the store has and memory has not, to know what there is; what fails is tried again with what comes
+        next.
+        """
+
+        def on_done(answer: list[Entry] | WaypostError) -> None:
+            if session.queue_limits is not queue_limits or self._context.sessions.serving(session.id) is not session:
+                self._counting.discard(session.id)
+                return
+            if isinstance(answer, WaypostError):
+                self._counting.discard(session.id)
+                return
+            leaving = {*session.retention.leaving_one_by_one}
+            stored = [each for each in answer if each[0] <= session.entries.evicted_number and each[0] not in leaving]
+            found.extend(map(queue_limits.look, stored))
+            last = answer[-1][0] if answer else after
+            if last < session.entries.evicted_number and (answer or session.entries.evicted_number > upto):
+                self._count(session, queue_limits, last, found)
+                return
+            self._counting.discard(session.id)
+            in_memory = session.entries.after(session.entries.evicted_number, session.entries.last_number) or []
+            queue_limits.begin_with([*found, *map(queue_limits.look, in_memory)], session.entries.first_number)
+            self.bound(session)
+
+        upto = session.entries.evicted_number
+        self._context.outbox.emit(LoadEntries(session.id, after, READ_AHEAD, on_done))
+
+    def resume(self, session: Session) -> None:
+        """What was about to go when the session stopped being served, goes now."""
+        if session.queue_limits is not None:
+            by_policy: dict[RemovalPolicy, list[Kept]] = {}
+            for kept, policy in session.queue_limits.going.values():
+                by_policy.setdefault(policy, []).append(kept)
+            for policy, going in by_policy.items():
+                self._discard(session, going, policy)
+
+    def _discard(self, session: Session, going: list[Kept], policy: RemovalPolicy) -> None:
+        """Have these delivered no more, and removed when that is on record."""
+        if not going:
+            return
+        session.retention.discard({kept.number: policy for kept in going})
+        self.note(session, [(kept.origin, kept.offset, (policy,)) for kept in sorted(going)])
+
+        def go() -> None:
+            if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
+                return
+            session.take_away([kept.number for kept in going if kept.number >= session.entries.first_number])
+            queue_limits = session.queue_limits
+            if queue_limits is not None and queue_limits.known:
+                lowest = session.entries.next_number if queue_limits.lowest is None else queue_limits.lowest
+                session.pass_over(lowest, [(kept.number, kept.origin, kept.offset) for kept in going])
+            self._context.sessions.mark_changed(session.id)
+
+        self._context.journal.once_attested(go)
+
+    def note(self, session: Session, removed: Iterable[tuple[Origin, int, Policies]]) -> None:
+        """Put on record what was removed from the session: origin, offset, by which policies."""
+        by_policies: dict[tuple[Origin, Policies], list[int]] = {}
+        for origin, offset, policies in removed:
+            by_policies.setdefault((origin, policies), []).append(offset)
+        for (origin, policies), offsets in by_policies.items():
+            self._context.journal.attest(
+                FactKind.REMOVED, session, origin=origin, offsets=offsets, policies=list(policies)
+            )
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Let what has lived its time expire: notifications, registrations, sessions."""
+        now = self._context.clock.now_ms()
+        if now < self._mark_at or not self._watched:
+            return
+        self._mark_at = now + GRAIN_MS
+        all_of_them = now >= self._sweep_at
+        if all_of_them:
+            self._sweep_at = now + self._context.settings.expiry_ms
+        for session in list(self._watched.values()):
+            if self._context.sessions.get(session.id) is not session or not _has_policy(session):
+                del self._watched[session.id]
+            elif self._context.sessions.serving(session.id) is session:
+                self._look_after(session, now, sweep=all_of_them)
+
+    def _look_after(self, session: Session, now: int, *, sweep: bool) -> None:
+        self._look_at_receivers(session, persist=sweep)
+        self._look_at_idleness(session, persist=sweep)
+        if session.queue_limits is not None:
+            self.expire(session)
+            self.bound(session)
+        retention = session.retention
+        if retention.aging:
+            retention.mark(now, session.entries.next_number)
+            if retention.unsaved_marks():
+                self._context.sessions.mark_changed(session.id)
+        if sweep or retention.overdue > self._context.settings.bounds.sweep_batch:
+            self.sweep(session)
+
+    def _look_at_idleness(self, session: Session, *, persist: bool) -> None:
+        """Count for how long nobody has been attached."""
+        if session.expiry_s is None:
+            return
+        idle, session.idle = session.idle, not session.receivers.attached()
+        if not session.idle:
+            session.idle_ms = 0
+        elif idle and session.id not in self._context.transfers:
+            session.idle_ms += GRAIN_MS
+            if persist:
+                self._context.sessions.mark_changed(session.id)
+            if session.idle_ms >= session.expiry_s * 1_000:
+                self._context.events.report(DeletionWanted(session, "nobody was attached"))
+
+    def _look_at_receivers(self, session: Session, *, persist: bool) -> None:
+        """Count for how long each receiver has been away, and give up the places of those that were for too long."""
+        for receiver in [each for each in session.receivers.values() if each.expiry_s is not None]:
+            idle, receiver.idle = receiver.idle, receiver.connection is None
+            if not (idle and receiver.idle) or session.id in self._context.transfers:
+                continue
+            receiver.idle_ms += GRAIN_MS
+            if persist:
+                self._context.sessions.mark_changed(session.id)
+            if receiver.idle_ms >= (receiver.expiry_s or 0) * 1_000:
+                # If the journal takes its time, it is said again in a second.
+                self.forget(session, receiver, Departure.EXPIRED, f"not attached for {receiver.expiry_s} s")
+
+    def forget(
+        self,
+        session: Session,
+        receiver: Receiver,
+        cause: Departure = Departure.LEFT,
+        reason: str = "",
+        on_done: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """The receiver is gone for good: when the journal says so, nothing is kept for it any more.
+
+        Args:
+            cause: why its registration ends.
+            reason: the same for people, where there is more to say.
+            on_done: told then whether it is registered no more; if it is, it came back, or the session has moved.
+        """
+        self._context.journal.attest(FactKind.UNREGISTERED, session, receiver=receiver.id, cause=cause, reason=reason)
+
+        def go() -> None:
+            is_here = self._context.sessions.serving(session.id) is session
+            is_gone = is_here and session.receivers.get(receiver.id) is receiver and receiver.connection is None
+            if is_gone:
+                session.give_up(receiver, self._context.state.frontier)
+                self._context.sessions.mark_changed(session.id)
+            on_done(is_gone)
+
+        self._context.journal.once_attested(go)
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return self._mark_at if self._watched else NEVER
+
+    # ------------------------------------------------------------ sweeping
+
+    def sweep(self, session: Session) -> None:
+        """Remove from the store what nobody holds any more."""
+        self.expire(session)
+        session.retention.looked()
+        through = session.entries.saved_number
+        windows = session.retention.windows(through)
+        if not windows or session.id in self._sweeping:
+            return
+        self._sweeping.add(session.id)
+
+        def on_done(answer: Swept | WaypostError) -> None:
+            self._sweeping.discard(session.id)
+            if not isinstance(answer, WaypostError) and self._context.sessions.serving(session.id) is session:
+                self._found(session, windows, through, answer)
+
+        self._context.outbox.emit(FindOutdated(session.id, windows, self._context.settings.bounds.sweep_batch, on_done))
+
+    def _found(self, session: Session, windows: list[Window], through: int, answer: Swept) -> None:
+        found = answer.outdated
+        removed_by = session.retention.removed_by
+        # What all receivers have by now, no policy removes: the store may still have it.
+        first = session.entries.first_number
+        removed = (each for each in found if each.number >= first)
+        self.note(session, [(each.origin, each.offset, removed_by(each.number, each.matched)) for each in removed])
+        more = len(found) == self._context.settings.bounds.sweep_batch
+        upto = found[-1].number if more else through
+        lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)
+
+        def go() -> None:
+            if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
+                return
+            session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
+            if session.queue_limits is not None:
+                session.queue_limits.forget([each.number for each in found])
+            session.pass_over(lowest, [(each.number, each.origin, each.offset) for each in found])
+            self._context.sessions.mark_changed(session.id)
+            if more:
+                self.sweep(session)
+
+        self._context.journal.once_attested(go)
+
+
+def _has_policy(session: Session) -> bool:
+    if session.retention.active or session.expiry_s is not None:
+        return True
+    if session.queue_limits is not None and session.queue_limits.queue.deadlines:
+        return True
+    return any(receiver.expiry_s is not None for receiver in session.receivers.values())
+
+
+def _up_to(window: Window, number: int) -> Window | None:
+    below = min(window.below, number + 1)
+    return window._replace(below=below) if below > window.start else None

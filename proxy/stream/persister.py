@@ -1,0 +1,418 @@
+"""What is kept, and when: the local store in groups, checkpoints in the changelog.
+
+The store is never on the way of a delivery. It is written as a whole, everything up to one position of the site
+log in one transaction, so after a crash the proxy reads on from that position; what it then takes again, the
+receivers' frontiers drop. What all receivers acknowledged meanwhile is never written at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from federation.ports import SiteSnapshot
+from proxy.core.context import Context
+from proxy.core.effects import NoteCheckpoints, PutCheckpoint, PutSite, Save, ignore_result
+from proxy.core.store_port import SavedSession, SessionChange, StoreBatch
+from proxy.session.retention import Mark
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import Entry
+from proxy.stream.incremental_scan import IncrementalScan
+from waypost.checkpoint import Checkpoint, Rank
+from waypost.errors import CheckpointOutdated, WaypostError
+from waypost.identity import Origin, SessionId, log_epoch_of
+from waypost.limits import (
+    CHECKPOINTS_AT_ONCE,
+    NOTED_AT_ONCE,
+    QUEUE_BYTES,
+    QUEUE_BYTES_LEAST,
+    STORE_BATCH,
+    STORE_BYTES,
+    UNATTENDED_IN_MEMORY,
+)
+
+Done = Callable[[WaypostError | None], None]
+CHECKPOINTS_A_ROUND = 60
+"""In so many looks all sessions are looked at, also those that did not change."""
+
+
+class _Written(NamedTuple):
+    rank: Rank
+    reached: int | None
+    """How far all receivers were, as a digest; None: it is to be written again."""
+
+
+class Persister:
+    """Decides what goes to the store and to the changelog."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._dropped: set[SessionId] = set()
+        self._fresh: set[SessionId] = set()
+        self._waiting: list[Done] = []
+        self.outdated: dict[SessionId, CheckpointOutdated] = {}
+        """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
+        self._saving = False
+        self._kept_version = -1
+        """Of the site's state, as the store has it or is about to."""
+        self._state_at = 0
+        """Not before this is it written as a whole again."""
+        self._flush_at = 0
+        self._checkpoint_at = 0
+        self._snapshot_at = 0
+        self._snapshot_position = 0
+        """Up to where the last snapshot of the site's state goes that we wrote."""
+        self._checkpointed: dict[SessionId, _Written] = {}
+        """The last checkpoint of each session that is durable."""
+        self._to_note: dict[SessionId, Rank] = {}
+        """Up to which checkpoint clients were answered, as the registry is to know it."""
+        self._noting = False
+        self._next: dict[Session, list[Done]] = {}
+        """Of each session whose checkpoint is on its way to the changelog, who waits for the one after it."""
+        self._touched: set[SessionId] = set()
+        """Sessions that changed since checkpoints were looked at."""
+        self._others = IncrementalScan(lambda: list(context.sessions), CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
+        self.pending = 0
+        """Entries taken since the last flush."""
+        self.pending_bytes = 0
+        self._saving_bytes = 0
+        """Of entries that were taken before it, and are being written."""
+
+    # ------------------------------------------------------------ the store
+
+    def drop(self, session: SessionId) -> None:
+        """Delete the session from the store at the next flush."""
+        self._dropped.add(session)
+        self._context.sessions.unmark(session)
+        self._checkpointed.pop(session, None)
+        self._touched.discard(session)
+
+    def renew(self, session: SessionId) -> None:
+        """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
+        self._dropped.discard(session)
+        self._fresh.add(session)
+        self._context.sessions.mark_changed(session)
+
+    def saved(self, on_done: Done) -> None:
+        """Call `on_done` once everything as it is now is durable."""
+        self._waiting.append(on_done)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what changed, unless a write is under way; it is followed by the next one.
+
+        Nothing is written before the log is read up to where the store is already.
+        """
+        context = self._context
+        if self._saving or context.rereading:
+            return
+        waiting, self._waiting = self._waiting, []
+        marked = context.sessions.take_changed()
+        changed = [context.sessions[each] for each in marked if each in context.sessions]
+        unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
+        numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
+        batch = self._batch(changed, [entries for entries, _ in unsaved])
+        self._touched.update(marked)
+        self._dropped, self._fresh, self.pending = set(), set(), 0
+        self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
+        self._saving = True
+        self._flush_at = context.clock.now_ms() + context.settings.flush_ms
+
+        def on_done(error: WaypostError | None) -> None:
+            self._saving = False
+            self._saving_bytes = 0
+            self._after(changed, numbers, batch, error)
+            for each in waiting:
+                each(error)
+            if self._waiting:
+                self.flush()
+
+        context.outbox.emit(Save(batch, on_done))
+
+    def _batch(self, changed: list[Session], unsaved: list[list[Entry]]) -> StoreBatch:
+        state = self._context.state
+        whole = self._site_state()
+        behind = state.version != self._kept_version
+        changes = [self._change(session, entries) for session, entries in zip(changed, unsaved, strict=True)]
+        return StoreBatch(
+            position=state.position,
+            acceptance=state.acceptance.snapshot(),
+            site_state=whole,
+            changes=changes,
+            dropped=tuple(self._dropped),
+            behind=behind,
+        )
+
+    def _site_state(self) -> bytes | None:
+        """Return the site's state, if it has changed and it is time: it is as large as all sessions of the site."""
+        state, now_ms = self._context.state, self._context.clock.now_ms()
+        if state.version == self._kept_version or now_ms < self._state_at:
+            return None
+        self._kept_version = state.version
+        size = len(state.holds) + sum(len(asks.filters) for asks in state.asks.values())
+        self._state_at = now_ms + size * self._context.settings.bounds.state_ms_a_hold
+        return state.snapshot()
+
+    def leaving(self) -> None:
+        """The process is about to end in good order: the next write has all of it, and the registry is told too."""
+        self._state_at = 0
+        self._note()
+
+    def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
+        clock, fresh = self._context.clock, session.id in self._fresh
+        since = clock.unix_ms() - clock.now_ms()
+        return SessionChange(
+            saved=self._row(session),
+            entries=unsaved,
+            fresh=fresh,
+            marks=[Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
+            removed=list(session.retention.leaving),
+            discarded=list(session.retention.leaving_one_by_one),
+        )
+
+    def _row(self, session: Session) -> SavedSession:
+        return SavedSession(
+            id=session.id,
+            epoch=session.epoch,
+            role=session.role.value,
+            descriptor=session.descriptor(),
+            first_number=session.entries.first_number,
+            next_number=session.entries.next_number,
+            gates=session.seen_apart(self._context.state.frontier),
+        )
+
+    def _after(
+        self,
+        changed: list[Session],
+        numbers: dict[SessionId, int],
+        batch: StoreBatch,
+        error: WaypostError | None,
+    ) -> None:
+        if error is None:
+            for session, change in zip(changed, batch.changes, strict=True):
+                session.entries.saved(numbers[session.id], self._kept_in_memory(session))
+                session.retention.saved(change.marks, change.removed, change.discarded)
+            return
+        if batch.site_state is not None:
+            self._kept_version, self._state_at = -1, 0
+        self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)
+        self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
+        self._context.sessions.mark_all_changed(session.id for session in changed)
+
+    def _kept_in_memory(self, session: Session) -> int:
+        """Return how many entries of a session stay in memory that the store has.
+
+        Whoever is attached may want them soon. All sessions to which nobody is attached have so many together.
+        """
+        settings, sessions = self._context.settings, max(1, len(self._context.sessions))
+        most = settings.bounds.queue_in_memory
+        if not session.receivers.attached():
+            most = min(most, UNATTENDED_IN_MEMORY // sessions)
+        most_bytes = max(QUEUE_BYTES_LEAST, min(QUEUE_BYTES, settings.queued_bytes // sessions))
+        return session.entries.fitting(most, most_bytes)
+
+    # ------------------------------------------------------------ the changelog
+
+    def changelog_lost(self) -> None:
+        """The changelog has lost something: all that it had of ours is written again, each in its turn."""
+        self._checkpointed = {session: each._replace(reached=None) for session, each in self._checkpointed.items()}
+        self._snapshot_at = self._snapshot_position = 0
+
+    def checkpoint(self, session: Session, on_done: Done) -> None:
+        """Write the session's checkpoint; `on_done` is called once it would survive this proxy and its disk.
+
+        One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
+        """
+        if session in self._next:
+            self._next[session].append(on_done)
+        else:
+            self._write(session, [on_done])
+
+    def _write(self, session: Session, waiting: list[Done]) -> None:
+        outdated = self.outdated.get(session.id)
+        if outdated is not None and session.epoch <= outdated.epoch:
+            # One of a higher serial would take the place of what is there.
+            for on_done in waiting:
+                on_done(outdated)
+            return
+        self._next[session] = []
+        serial = self._next_serial(session)
+        session.level(self._context.state.frontier)
+        acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+        checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
+        reached = _reached(session, acknowledged)
+
+        def written(error: WaypostError | None) -> None:
+            if self._context.sessions.get(session.id) is session:
+                if error is None:
+                    self._checkpointed[session.id] = _Written(checkpoint.rank, reached)
+                    self.outdated.pop(session.id, None)
+                else:
+                    self._try_again(session.id)
+                if isinstance(error, CheckpointOutdated):
+                    self.outdated[session.id] = error
+            try:
+                for on_done in waiting:
+                    on_done(error)
+            finally:
+                self._write_next(session)
+
+        self._context.outbox.emit(PutCheckpoint(checkpoint, written))
+
+    @staticmethod
+    def _next_serial(session: Session) -> int:
+        """From 1 in each epoch: what another owner of that epoch wrote is no lower, and whoever is second is told."""
+        epoch, serial = session.checkpointed
+        serial = serial + 1 if epoch == session.epoch else 1
+        session.checkpointed = (session.epoch, serial)
+        return serial
+
+    def _try_again(self, session: SessionId) -> None:
+        """What could not be written is written again, also where nothing changes meanwhile."""
+        self._touched.add(session)
+        if (written := self._checkpointed.get(session)) is not None:
+            self._checkpointed[session] = written._replace(reached=None)
+
+    def _write_next(self, session: Session) -> None:
+        """Write the checkpoint for those who asked meanwhile; not of a session that is ours no more, which they see."""
+        waiting = self._next.pop(session)
+        if waiting and self._context.sessions.get(session.id) is session:
+            self._write(session, waiting)
+        else:
+            for on_done in waiting:
+                on_done(None)
+
+    def first_checkpoint(self, session: Session, on_done: Done) -> None:
+        """Write the checkpoint of a session that is to be; `on_done` as above. All that follow have a higher serial."""
+        frontier = self._context.state.frontier
+        checkpoint = Checkpoint(
+            session.id, session.epoch, 0, session.descriptor(), session.acknowledged_frontier(frontier)
+        )
+        self._context.outbox.emit(PutCheckpoint(checkpoint, on_done))
+
+    def written(self, session: Session, on_done: Done) -> None:
+        """Call `on_done` once store and changelog have the session as it is, or one of them failed (handover rule 6).
+
+        Both: after a crash with the disk kept the store counts, without it the changelog. What was answered, the
+        registry notes: a changelog that has lost it says so by that.
+        """
+        waits = 2
+        failure: WaypostError | None = None
+
+        def one(error: WaypostError | None) -> None:
+            nonlocal waits, failure
+            waits -= 1
+            failure = failure or error
+            if not waits:
+                if failure is None and session.id in self._checkpointed:
+                    self._to_note[session.id] = self._checkpointed[session.id].rank
+                on_done(failure)
+
+        self.saved(one)
+        self.checkpoint(session, one)
+
+    def _note(self) -> None:
+        """Let the registry note what clients were answered: of each session once a look, however often it changes."""
+        if self._noting or not self._to_note:
+            return
+        ranks = dict(islice(self._to_note.items(), NOTED_AT_ONCE))
+        self._noting = True
+
+        def on_done(error: WaypostError | None) -> None:
+            self._noting = False
+            if error is None:
+                for each, rank in ranks.items():
+                    later = self._to_note.pop(each)
+                    if later != rank:
+                        # Behind all others that wait.
+                        self._to_note[each] = later
+                if len(ranks) == NOTED_AT_ONCE:
+                    self._note()
+
+        self._context.outbox.emit(NoteCheckpoints(ranks, on_done))
+
+    def _checkpoint_changed(self) -> None:
+        """Write the checkpoints of those that changed, and of some others: their frontiers move with the site's.
+
+        The others have theirs in turn, once a minute where they are many: a failover reads on from there, and logs
+        keep their records for longer than that.
+        """
+        touched, self._touched = self._touched, set()
+        for identity in sorted(touched.union(self._others.take())):
+            session = self._context.sessions.get(identity)
+            if session is None or session.role is not Role.SERVING:
+                continue
+            if session in self._next:
+                self._touched.add(identity)
+                continue
+            acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+            if session.ended:
+                session.forget_ended(session.had_by_all(self._context.state.frontier))
+            written = self._checkpointed.get(identity)
+            if written is None or _reached(session, acknowledged) != written.reached:
+                self.checkpoint(session, ignore_result)
+
+    def _keep_site(self, now_ms: int) -> None:
+        """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
+        context = self._context
+        position, here = context.state.position, [context.proxy, *context.cluster.at_site()]
+        if now_ms < self._snapshot_at or position == self._snapshot_position or min(here) != context.proxy:
+            return
+        if context.state.is_broken:
+            # Others may know better.
+            return
+
+        def written(error: WaypostError | None) -> None:
+            if error is None:
+                self._snapshot_position = position
+            else:
+                self._snapshot_at = 0
+
+        self._snapshot_at = now_ms + context.settings.snapshot_ms
+        snapshot = SiteSnapshot(position, context.state.snapshot(), log_epoch_of(context.state.origin))
+        context.outbox.emit(PutSite(snapshot, written))
+
+    # ------------------------------------------------------------ time
+
+    def tick(self) -> None:
+        """Write what changed, and the checkpoints that are due."""
+        now = self._context.clock.now_ms()
+        if self._is_much() or (now >= self._flush_at and self._anything()):
+            self.flush()
+        if now >= self._checkpoint_at:
+            self._checkpoint_at = now + self._context.settings.checkpoint_ms
+            self._note()
+            if self._context.lease.may_serve():
+                self._checkpoint_changed()
+                self._keep_site(now)
+
+    def _is_much(self) -> bool:
+        return self.pending >= STORE_BATCH or self.pending_bytes >= STORE_BYTES
+
+    @property
+    def unstored_bytes(self) -> int:
+        """Bytes of entries that came since the last write, or are being written."""
+        return self.pending_bytes + self._saving_bytes
+
+    def took(self, size: int) -> None:
+        """An entry of so many bytes has come."""
+        self.pending += 1
+        self.pending_bytes += size
+
+    def _anything(self) -> bool:
+        return bool(self._context.sessions.has_changes or self._dropped or self._waiting or self.pending)
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock."""
+        if not self._saving and self._anything():
+            return min(self._flush_at, self._checkpoint_at)
+        return self._checkpoint_at
+
+
+def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
+    """Return a digest of how far all receivers are, and each of them: what a failover is to know soon."""
+    places = (
+        (each.id, frozenset(each.frontier.items()), each.selective.digest()) for each in session.receivers.values()
+    )
+    return hash((frozenset(acknowledged.items()), frozenset(places)))

@@ -1,0 +1,232 @@
+"""Every class of anomaly, from the evidence: DataFrames in, findings out, nothing read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial, reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark import doubt, epochs, losses, obligations, retries, sitelogs, unreported
+from spark import journal as journals
+from spark.comparison import LOST, RETRIED, STRAY
+from spark.epochs import Epochs
+from spark.finding import SESSION, findings
+from spark.journal import of_kind
+from waypost.facts import FactKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What all classes are judged by. Each frame is used several times, so the caller keeps them."""
+
+    facts: DataFrame
+    """All of them, numbered, the repeats and the unusable among them."""
+    records: DataFrame
+    """The site logs, with `matched` instead of attributes."""
+    logs: DataFrame
+    """The extent of each."""
+    holes: DataFrame
+    """What is missing of the logs."""
+    unknown: DataFrame
+    """The holes, what cannot be read, and what lies beyond the ends of origins."""
+    subscriptions: DataFrame
+    wanted: DataFrame
+    """Each of them for each receiver of its session."""
+    judged: DataFrame
+    epochs: Epochs
+    copies: DataFrame | None
+    """What other logs have of what a log lost with its end, as it was published; None: no log lost its end."""
+
+    @property
+    def journal(self) -> DataFrame:
+        """Each fact once."""
+        return journals.once(self.facts)
+
+    @property
+    def truth(self) -> DataFrame:
+        there = sitelogs.published(self.records)
+        return there if self.copies is None else there.unionByName(self.copies)
+
+    @property
+    def ends(self) -> DataFrame:
+        """The end of each origin that has ended."""
+        return epochs.lost_ends(self.records.sparkSession, self.epochs)
+
+    def owing(self, missed: DataFrame) -> DataFrame:
+        return obligations.owing(self.truth, self.wanted, missed)
+
+
+def all_findings(evidence: Evidence, second_looks: Collection[str]) -> DataFrame:
+    """Return every finding of every class as it looks; :func:`spark.doubt.weighed` sees to what excuses there may be.
+
+    `second_looks` are those of LOST, STRAY and RETRIED of which `judged` has any row: each costs a dozen shuffles even
+    of nothing.
+    """
+    parts = [_of_deliveries(evidence.judged)]
+    missed = [evidence.judged] if LOST in second_looks or evidence.epochs else []
+    if evidence.epochs:
+        missed.append(_unreported(evidence))
+        parts.append(epochs.lost(evidence.records.sparkSession, evidence.epochs))
+    if missed:
+        rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), missed)
+        parts.append(losses.losses(rows, evidence.journal, sitelogs.horizon(evidence.records), evidence.owing))
+    if STRAY in second_looks:
+        parts.append(_of_strays(evidence))
+    if RETRIED in second_looks:
+        named = evidence.truth, evidence.wanted, evidence.journal, evidence.owing
+        parts.append(retries.retries(evidence.judged, *named))
+    parts += _of_journal(evidence) + _of_logs(evidence)
+    return reduce(DataFrame.union, parts)
+
+
+def _unreported(evidence: Evidence) -> DataFrame:
+    """Return what a log lost with its end and somebody was owed, had not, and was not known to be owed by `judged`."""
+    later = evidence.records.where(F.col("kind") == "nobodys").select("site", F.col("position").alias("offset"))
+    later = later.join(evidence.ends, on="site").select("origin", "offset")
+    known = evidence.truth.select("origin", "offset").unionByName(later)
+    missed = unreported.unreported(evidence.wanted, evidence.journal, evidence.ends, known)
+    columns = {field.name: field.dataType for field in evidence.judged.schema if field.name not in missed.columns}
+    return missed.withColumns({name: F.lit(None).cast(kind) for name, kind in columns.items()})
+
+
+def _of_journal(evidence: Evidence) -> list[DataFrame]:
+    journal = evidence.journal
+    return [
+        losses.gaps(journal),
+        stale_epochs(journal),
+        split_ownership(journal),
+        journals.repeats(evidence.facts),
+        journals.unusable(evidence.facts),
+        journals.holes(journal),
+        journals.silenced(journal),
+        journals.not_closed(journal, sitelogs.dropped(evidence.records)),
+        journals.unheard(journal, sitelogs.seen(evidence.records)),
+        *_unusable_facts(evidence),
+    ]
+
+
+def _of_logs(evidence: Evidence) -> list[DataFrame]:
+    return [
+        _lost_after_acknowledgement(evidence),
+        sitelogs.forwarded(evidence.records, evidence.truth, evidence.logs, evidence.unknown),
+        sitelogs.damaged(evidence.records),
+        sitelogs.incomplete(evidence.holes),
+        sitelogs.not_closed(evidence.logs, _mentioned(evidence.journal)),
+    ]
+
+
+def _of_deliveries(judged: DataFrame) -> DataFrame:
+    each = judged.where(F.size("codes") > 0).withColumn("code", F.explode("codes"))
+    final = each.where(~F.col("code").isin(LOST, STRAY, RETRIED))
+    return findings(final, F.col("code"))
+
+
+def _of_strays(evidence: Evidence) -> DataFrame:
+    """Tell deliveries that no subscription matches (P3) from deliveries of what never was (P1).
+
+    Where a log cannot tell whether it was, they are doubtful (A5). Nothing is said where the body or one of the
+    session's expressions cannot be read: other findings say that.
+    """
+    strays = evidence.judged.where(F.array_contains("codes", STRAY)).drop("producer", "incarnation", "sequence")
+    doubtful = evidence.subscriptions.where(~F.coalesce("is_usable", F.lit(False))).select("session").distinct()
+    known = evidence.truth.withColumn("is_published", F.lit(True)).drop("digest")
+    joined = strays.join(known, on=["origin", "offset"], how="left")
+    joined = joined.join(doubtful.withColumn("is_doubtful", F.lit(True)), on="session", how="left")
+    looked = sitelogs.with_completeness(joined, evidence.logs, evidence.unknown)
+    is_mismatch = F.col("is_published") & F.col("matched").isNotNull() & F.col("is_doubtful").isNull()
+    is_phantom = F.col("is_published").isNull() & F.col("complete")
+    is_unknown = F.col("is_published").isNull() & F.col("offset").isNotNull() & ~F.col("complete")
+    code = F.when(is_mismatch, "P3").when(is_phantom, "P1").when(is_unknown, doubt.CODE)
+    judged = looked.withColumn("code", code).where(F.col("code").isNotNull())
+    return findings(judged, F.col("code"), F.when(is_unknown, "no log says what was published there").otherwise(""))
+
+
+def _lost_after_acknowledgement(evidence: Evidence) -> DataFrame:
+    """Find what a producer was told is safe, and is not in the log."""
+    facts = of_kind(evidence.journal, FactKind.ACKNOWLEDGED)
+    each = facts.select("origin", F.explode("offsets").alias("offset"), "writer", "number")
+    there = evidence.truth.select("origin", "offset")
+    absent = each.join(there, on=["origin", "offset"], how="left_anti")
+    if evidence.epochs:
+        absent = absent.join(_under_an_earlier_name(evidence), on=["origin", "offset"], how="left_anti")
+    once = absent.groupBy("origin", "offset").agg(F.min("writer").alias("writer"), F.min("number").alias("number"))
+    looked = sitelogs.with_completeness(once, evidence.logs, evidence.unknown)
+    if not evidence.epochs:
+        return findings(looked, F.when(F.col("complete"), "L1").otherwise("L3"), "acknowledged, but not in the log")
+    ends = F.broadcast(evidence.ends.select("origin", "first", "seen"))
+    stated = looked.join(ends, on="origin", how="left").withColumn("is_stated", F.col("offset") <= F.col("seen"))
+    is_beyond = ~F.coalesce("is_stated", F.lit(True)) & (F.col("offset") >= F.col("first"))
+    note = F.when(F.col("is_stated") & (F.col("offset") >= F.col("first")), "lost with the end of its log")
+    code = F.when(F.col("complete") | is_beyond, "L1").otherwise("L3")
+    return findings(stated, code, F.concat_ws(", ", F.lit("acknowledged, but not in the log"), note))
+
+
+def _under_an_earlier_name(evidence: Evidence) -> DataFrame:
+    """Return coordinates by which a producer may have been told of a record: its proxy hears late of a log epoch."""
+    ends = evidence.ends.select("site", F.col("origin").alias("ended"), "seen")
+    there = evidence.records.where(F.col("kind") == "published").join(F.broadcast(ends), on="site")
+    later = there.where((F.col("offset") > F.col("seen")) & (F.col("origin") != F.col("ended")))
+    return later.select(F.col("ended").alias("origin"), "offset")
+
+
+def stale_epochs(journal: DataFrame) -> DataFrame:
+    """Find the facts of a receiver that name an older epoch than one before them (H1)."""
+    before = Window.partitionBy("session", "receiver", "writer").orderBy("number")
+    before = before.rowsBetween(Window.unboundedPreceding, -1)
+    received = of_kind(journal, FactKind.RECEIVED)
+    highest = received.withColumn("other_epoch", F.max("epoch").over(before))
+    stale = highest.where(F.col("epoch") < F.col("other_epoch"))
+    first = stale.withColumn("offset", F.get("offsets", F.lit(0)))
+    return findings(first, "H1", F.format_string("%d deliveries in this fact", F.size("offsets")))
+
+
+def split_ownership(journal: DataFrame) -> DataFrame:
+    """Find the epochs of a session that two proxies say they served (H2)."""
+    owners = (
+        of_kind(journal, FactKind.OWNED)
+        .groupBy("session", "epoch")
+        .agg(F.sort_array(F.collect_set("proxy")).alias("owners"))
+    )
+    split = owners.where(F.size("owners") > 1)
+    one, other = F.get("owners", F.lit(0)), F.get("owners", F.lit(1))
+    return findings(split, "H2", F.array_join("owners", ", "), proxy=one, other_proxy=other)
+
+
+def _mentioned(journal: DataFrame) -> DataFrame:
+    """Return the origins that facts speak of."""
+    named = journal.where(F.col("origin") != "").select("origin")
+    stated = journal.where(F.col("kind").isin(*obligations.PROMISES))
+    promised = stated.select(F.explode(F.map_keys("frontier")).alias("origin"))
+    return named.unionByName(promised).distinct()
+
+
+def _unusable_facts(evidence: Evidence) -> list[DataFrame]:
+    """Find facts that are well formed and say nothing that could be used (A2)."""
+    asked = evidence.subscriptions
+    name = F.col("subscription")
+    unreadable = asked.where(~F.coalesce("is_usable", F.lit(False)))
+    twice = asked.where(F.col("variants") > 1).groupBy(*obligations.SUBSCRIPTION).agg(F.count("*").alias("times"))
+    promised = obligations.promises(evidence.journal).select(*obligations.SUBSCRIPTION).distinct()
+    unknown = promised.join(asked.select(*obligations.SUBSCRIPTION), on=obligations.SUBSCRIPTION, how="left_anti")
+    uneven = of_kind(evidence.journal, FactKind.RECEIVED).where(
+        (F.size("digests") > 0) & (F.size("digests") != F.size("offsets"))
+    )
+    return [
+        findings(
+            unreadable,
+            "A2",
+            F.concat(F.lit("the expression of subscription "), name, F.lit(" cannot be judged by")),
+            lacks=SESSION,
+        ),
+        findings(twice, "A2", F.concat(F.lit("two expressions for subscription "), name), lacks=SESSION),
+        findings(
+            unknown,
+            "A2",
+            F.concat(F.lit("a promise for subscription "), name, F.lit(", which nobody subscribed")),
+            lacks=SESSION,
+        ),
+        findings(uneven, "A2", "not as many digests as offsets", lacks=SESSION),
+    ]

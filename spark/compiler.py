@@ -1,0 +1,209 @@
+"""The audit's own compilation of the subscription language to Spark columns.
+
+It starts from the same tree as the service's evaluator and shares no line with it, so that the audit cannot
+repeat a mistake of what it audits.
+
+Tests become boolean columns, where null is bottom: Spark's AND, OR and NOT are three-valued in just the way the
+language's are, and `^^` is inequality, which is null if a side is. Values become operands (:mod:`spark.values`).
+The columns of an operand are each used several times, so arithmetic written as one column would double at
+every level; instead each node of it is a column of its own, in stages, each stage a projection over the one
+before. Equal nodes of all expressions share their columns.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark import values
+from spark.patterns import Untranslatable, from_regex, from_wildcard
+from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
+from spark.values import Operand
+from waypost.errors import Internal
+from waypost.subscription import (
+    Binary,
+    Call,
+    Compare,
+    Expression,
+    Literal,
+    Logic,
+    Name,
+    Node,
+    Not,
+    SubscriptionError,
+    Unary,
+)
+
+UNUSABLE = (SubscriptionError, Untranslatable)
+"""What :meth:`Compiler.test` or `parse` raise for an expression that cannot be judged by."""
+
+
+def names_of(expressions: Iterable[Expression]) -> tuple[str, ...]:
+    """Return the attributes that any of the expressions asks about: the order of the arrays of values."""
+    return tuple(sorted(frozenset[str]().union(*(expression.names for expression in expressions))))
+
+
+@dataclass
+class Compiler:
+    """Compiles any number of expressions over notifications whose arrays hold the attributes `names`."""
+
+    names: Sequence[str]
+    stages: list[list[Column]] = field(default_factory=list)
+    _staged: dict[Node, tuple[int, Operand]] = field(default_factory=dict)
+    _attributes: dict[str, Operand] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._attributes = {name: values.attribute(place) for place, name in enumerate(self.names)}
+
+    def with_stages(self, notifications: DataFrame) -> DataFrame:
+        """Return the notifications with the columns that the tests compiled so far refer to."""
+        for stage in self.stages:
+            notifications = notifications.select("*", *stage)
+        return notifications
+
+    def test(self, node: Node) -> Column:
+        """Return a test as a boolean column; null is bottom."""
+        match node:
+            case Compare(operator=operator, left=left, right=right):
+                return values.compare(operator, self._operand(left), self._operand(right))
+            case Logic(operator=operator, legs=legs):
+                return _balanced(_LOGIC[operator], [self.test(leg) for leg in legs])
+            case Not(operand=operand):
+                return ~self.test(operand)
+            case Call(function="equals", arguments=(first, *others)):
+                legs_of_equals = [Compare("==", first, other) for other in others]
+                return _balanced(_LOGIC["||"], [self.test(leg) for leg in legs_of_equals])
+            case Call(function=function, arguments=(first,)):
+                return _ON_ATTRIBUTES[function](self._operand(first))
+            case Call(function=function, arguments=(first, *others)):
+                text, holds = self._operand(first).text, _ON_STRINGS[function]
+                return _balanced(_LOGIC["||"], [holds(text, _string(other)) for other in others])
+        raise Internal(f"{type(node).__name__} is no test")
+
+    # ---- values
+
+    def _operand(self, node: Node) -> Operand:
+        match node:
+            case Name(name=name):
+                return self._attributes[name]
+            case Literal(value=value):
+                return values.literal(value)
+            case Call(function="size", arguments=(argument,)):
+                return values.size(self._operand(argument))
+        return self._in_stages(node)[1]
+
+    def _in_stages(self, node: Node) -> tuple[int, Operand]:
+        """Return the operand of a node that has columns of its own, and the stage that they are in, from 1."""
+        if node not in self._staged:
+            stage = 1 + max((self._stage_of(child) for child in _operands(node)), default=0)
+            self._staged[node] = (stage, self._kept(stage, self._computed(node)))
+        return self._staged[node]
+
+    def _stage_of(self, node: Node) -> int:
+        if isinstance(node, Unary | Binary) or (isinstance(node, Call) and node.function in _STRING_FUNCTIONS):
+            return self._in_stages(node)[0]
+        return 0
+
+    def _computed(self, node: Node) -> Operand:
+        match node:
+            case Unary(operator=operator, operand=operand):
+                return values.unary(operator, self._operand(operand))
+            case Binary(operator=operator, left=left, right=right):
+                return values.binary(operator, self._operand(left), self._operand(right))
+            case Call(function=function, arguments=(argument,)) if function in _STRING_FUNCTIONS:
+                return values.string(_STRING_FUNCTIONS[function](self._operand(argument).text))
+        raise Internal(f"{type(node).__name__} is no value")
+
+    def _kept(self, stage: int, operand: Operand) -> Operand:
+        """Give the operand columns in this stage, and return it as what refers to them."""
+        prefix = f"value_{len(self._staged)}_"
+        while len(self.stages) < stage:
+            self.stages.append([])
+        if operand.kinds == {STRING}:
+            self.stages[stage - 1].append(operand.text.alias(f"{prefix}text"))
+            return values.string(F.col(f"{prefix}text"))
+        numbers = {"kind": operand.kind, "integer": operand.integer, "real": operand.real}
+        self.stages[stage - 1] += [column.alias(prefix + name) for name, column in numbers.items()]
+        kind, integer, real = (F.col(prefix + name) for name in numbers)
+        return Operand(kinds=operand.kinds, kind=kind, integer=integer, real=real, text=values.null("string"))
+
+
+def _operands(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Unary(operand=operand):
+            return (operand,)
+        case Binary(left=left, right=right):
+            return (left, right)
+        case Call(arguments=arguments):
+            return arguments
+    return ()
+
+
+def _balanced(join: Callable[[Column, Column], Column], legs: list[Column]) -> Column:
+    """Join the legs as a balanced tree: Spark recurses over trees, and a list may have a thousand legs."""
+    while len(legs) > 1:
+        pairs = zip(legs[::2], legs[1::2], strict=False)
+        legs = [join(one, other) for one, other in pairs] + (legs[-1:] if len(legs) % 2 else [])
+    return legs[0]
+
+
+_LOGIC: dict[str, Callable[[Column, Column], Column]] = {
+    "&&": lambda one, other: one & other,
+    "||": lambda one, other: one | other,
+    "^^": lambda one, other: one != other,
+}
+
+
+def _is(kind: int) -> Callable[[Operand], Column]:
+    return lambda operand: operand.kind == kind
+
+
+_ON_ATTRIBUTES: dict[str, Callable[[Operand], Column]] = {
+    "require": lambda operand: F.when(operand.kind.isNotNull(), F.lit(True)),
+    "int32": _is(INT32),
+    "int64": _is(INT64),
+    "real64": _is(REAL64),
+    "string": _is(STRING),
+    "opaque": _is(OPAQUE),
+    "nan": lambda operand: F.when(operand.kind == REAL64, F.isnan(operand.real)),
+}
+
+_ON_STRINGS: dict[str, Callable[[Column, str], Column]] = {
+    "begins-with": lambda text, part: text.startswith(part),
+    "ends-with": lambda text, part: text.endswith(part),
+    "contains": lambda text, part: text.contains(part),
+    "wildcard": lambda text, pattern: text.rlike(from_wildcard(pattern)),
+    "regex": lambda text, pattern: text.rlike(from_regex(pattern)),
+}
+
+
+def _string(node: Node) -> str:
+    if not isinstance(node, Literal) or not isinstance(node.value, str):
+        raise Internal(f"{type(node).__name__} where a string was checked for")
+    return node.value
+
+
+# ---------------------------------------------------------------- functions that need Unicode's tables in full
+
+
+def _folded(text: str | None) -> str | None:
+    return None if text is None else text.casefold()
+
+
+def _decomposed(text: str | None) -> str | None:
+    return None if text is None else unicodedata.normalize("NFD", text)
+
+
+def _decomposed_for_compatibility(text: str | None) -> str | None:
+    return None if text is None else unicodedata.normalize("NFKD", text)
+
+
+_STRING_FUNCTIONS: dict[str, Callable[[Column], Column]] = {
+    "fold-case": lambda text: F.udf(_folded, "string")(text),
+    "decompose": lambda text: F.udf(_decomposed, "string")(text),
+    "decompose-compat": lambda text: F.udf(_decomposed_for_compatibility, "string")(text),
+}

@@ -1,0 +1,239 @@
+"""Who was owed what: subscriptions as intervals per origin, over what was published.
+
+A notification at (o, n) is owed to a receiver of a session if some subscription of the session matches it and
+X0[o] < n <= R[o]. Names are used again: a session of one name that was deleted and created again is another session
+(its epochs are of another *generation*), and so is a subscription that was taken back and made again (`life`). Facts of
+one life may be said often, and the first ones be missing: every start of serving says again what counts (`restated`).
+Per life of a subscription and origin:
+
+X0    the first promise, of all `effective` and `restated` facts that name the origin: by epoch, then by time. Later
+      ones repeat it after a handover, and may not lower it (handover rule 7, L_FIXED). Without one, nothing is owed.
+      A promise for an origin that has ended is one for those that follow it, from where they begin (handover rule 27).
+R     of the `unsubscribed` facts. An origin that they do not name was not reached, so nothing of it is owed; without
+      such a fact the interval is open. If several disagree, the lowest counts for what is owed, and the highest
+      for what may be delivered. What the session's deletion ended is owed up to where `deleted` says, which may come
+      from a proxy that knows less than the owner did: it does not say what may be delivered.
+
+The receivers of a session are those that attached, received or drained. One whose every `attached` fact reports a
+frontier is owed nothing at or below the lowest of them: it came later, or had that already. Whoever was given a place
+is owed what lies above that place; of one that had lost its place and was given another, only the last one is judged.
+One that left for good is owed no more than it was drained of (:mod:`spark.losses`).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.journal import SESSION_LIFE, of_kind
+from spark.keys import let_through
+from waypost.facts import FactKind
+from waypost.identity import NOTHING
+from waypost.queue import ORDERS, goes_by_attributes
+
+SUBSCRIPTION = [*SESSION_LIFE, "subscription", "life"]
+RECEIVER = [*SESSION_LIFE, "receiver"]
+COORDINATE = ["origin", "offset"]
+KEY = [*RECEIVER, *COORDINATE]
+REQUESTS, PROMISES, POLICIES = (
+    (FactKind.SUBSCRIBED, FactKind.RESTATED),
+    (FactKind.EFFECTIVE, FactKind.RESTATED),
+    (FactKind.POLICY, FactKind.RESTATED),
+)
+"""The kinds of facts that say what was asked for, from where on it is owed, and how long it is stored."""
+
+
+def subscriptions(journal: DataFrame, expressions: DataFrame, continued: DataFrame | None = None) -> DataFrame:
+    """Return one row a life of a subscription: its expression's number, its bounds as maps by origin, and `is_sure`.
+
+    `expressions` has `expression`, `expression_number`, `is_usable`; `continued` the origins that follow others, of the
+    shape CONTINUED. A subscription with two expressions, or other
+    keys at another time, or an expression that cannot be judged by, is not sure: nothing is owed by it.
+    """
+    stated = journal.where(F.col("kind").isin(*REQUESTS))
+    asked = stated.groupBy(*SUBSCRIPTION, "expression", "keys", "secure_only").agg(
+        F.min(_made_in()).alias("since_epoch")
+    )
+    variants = F.count("expression").over(Window.partitionBy(*SUBSCRIPTION))
+    known = asked.withColumn("variants", variants).join(F.broadcast(expressions), on="expression", how="left")
+    bounded = (
+        known.join(_starts(journal, continued), on=SUBSCRIPTION, how="left")
+        .join(_ends(journal), on=SUBSCRIPTION, how="left")
+        .join(_deletions(journal), on=SESSION_LIFE, how="left")
+        .join(_policies(journal), on=SUBSCRIPTION, how="left")
+    )
+    return bounded.withColumns(
+        {
+            "is_sure": F.col("is_usable") & (F.col("variants") == 1),
+            "is_ended": F.coalesce("is_ended", F.lit(False)),
+            "until": F.coalesce("until", "gone"),
+        }
+    )
+
+
+def _made_in() -> Column:
+    """The epoch in which a subscription was made: its life says so, also where the first fact of it is missing."""
+    return F.coalesce(F.substring_index("life", "/", 1).try_cast("bigint"), F.col("epoch"))
+
+
+def _deletions(journal: DataFrame) -> DataFrame:
+    """Return `gone` of each session that was deleted: up to where it was there, by origin."""
+    stated = of_kind(journal, FactKind.DELETED).select(
+        *SESSION_LIFE, F.explode_outer("frontier").alias("origin", "upto")
+    )
+    lowest = stated.groupBy(*SESSION_LIFE, "origin").agg(F.min("upto").alias("lowest"))
+    return lowest.groupBy(*SESSION_LIFE).agg(_by_origin("lowest").alias("gone"))
+
+
+def _policies(journal: DataFrame) -> DataFrame:
+    """Return `ages_since` and `counts_since`: where (epoch, number) they were first stated."""
+    place = F.struct("epoch", "number")
+    stated = journal.where(F.col("kind").isin(*POLICIES)).groupBy(*SUBSCRIPTION)
+    return stated.agg(
+        F.min(F.when(F.col("ttl_s") > 0, place)).alias("ages_since"),
+        F.min(F.when(F.col("max_count") > 0, place)).alias("counts_since"),
+    )
+
+
+def _starts(journal: DataFrame, continued: DataFrame | None) -> DataFrame:
+    promised = promises(journal)
+    if continued is not None:
+        # Who was promised nothing below what anybody had seen came when the origin had ended already.
+        before = promised.join(F.broadcast(continued), on="origin").where(F.col("above") < F.col("seen"))
+        later = before.select(*SUBSCRIPTION, F.col("following").alias("origin"), F.col("begins").alias("above"))
+        promised = promised.unionByName(later).groupBy(*SUBSCRIPTION, "origin").agg(F.min("above").alias("above"))
+    return promised.groupBy(*SUBSCRIPTION).agg(_by_origin("above").alias("above"))
+
+
+def promises(journal: DataFrame) -> DataFrame:
+    """Return the first promise of each subscription for each origin: `above`."""
+    stated = journal.where(F.col("kind").isin(*PROMISES)).select(
+        *SUBSCRIPTION, "epoch", "at_ms", "number", F.explode("frontier").alias("origin", "x")
+    )
+    first = F.min_by("x", F.struct("epoch", "at_ms", "number"))
+    return stated.groupBy(*SUBSCRIPTION, "origin").agg(first.alias("above"))
+
+
+def _ends(journal: DataFrame) -> DataFrame:
+    stated = of_kind(journal, FactKind.UNSUBSCRIBED).select(
+        *SUBSCRIPTION, F.explode_outer("frontier").alias("origin", "r")
+    )
+    ends = stated.groupBy(*SUBSCRIPTION, "origin").agg(F.min("r").alias("lowest"), F.max("r").alias("highest"))
+    return ends.groupBy(*SUBSCRIPTION).agg(
+        F.lit(True).alias("is_ended"),
+        _by_origin("lowest").alias("until"),
+        _by_origin("highest").alias("last"),
+    )
+
+
+def _by_origin(column: str) -> Column:
+    entry = F.when(F.col("origin").isNotNull(), F.struct("origin", column))
+    return F.map_from_entries(F.collect_list(entry))
+
+
+_PRESENT = (FactKind.ATTACHED, FactKind.REGISTERED, FactKind.UNREGISTERED, FactKind.RECEIVED, FactKind.DRAINED)
+
+
+def receivers(journal: DataFrame) -> DataFrame:
+    """Return `session`, `generation`, `receiver`, and `start`, the frontier at which the receiver came, by origin."""
+    here = journal.where(F.col("kind").isin(*_PRESENT))
+    is_arrival = F.col("kind") == FactKind.ATTACHED
+    present = here.groupBy(*RECEIVER).agg(F.count(F.when(is_arrival, 1)).alias("arrivals"))
+    reported = here.where(is_arrival).select(*RECEIVER, F.explode("frontier").alias("origin", "reported"))
+    lowest = reported.groupBy(*RECEIVER, "origin").agg(
+        F.min("reported").alias("lowest"), F.count("reported").alias("times")
+    )
+    known = present.join(lowest, on=RECEIVER, how="left")
+    # An origin that one report leaves out was then seen up to nothing.
+    always = known.where(F.col("times") == F.col("arrivals")).select(
+        *RECEIVER, "origin", F.col("lowest").alias("begins")
+    )
+    starts = always.unionByName(_places(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
+    start = F.map_from_entries(F.collect_list(F.struct("origin", "begins")))
+    return present.join(starts.groupBy(*RECEIVER).agg(start.alias("start")), on=RECEIVER, how="left").drop("arrivals")
+
+
+def _places(here: DataFrame) -> DataFrame:
+    """Return above what each receiver is owed, by origin, since it was given its last place: `begins`."""
+    order = F.struct("epoch", "at_ms", "number")
+    registered = here.where(F.col("kind") == FactKind.REGISTERED)
+    last = registered.groupBy(*RECEIVER).agg(F.max_by("frontier", order).alias("place"))
+    return last.select(*RECEIVER, F.explode("place").alias("origin", "begins"))
+
+
+def wants(subscribed: DataFrame, present: DataFrame) -> DataFrame:
+    """Return each subscription for each receiver of its session; a session without receivers has one, named ''."""
+    joined = subscribed.join(present, on=SESSION_LIFE, how="left")
+    return joined.withColumn("receiver", F.coalesce("receiver", F.lit("")))
+
+
+def standing(truth: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Return how each published notification stands to each receiver with a subscription that matches it.
+
+    One row a KEY: the id, `published_digest`, and `is_owed`; `may_live`, if delivering it is not too late; and
+    `since_epoch`, in which the oldest subscription that matches was made.
+    """
+    met = _met(truth, wanted).withColumns(
+        {
+            "is_owed": is_owed(),
+            "may_live": ~F.col("is_ended") | (F.col("offset") <= _at("last")),
+        }
+    )
+    # The id follows from the key. As part of the group it can be hashed; picked by `first`, it would be sorted.
+    # Partitioned by the key alone, the result is also ready to be joined with the deliveries.
+    return (
+        met.repartition(*KEY)
+        .groupBy(*KEY, "producer", "incarnation", "sequence", F.col("digest").alias("published_digest"))
+        .agg(
+            F.max("is_owed").alias("is_owed"),
+            F.max("may_live").alias("may_live"),
+            F.min("since_epoch").alias("since_epoch"),
+        )
+    )
+
+
+def _met(truth: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Return each published notification with each subscription that matches and may have it, for each receiver."""
+    matches = truth.select(
+        "origin",
+        "offset",
+        "producer",
+        "incarnation",
+        "sequence",
+        "digest",
+        F.col("keys").alias("came_with"),
+        F.col("secure_only").alias("for_keys_only"),
+        F.explode("matched").alias("expression_number"),
+    )
+    met = matches.join(F.broadcast(wanted), on="expression_number", how="inner")
+    return met.where(let_through("came_with", "for_keys_only", "keys", "secure_only"))
+
+
+def owing(truth: DataFrame, wanted: DataFrame, missed: DataFrame) -> DataFrame:
+    """Return by what each of `missed`, rows of a KEY, is owed: `terms`, the policies of those subscriptions."""
+    there = truth.join(missed.select(*COORDINATE).distinct(), on=COORDINATE, how="left_semi")
+    due = _met(there, wanted).where(is_owed())
+    terms = F.collect_list(F.struct("ages_since", "counts_since"))
+    return due.groupBy(*KEY).agg(terms.alias("terms")).join(missed.select(*KEY), on=KEY, how="left_semi")
+
+
+def is_owed() -> Column:
+    """Tell whether the coordinate is owed by the subscription that stands beside it, to that receiver."""
+    has_begun = F.coalesce(F.col("offset") > F.col("above")[F.col("origin")], F.lit(False))
+    is_not_over = F.col("until").isNull() | (F.col("offset") <= _at("until"))
+    return F.col("is_sure") & has_begun & is_not_over & (F.col("offset") > _at("start"))
+
+
+def _at(bounds: str) -> Column:
+    return F.coalesce(F.col(bounds)[F.col("origin")], F.lit(NOTHING))
+
+
+def deliveries(journal: DataFrame) -> DataFrame:
+    """Return each delivery: `at`, its place in the fact that attests it; `is_by_order`, whether its receiver was given
+    by priority or deadline.
+    """
+    facts = of_kind(journal, FactKind.RECEIVED)
+    each = F.posexplode(F.arrays_zip("offsets", "digests")).alias("at", "each")
+    is_by_order = F.col("order").isin(*filter(goes_by_attributes, ORDERS)).alias("is_by_order")
+    apart = facts.select(*RECEIVER, "writer", "number", "epoch", "proxy", "origin", is_by_order, each)
+    return apart.withColumns({"offset": F.col("each.offsets"), "digest": F.col("each.digests")}).drop("each")

@@ -1,0 +1,171 @@
+"""The input end: site logs and journals as DataFrames, from the embedded form or from Kafka.
+
+`journals` is read first, because it tells which attributes the subscriptions ask about; `logs` then decodes
+those and no others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial, reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from spark import record_rows
+from spark.record_rows import Raw, Row, rows
+from spark.schemas import FACT, RECORD
+from spark.session import require_connector
+from spark.source import BadInput, Folder, Source, Topics
+
+RECORDS_A_TASK = 50_000
+Slice = tuple[str, str, int, int]
+"""Site, file, first offset, offset behind the last."""
+Decode = Callable[[Iterable[Raw]], Iterator[Row]]
+
+
+def journals(spark: SparkSession, source: Source) -> DataFrame:
+    """Return all facts, and the lines that are none: the columns of FACT, `source`, and `unusable`, the text."""
+    if isinstance(source, Folder):
+        return parse_facts(_journal_files(spark, source))
+    require_connector(spark)
+    return parse_facts(_union([_journal_topic(spark, source, site) for site in source.servers]))
+
+
+def logs(spark: SparkSession, source: Source, names: tuple[str, ...]) -> DataFrame:
+    """Return all records of all site logs, of the shape RECORD, with the attributes `names`."""
+    return _decoded(spark, source, partial(rows, names=names))
+
+
+def copies(spark: SparkSession, source: Source, names: tuple[str, ...], beyond: dict[str, int]) -> DataFrame:
+    """Return what other logs have of origins that ended: records of the kind `copy`, from the offsets `beyond` on."""
+    return _decoded(spark, source, partial(record_rows.copies, names=names, beyond=beyond))
+
+
+def _decoded(spark: SparkSession, source: Source, decode: Decode) -> DataFrame:
+    if isinstance(source, Folder):
+        slices = _slices(source)
+        raws = spark.sparkContext.parallelize(slices, len(slices)).mapPartitions(_read_slices)
+        return spark.createDataFrame(raws.mapPartitions(decode), RECORD, verifySchema=False)
+    require_connector(spark)
+    return _union([_log_topic(spark, source, site, decode) for site in source.servers])
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)
+
+
+# ---------------------------------------------------------------- journals
+
+
+def _journal_files(spark: SparkSession, folder: Folder) -> DataFrame:
+    paths = [_plain(path) for paths in folder.journals.values() for path in paths]
+    lines = spark.read.text(paths, lineSep="\n")
+    return lines.select(F.col("_metadata.file_name").alias("source"), F.col("value"))
+
+
+def _plain(path: Path) -> str:
+    """Return the path so that Spark takes no character of it for a wildcard."""
+    text = str(path.absolute())
+    return "".join("\\" + c if c in "*?[]{}\\" else c for c in text)
+
+
+def parse_facts(lines: DataFrame) -> DataFrame:
+    """Parse lines (`source`, `value`) of JSON. Absent fields get the defaults of :class:`waypost.records.Fact`."""
+    schema = T.StructType([*FACT.fields, T.StructField("corrupt", T.StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
+    written = lines.where(F.trim(F.col("value")) != "")
+    parsed = written.withColumn("fact", F.from_json(F.col("value"), schema, options))
+    fields = [_with_default(name) for name in FACT.fieldNames()]
+    incomplete = [F.col(f"fact.{name}").isNull() for name in ("writer", "number", "at_ms", "kind")]
+    is_unusable = F.col("fact.corrupt").isNotNull() | reduce(lambda one, other: one | other, incomplete)
+    return parsed.select("source", *fields, F.when(is_unusable, F.col("value")).alias("unusable"))
+
+
+def _with_default(name: str) -> F.Column:  # type: ignore[name-defined]  # Column is re-exported there
+    """Return the field of the fact, or what its absence means: a fact is written without what is empty."""
+    field = F.col(f"fact.{name}")
+    if name in ("number", "at_ms"):
+        return field.alias(name)
+    match FACT[name].dataType:
+        case T.ArrayType() as array:
+            absent = F.array().cast(array)
+        case T.MapType() as entries:
+            absent = F.create_map().cast(entries)
+        case T.BooleanType():
+            absent = F.lit(False)
+        case T.LongType():
+            absent = F.lit(0).cast("bigint")
+        case _:
+            absent = F.lit("any" if name == "order" else "")
+    return F.coalesce(field, absent).alias(name)
+
+
+# ---------------------------------------------------------------- embedded logs
+
+
+def _slices(folder: Folder) -> list[Slice]:
+    """Cut every log into tasks, as far as it reaches now: a log that still grows is read up to here."""
+    slices = []
+    for site, path in folder.logs.items():
+        first, end = _extent(path)
+        starts = range(first, end, RECORDS_A_TASK)
+        slices += [(site, str(path), start, min(start + RECORDS_A_TASK, end)) for start in starts]
+    if not slices:
+        raise BadInput("all site logs are empty")
+    return slices
+
+
+def _extent(path: Path) -> tuple[int, int]:
+    try:
+        with closing(_opened(str(path))) as log:
+            first, last = log.execute("SELECT MIN(offset), MAX(offset) FROM log").fetchone()
+    except sqlite3.Error as error:
+        raise BadInput(f"{path} is no site log: {error}") from None
+    return (0, 0) if first is None else (first, last + 1)
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _read_slices(slices: Iterable[Slice]) -> Iterator[Raw]:
+    for site, path, start, end in slices:
+        with closing(_opened(path)) as log:
+            query = "SELECT offset, record FROM log WHERE offset >= ? AND offset < ? ORDER BY offset"
+            for offset, record in log.execute(query, (start, end)):
+                yield site, 0, offset, record
+
+
+# ---------------------------------------------------------------- Kafka
+
+
+def _topic(spark: SparkSession, topics: Topics, site: str, topic: str) -> DataFrame:
+    client = {"bootstrap.servers": topics.servers[site], **topics.tls}
+    reader = spark.read.format("kafka").options(**{f"kafka.{name}": value for name, value in client.items()})
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("endingOffsets", "latest")
+    # An aborted record was never told to anybody, and is none.
+    return reader.option("kafka.isolation.level", "read_committed").load()
+
+
+def _journal_topic(spark: SparkSession, topics: Topics, site: str) -> DataFrame:
+    topic = topics.journal_topic(site)
+    frame = _topic(spark, topics, site, topic)
+    value = F.coalesce(F.col("value").cast("string"), F.lit("null"))
+    return frame.select(F.lit(topic).alias("source"), value.alias("value"))
+
+
+def _log_topic(spark: SparkSession, topics: Topics, site: str, decode: Decode) -> DataFrame:
+    frame = _topic(spark, topics, site, topics.log_topic(site))
+    raws = frame.select("partition", "offset", "value").rdd
+    decoded = raws.mapPartitions(partial(_from_kafka, site=site, decode=decode))
+    return spark.createDataFrame(decoded, RECORD, verifySchema=False)
+
+
+def _from_kafka(messages: Iterable[tuple[int, int, bytearray | None]], site: str, decode: Decode) -> Iterator[Row]:
+    raws = ((site, partition, offset, None if value is None else bytes(value)) for partition, offset, value in messages)
+    return decode(raws)

@@ -1,0 +1,136 @@
+"""From a record's bytes to a row of :data:`spark.schemas.RECORD`: the only Python that runs once a record.
+
+MessagePack needs Python; all else is left to the JVM. A record that does not decode becomes a row that says so.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from spark.schemas import INT32, INT64, OPAQUE, REAL64, STRING
+from waypost.errors import BadNotification
+from waypost.identity import SiteId, origin_of
+from waypost.keys import OPEN, texts
+from waypost.notification import INT64_MAX, Int64, Value, decode_body
+from waypost.records import (
+    Closed,
+    Damaged,
+    Forwarded,
+    InterestRegistered,
+    InterestsExpired,
+    LogBegun,
+    Published,
+    Record,
+    Unreadable,
+    decode_record,
+)
+
+Row = tuple[Any, ...]
+Raw = tuple[str, int, int, bytes | None]
+"""Site, partition, offset in the log, bytes."""
+
+_NO_ATTRIBUTES: Row = (None, None, None, None)
+_OPEN: Row = (None, False)
+"""The keys of what asks for none."""
+_KINDS = {int: INT32, Int64: INT64, float: REAL64, str: STRING, bytes: OPAQUE}
+
+
+def rows(raws: Iterable[Raw], names: tuple[str, ...]) -> Iterator[Row]:
+    """Decode records; of a notification keep the attributes `names`, in this order."""
+    for site, partition, position, data in raws:
+        yield _row(site, partition, position, data, names)
+
+
+def _row(site: str, partition: int, position: int, data: bytes | None, names: tuple[str, ...]) -> Row:
+    record = decode_record(data)
+    if isinstance(record, Unreadable | Damaged):
+        return _unusable(site, position, f"the record does not decode: {record.why}")
+    if isinstance(record, Published | Forwarded) and record.sequence > INT64_MAX:
+        return _unusable(site, position, "the sequence does not fit 64 bits")
+    if isinstance(record, Published):
+        return _published(site, partition, position, record, names)
+    return _other(site, position, record)
+
+
+def _unusable(site: str, position: int, note: str) -> Row:
+    return (site, position, "unusable", *(None,) * 7, note, None, *_OPEN, *_NO_ATTRIBUTES)
+
+
+def _published(site: str, partition: int, position: int, record: Published, names: tuple[str, ...]) -> Row:
+    # In which log epoch, the record does not say; spark/epochs.py does, once it has seen all of the log.
+    coordinate = (str(origin_of(SiteId(site), partition)), position)
+    return (site, position, "published", *coordinate, *_content(record, names))
+
+
+def _content(record: Published | Forwarded, names: tuple[str, ...]) -> Row:
+    """Return what is the same of a notification wherever it is written down."""
+    note, attributes = None, _NO_ATTRIBUTES
+    try:
+        attributes = _columns(decode_body(record.body), names)
+    except BadNotification as error:
+        note = error.message
+    protection = record.protection
+    asked = _OPEN if protection == OPEN else (texts(protection.keys), not protection.insecure)
+    return (*_identity(record), None, note, None, *asked, *attributes)
+
+
+def _identity(record: Published | Forwarded) -> Row:
+    return record.producer, str(record.incarnation), record.sequence, zlib.crc32(record.body)
+
+
+def copies(raws: Iterable[Raw], names: tuple[str, ...], beyond: dict[str, int]) -> Iterator[Row]:
+    """Return what other logs have of what a log lost: rows of the kind `copy`, with attributes, of the origins in
+    `beyond`, from those offsets on.
+    """
+    for site, _, position, data in raws:
+        record = decode_record(data)
+        if isinstance(record, Forwarded) and record.sequence <= INT64_MAX:
+            first = beyond.get(record.origin)
+            if first is not None and record.offset >= first:
+                yield (site, position, "copy", str(record.origin), record.offset, *_content(record, names))
+
+
+def _other(site: str, position: int, record: Record) -> Row:
+    if isinstance(record, Forwarded):
+        coordinate = (str(record.origin), record.offset)
+        rest = (None, None, None, *_OPEN, *_NO_ATTRIBUTES)
+        return (site, position, "forwarded", *coordinate, *_identity(record), *rest)
+    frontier = dict(record.frontier) if isinstance(record, Closed) else None
+    tag = str(record.__struct_config__.tag)
+    rest = (None, None, frontier, None, _begun(record), *_OPEN, *_NO_ATTRIBUTES)
+    return (site, position, tag, None, None, *_life(record), *rest)
+
+
+def _begun(record: Record) -> Row | None:
+    if not isinstance(record, LogBegun):
+        return None
+    return record.log_epoch, record.again, {str(origin): list(ends) for origin, ends in record.ended.items()}
+
+
+def _life(record: Record) -> tuple[str | None, str | None]:
+    """Return the life of a proxy that wrote the record, or that it is about."""
+    if isinstance(record, InterestRegistered | InterestsExpired):
+        return record.proxy, record.incarnation
+    kind, *life = record.writer.split("/") if isinstance(record, Closed) else ("",)
+    return (life[0], life[1]) if kind == "proxy" and len(life) == 2 else (None, None)
+
+
+def _columns(attributes: dict[str, Value], names: tuple[str, ...]) -> Row:
+    kinds: list[int | None] = [None] * len(names)
+    integers: list[int | None] = kinds.copy()
+    reals: list[float | None] = [None] * len(names)
+    texts: list[str | None] = [None] * len(names)
+    for place, name in enumerate(names):
+        value = attributes.get(name)
+        if value is None:
+            continue
+        kinds[place] = _KINDS[type(value)]
+        if isinstance(value, str):
+            texts[place] = value
+        elif isinstance(value, float):
+            reals[place] = value
+        else:
+            integers[place] = len(value) if isinstance(value, bytes) else int(value)
+    return kinds, integers, reals, texts

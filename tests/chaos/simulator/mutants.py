@@ -1,0 +1,89 @@
+"""All mutants, and the hunt for schedules that catch them.
+
+``python -m tests.chaos.simulator.mutants --hunt NAME --seeds 0..500``, and ``--table`` for docs/handover-rules.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+
+from tests.chaos.simulator import (
+    mutants_of_access,
+    mutants_of_bounds,
+    mutants_of_clients,
+    mutants_of_coverage,
+    mutants_of_damage,
+    mutants_of_handovers,
+    mutants_of_keys,
+    mutants_of_log_epochs,
+    mutants_of_reliability,
+)
+from tests.chaos.simulator.mutation import Mutant, kinds, play
+
+_MODULES = (
+    mutants_of_handovers,
+    mutants_of_coverage,
+    mutants_of_bounds,
+    mutants_of_access,
+    mutants_of_clients,
+    mutants_of_keys,
+    mutants_of_reliability,
+    mutants_of_log_epochs,
+    mutants_of_damage,
+)
+MUTANTS = {mutant.name: mutant for module in _MODULES for mutant in module.MUTANTS}
+MASKED = {
+    mutant.name: mutant
+    for module in (mutants_of_coverage, mutants_of_reliability, mutants_of_log_epochs)
+    for mutant in module.MASKED
+}
+"""What nothing catches, because something else stands before it; to be hunted again when that goes."""
+
+
+def hunt(mutant: Mutant, seeds: range, most: int) -> list[int]:
+    """Print the first seeds that catch the mutant, and how; return them."""
+    found: list[int] = []
+    gc.disable()
+    with mutant.switch():
+        for seed in seeds:
+            wrong = play(seed)
+            if wrong:
+                print(f"{mutant.name}: {seed} {' '.join(sorted(kinds(wrong)))}: {wrong[0][:150]}", flush=True)
+                found.append(seed)
+            if len(found) == most:
+                break
+    gc.enable()
+    return found
+
+
+def table() -> str:
+    """Return all mutants as Markdown, those that switch off a rule first."""
+    lines = ["| rule | mutant | caught by | as |", "|---|---|---|---|"]
+    for mutant in sorted((MUTANTS | MASKED).values(), key=lambda each: each.rule or 99):
+        runs = [f"seed {', '.join(map(str, mutant.seeds))}"] if mutant.seeds else []
+        runs += [f"`{scenario}`" for scenario in mutant.scenarios]
+        runs += [f"`{name}.json`" for name in mutant.kept]
+        caught = "; ".join(runs) or f"nothing, as long as there are {mutant.masked_by}"
+        lines.append(f"| {mutant.rule or ''} | {mutant.what} | {caught} | {', '.join(mutant.kinds)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hunt", action="append", choices=[*MUTANTS, *MASKED], help="a mutant's name; all of them")
+    parser.add_argument("--seeds", default="0..500", metavar="A..B")
+    parser.add_argument("--most", type=int, default=4, help="so many seeds are enough")
+    parser.add_argument("--table", action="store_true", help="print the mutants, as Markdown")
+    given = parser.parse_args()
+    if given.table:
+        print(table())
+        return
+    first, _, last = given.seeds.partition("..")
+    for name in given.hunt or MUTANTS:
+        found = hunt((MUTANTS | MASKED)[name], range(int(first), int(last)), given.most)
+        print(f"{name}: {found or 'not caught'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Bugs in bounds: what waits somewhere becomes more than may wait there."""
+
+from __future__ import annotations
+
+from federation.link_out import LinkOut
+from federation.ports import Batch
+from proxy.session.receivers import Receiver
+from tests.chaos.simulator.mutation import Mutant, replaced
+from waypost.limits import DELIVERY_BATCH
+
+
+def _feed_without_end(self: LinkOut, batch: Batch, now_ms: int) -> None:
+    self._live.extend(batch)
+    self._pump(now_ms)
+
+
+MUTANTS = (
+    Mutant(
+        "no window of a receiver",
+        "a proxy delivers whatever a receiver has not acknowledged",
+        replaced(Receiver, "room", lambda self: DELIVERY_BATCH),
+        ("BOUND",),
+        (0, 10, 20),
+    ),
+    Mutant(
+        "no window of a link",
+        "a link sends whatever the far site has not acknowledged",
+        replaced(LinkOut, "_has_room", lambda self: True),
+        ("BOUND",),
+        (19, 129, 131),
+    ),
+    Mutant(
+        "kept for a sender without an end",
+        "a link keeps all that was folded since its sender began to wait",
+        replaced(LinkOut, "feed", _feed_without_end),
+        ("BOUND",),
+        (129, 195, 263),
+    ),
+)

@@ -1,0 +1,189 @@
+"""Bugs in retention, deletion, copies that go on, and relays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chaos.simulator.parts import PlainRegistry
+from federation.site_state import SiteState, Snapshot
+from proxy.clients import attach
+from proxy.clients.connection import Connection
+from proxy.clients.delivery import DeliveryHandler
+from proxy.clients.dispatcher import ClientDispatcher
+from proxy.clients.relay_near import NearEnds
+from proxy.session.receivers import Receiver
+from proxy.session.session import Session
+from proxy.session.stored_notification import Entry
+from proxy.session.subscription import Subscription
+from tests.chaos.simulator.mutation import Mutant, replaced
+from waypost.checkpoint import SubscriptionRow
+from waypost.client.machine import ClientMachine
+from waypost.identity import Origin, Ownership, SessionId
+from waypost.messages import Attach, Attached
+
+_of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
+_forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
+
+
+def _of_undecided(row: SubscriptionRow) -> Subscription:
+    made = _of(row)
+    made.expired_below = made.displaced_below = 0
+    return made
+
+
+def _record_meanwhile(self: DeliveryHandler, session: Session, receiver: Receiver, gone: list[Entry]) -> None:
+    removed_by = session.retention.removed_by
+    removed = [(stored.origin, stored.offset, removed_by(number, matched)) for number, stored, matched in gone]
+    self._expiry.note(session, removed)
+    receiver.recorded |= {number for number, _, _ in gone}
+
+
+def _made_as_one_copy(self: Session, *given: Any) -> None:
+    _made(self, *given)
+    self.copy = "the copy"
+
+
+def _begin_by_connection(self: NearEnds, connection: Connection, attach: Attach, home: Any) -> None:
+    self._begun = connection.number - 1
+    _begin(self, connection, attach, home)
+
+
+def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Ownership]) -> None:
+    _forget(self, deleted)
+    self.floor = 0
+
+
+def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
+    _know(self, first, None, log_epoch)
+
+
+def _unavailable_for_all(self: ClientDispatcher, session: SessionId, reason: Any) -> None:
+    self._deferred.pop(session, None)
+    self.attach_handler.unavailable(session, reason)
+
+
+def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> None:
+    gaps = self._gaps
+    _attached(self, message)
+    self._gaps = gaps
+
+
+def _expire_without_floors(self: Session, upto: Mapping[Origin, int]) -> None:
+    floors = [(each, dict(each.floor)) for each in self.active()]
+    _expire_unpersisted(self, upto)
+    for subscription, floor in floors:
+        subscription.floor = floor
+
+
+MUTANTS = (
+    Mutant(
+        "policies begin anew",
+        "what policy has decided does not go with the session",
+        replaced(Subscription, "of", _of_undecided),
+        ("POLICY",),
+        (4, 7, 12),
+        rule=20,
+    ),
+    Mutant(
+        "passed before it is recorded",
+        "a receiver gets past what policy removed before the journal has the record",
+        replaced(DeliveryHandler, "_record", _record_meanwhile),
+        ("LOST",),
+        (308, 798),
+        rule=21,
+    ),
+    Mutant(
+        "wakes what was deleted",
+        "what a store or a changelog has of a deleted session counts for the next one of its name",
+        replaced(Ownership, "outlives", lambda self, epoch: False),
+        ("PROBLEM", "RIGHTS"),
+        kept=("5021843", "5043516"),
+        scenarios=("deleted_and_created_again_with_a_disk_that_is_full",),
+        rule=22,
+    ),
+    Mutant(
+        "copies of one name",
+        "all copies of a session have one name, whoever numbered them",
+        replaced(Session, "__init__", _made_as_one_copy),
+        ("COPY",),
+        (231, 383, 406),
+        rule=23,
+    ),
+    Mutant(
+        "relays of one name",
+        "a relay has the name of the one before it on the same connection",
+        replaced(NearEnds, "begin", _begin_by_connection),
+        ("LOST", "STUCK"),
+        (37, 74, 87),
+        rule=24,
+    ),
+    Mutant(
+        "read once",
+        "what could not be read from the store is not read again",
+        replaced(DeliveryHandler, "tick", lambda self: None),
+        ("STUCK", "LOST"),
+        scenarios=("store_that_cannot_be_read_for_a_while",),
+    ),
+    Mutant(
+        "begins at the log",
+        "a proxy with an empty disk knows only what its site's log still has",
+        replaced(SiteState, "begin", _begin_at_the_log),
+        ("LOST",),
+        scenarios=("empty_disk_at_a_log_whose_beginning_is_gone",),
+        rule=25,
+    ),
+    Mutant(
+        "rows go without a floor",
+        "the row of a deleted session goes, and nothing keeps what it said",
+        replaced(PlainRegistry, "forget", _forget_without_floor),
+        ("EPOCH",),
+        (1, 9, 15),
+        rule=28,
+    ),
+    Mutant(
+        "waits for an attach that does not come",
+        "a client asks again only at its next attach, also where it is attached as far as it knows",
+        replaced(ClientMachine, "_not_served", lambda self, error: None),
+        ("STUCK",),
+        kept=("64124599",),
+    ),
+    Mutant(
+        "forgets what waited",
+        "what was asked of a session that stands still is dropped when somebody else is told to wait for it",
+        replaced(ClientDispatcher, "unavailable", _unavailable_for_all),
+        ("STUCK",),
+        kept=("76299360",),
+    ),
+    Mutant(
+        "promises what was let pass",
+        "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
+        replaced(Session, "expire_unpersisted", _expire_without_floors),
+        ("LOST",),
+        kept=("78128974",),
+        rule=7,
+    ),
+    Mutant(
+        "lets in who means an earlier session",
+        "an attach that was late has a place in the next session of the name",
+        replaced(attach, "_is_of_earlier_generation", lambda session, message: False),
+        ("STUCK",),
+        kept=("79140792",),
+        rule=22,
+    ),
+    Mutant(
+        "takes any answer",
+        "a client takes the answer to what it asked of a subscription before for that to what it asks of it now",
+        replaced(ClientMachine, "_is_asked", lambda self, subscription, number: subscription in self._asked),
+        ("LOST",),
+        kept=("78237648",),
+        rule=6,
+    ),
+    Mutant(
+        "counts gaps on",
+        "a client that is let in twice on one connection goes on with the count of gaps that it has heard",
+        replaced(ClientMachine, "_attached", _attached_without_counting_anew),
+        ("LOST", "STUCK"),
+        kept=("76329770",),
+    ),
+)

@@ -1,0 +1,461 @@
+"""Bugs in subscriptions, gates and coverage, in what sites tell each other, in ids and in checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from chaos.simulator.parts import PlainChangelog
+from federation import link
+from federation.acceptance import Acceptance
+from federation.link import LinkSender
+from federation.link_in import LinkIn
+from federation.messages import LinkRecords
+from federation.site_events import Covered, Event
+from federation.site_state import Filter, SiteState
+from handover.gate import Gate
+from proxy.clients.connection import Connection
+from proxy.clients.dispatcher import ClientDispatcher
+from proxy.clients.publish import PublishHandler
+from proxy.engine import Engine
+from proxy.ownership import incoming_transfers
+from proxy.session.retention import Matched
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import StoredNotification
+from proxy.session.subscription import Subscription
+from proxy.stream.coverage import Coverage
+from tests.chaos.simulator.mutation import Mutant, Switch, replaced
+from waypost.checkpoint import Checkpoint, encode_checkpoint
+from waypost.client.delivery_state import DeliveryState
+from waypost.frontier import RecentIds
+from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, SiteId, SubscriptionId
+from waypost.messages import Deliver, Delivery, Subscribe, Unsubscribe
+from waypost.records import Effective, Forwarded, Progress, Record
+
+_arrive, _deliver, _publish = Session.arrive, DeliveryState.deliver, PublishHandler._append
+_effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkIn.receive
+_decode = msgspec.msgpack.Decoder(Delivery).decode
+
+
+# ---------------------------------------------------------------- subscriptions, gates, coverage
+
+
+def _put_first_of_epoch(self: PlainChangelog, checkpoint: Checkpoint) -> None:
+    rank, _ = self._highest.get(checkpoint.session, ((-1, 0), b""))
+    if rank[0] < checkpoint.epoch:
+        self._highest[checkpoint.session] = (checkpoint.rank, encode_checkpoint(checkpoint))
+
+
+def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
+    pass
+
+
+def _answer_at_once(
+    self: ClientDispatcher, connection: Connection, session: Session, message: Subscribe | Unsubscribe
+) -> None:
+    self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+    self._coverage.promise(session)
+
+
+def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None:
+    self.ended = []
+
+
+def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
+    if origin != self._context.state.origin and not self._installed(session):
+        return None
+    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.held_expressions()))
+
+
+def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
+    for subscription in self.active():
+        for origin, offset in cut.items():
+            if origin not in subscription.promised:
+                low = max(subscription.floor.get(origin, offset), offset)
+                subscription.start[origin] = subscription.floor[origin] = low
+
+
+def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[str]) -> int | None:
+    return max([NOTHING, *(self.effective.get(each, {}).get(origin, NOTHING) for each in expressions)])
+
+
+def _promise_before_the_report(self: Coverage, session: Session) -> None:
+    self._unpromised.pop(session.id, None)
+    if self._context.sessions.serving(session.id) is session and self._installed(session):
+        for subscription in session.active():
+            self._promise(session, subscription)
+
+
+def _start_at_coverage(self: Coverage, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
+    return above
+
+
+# ---------------------------------------------------------------- what sites tell each other
+
+
+def _effective_as_told(self: SiteState, record: Effective) -> list[Event]:
+    events = _effective(self, record)
+    if events:
+        self.effective[record.expression][record.origin] = record.above
+        events[0] = Covered(record.expression, record.origin, record.above)
+    return events
+
+
+def _announce_the_own(
+    self: SiteState, neighbour: SiteId, expression: str, installed: Filter, origin: Origin, above: int
+) -> list[Event]:
+    at, installed.at = installed.at, {}
+    events = _announce(self, neighbour, expression, installed, origin, above)
+    installed.at = at
+    return events
+
+
+def _fold_and_count(self: SiteState, offset: int, record: Record) -> list[Event]:
+    events = _fold(self, offset, record)
+    self.frontier[self.origin] = offset
+    return events
+
+
+def _heed_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
+    return record.origin != self.origin and self.upstream.setdefault(record.origin, record.link) == record.link
+
+
+def _hear_past_holes(self: LinkIn, peer: ProxyId, message: LinkRecords, now_ms: int) -> None:
+    self._expected = max(self._expected, message.number)
+    _heard(self, peer, message, now_ms)
+
+
+# ---------------------------------------------------------------- ids, checkpoints, publishes
+
+
+def _dropping_by_id(*roles: Role) -> Switch:
+    """Return a switch for a proxy that drops by its id what comes to a session in these roles."""
+
+    @contextmanager
+    def switched() -> Iterator[None]:
+        seen: dict[Session, set[tuple[str, str, int]]] = {}
+
+        def arrive(self: Session, stored: StoredNotification, matched: Matched) -> bool:
+            entry, known = _decode(stored.delivery), seen.setdefault(self, set())
+            identity = (entry.producer, entry.incarnation, entry.sequence)
+            if self.role in roles and identity in known:
+                return False
+            known.add(identity)
+            return _arrive(self, stored, matched)
+
+        with mock.patch.object(Session, "arrive", arrive):
+            yield
+
+    return switched
+
+
+def _count_what_came(self: DeliveryState, deliver: Deliver, proxy: ProxyId) -> bool:
+    had = _deliver(self, deliver, proxy)
+    for identity in self._ids_in:
+        self.state.recent.add(identity)
+    return had
+
+
+@contextmanager
+def _last_write_wins() -> Iterator[None]:
+    writes = itertools.count()
+    with mock.patch.object(Checkpoint, "rank", property(lambda self: (0, next(writes)))):
+        yield
+
+
+def _publish_and_acknowledge(self: PublishHandler, life: Any, producer: Any) -> None:
+    frames, first = list(producer.waiting), self._context.state.position
+    _publish(self, life, producer)
+    self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
+
+
+def _gone_as_any_other(self: Ownership) -> Ownership:
+    return Ownership(NO_PROXY, Epoch(self.epoch + 1))
+
+
+MUTANTS = (
+    Mutant(
+        "unsettled and unheard of",
+        "what ended where coverage begins is forgotten in an origin of which the next owner has heard nothing yet",
+        replaced(Session, "_unsettled_origins", lambda self: {}),
+        ("QUENCH",),
+        kept=("85540336",),
+        rule=7,
+    ),
+    Mutant(
+        "ends by what the site has read",
+        "of an origin that the session is catching up, a subscription ends where the site has read",
+        replaced(Coverage, "uncovered", lambda self, session: []),
+        ("LOST",),
+        (),
+        kept=("701464",),
+        rule=7,
+    ),
+    Mutant(
+        "gates open at once",
+        "no gate waits for what is missing",
+        replaced(Gate, "may_open", lambda self, covered: True),
+        ("LOST",),
+        (6, 17, 22),
+    ),
+    Mutant(
+        "no gate per origin",
+        "a shadow and a rebuilt session have no gates",
+        replaced(Session, "close_gates", _no_gates),
+        ("LOST",),
+        (17, 21, 41),
+    ),
+    Mutant(
+        "gates forget",
+        "what waited behind a gate is dropped",
+        replaced(Gate, "open", lambda self, take: None),
+        ("LOST",),
+        (21, 27, 35),
+    ),
+    Mutant(
+        "holes look like silence",
+        "a proxy does not mind that its holds were dropped",
+        replaced(Engine, "_holds_dropped", lambda self, event: None),
+        ("LOST", "STUCK"),
+        scenarios=("published_while_nobody_held_it",),
+        rule=3,
+    ),
+    Mutant(
+        "answered before it is kept",
+        "a subscription change is answered before anything is written",
+        replaced(ClientDispatcher, "_settle", _answer_at_once),
+        ("STUCK", "LOST"),
+        scenarios=("subscription_that_the_disk_did_not_take",),
+        rule=6,
+    ),
+    Mutant(
+        "ended and forgotten",
+        "an ended subscription goes before its receivers have what it matched",
+        replaced(Session, "forget_ended", _forget_all_ended),
+        ("LOST",),
+        scenarios=("subscribed_again_under_the_same_name",),
+        rule=7,
+    ),
+    Mutant(
+        "ended and not fetched",
+        "a catch-up asks for active subscriptions only",
+        replaced(Session, "all_expressions", Session.held_expressions),
+        ("LOST",),
+        scenarios=("ended_and_owed_at_a_site_that_is_behind",),
+        rule=7,
+    ),
+    Mutant(
+        "end not reached",
+        "a catch-up does not run as far as the end of an ended subscription",
+        replaced(Coverage, "covered_from", _covered_without_ends),
+        ("LOST",),
+        scenarios=("ended_and_owed_at_a_site_that_is_behind",),
+        rule=7,
+    ),
+    Mutant(
+        "floors are not lifted",
+        "a takeover promises what lies below its cut",
+        replaced(Session, "lift_floors", lambda self, cut: None),
+        ("LOST",),
+        scenarios=("nothing_below_the_cut_is_promised",),
+        rule=7,
+    ),
+    Mutant(
+        "merged for an old descriptor",
+        "the merge does not mind that the subscriptions changed while the copy ran",
+        replaced(incoming_transfers, "_interests", lambda session: set()),
+        ("LOST",),
+        scenarios=("subscribed_while_the_copy_runs",),
+        rule=8,
+    ),
+    Mutant(
+        "unknown means covered",
+        "an origin of which no coverage is known counts as covered",
+        replaced(SiteState, "covered_above", _covered_if_unknown),
+        ("LOST",),
+        (21, 145, 158),
+        rule=8,
+    ),
+    Mutant(
+        "broken and not gated",
+        "a session is not gated when its installation breaks",
+        replaced(Coverage, "broken", lambda self, session: None),
+        ("LOST",),
+        scenarios=("published_while_nobody_held_it",),
+        rule=9,
+    ),
+    Mutant(
+        "given and taken back",
+        "a proxy that took a session back does not mind to read late that it had let go of it",
+        replaced(Engine, "_released", lambda self, event: None),
+        ("LOST",),
+        scenarios=("taken_back_before_the_log_knows_that_it_was_given",),
+        rule=9,
+    ),
+    Mutant(
+        "covered by others",
+        "a session counts as covered before its own hold is in the log",
+        replaced(Coverage, "_installed", lambda self, session: True),
+        ("LOST",),
+        scenarios=("held_by_another_session_for_a_while",),
+        rule=9,
+    ),
+    Mutant(
+        "promised for two hops",
+        "what is passed on begins where it began here",
+        replaced(SiteState, "_announce", _announce_the_own),
+        ("LOST",),
+        scenarios=("promised_at_the_end_of_a_line_of_sites",),
+        rule=11,
+    ),
+    Mutant(
+        "announced once",
+        "announcements are not said again when a link opens",
+        replaced(LinkSender, "hello", lambda self: []),
+        ("STUCK", "LOST"),
+        (18, 21, 33),
+        rule=12,
+    ),
+    Mutant(
+        "removed in silence",
+        "a link that begins behind what retention removed announces what it announced before",
+        replaced(link, "_from_here", lambda effective, frontier: effective),
+        ("LOST",),
+        scenarios=("retention_has_removed_what_a_catch_up_needs", "retention_at_the_head_of_a_line_of_sites"),
+        rule=12,
+    ),
+    Mutant(
+        "promised where the site is covered",
+        "a promise looks neither at what receivers reported nor at where the subscription began",
+        replaced(Coverage, "_start", _start_at_coverage),
+        ("LOST",),
+        scenarios=("nothing_is_promised_that_a_receiver_has_passed",),
+        rule=13,
+    ),
+    Mutant(
+        "promised before the report",
+        "a promise is made although no receiver has reported since the session was rebuilt",
+        replaced(Coverage, "promise", _promise_before_the_report),
+        ("LOST",),
+        scenarios=("nothing_is_promised_before_a_receiver_has_reported",),
+        rule=13,
+    ),
+    Mutant(
+        "markers count",
+        "a site's own frontier is the offset of its last record, whatever it is",
+        replaced(SiteState, "fold", _fold_and_count),
+        ("STUCK",),
+        (0, 1, 4),
+        rule=14,
+    ),
+    Mutant(
+        "drop markers",
+        "a link does not speak of what it passed over in silence",
+        replaced(LinkSender, "pause", lambda self: []),
+        ("STUCK",),
+        (4, 6, 7),
+    ),
+    Mutant(
+        "holes in a link",
+        "the leader of a link does not notice that a message is missing",
+        replaced(LinkIn, "receive", _hear_past_holes),
+        ("LOST",),
+        (30, 34, 93),
+    ),
+    Mutant(
+        "id counts too early",
+        "the library remembers an id before its notification was given",
+        replaced(DeliveryState, "deliver", _count_what_came),
+        ("LOST",),
+        (60, 102, 109),
+        rule=17,
+    ),
+    Mutant(
+        "no recent ids",
+        "the library keeps no ids",
+        replaced(RecentIds, "__contains__", lambda self, identity: False),
+        ("TWICE",),
+        (19, 36, 56),
+        rule=18,
+    ),
+    Mutant(
+        "last checkpoint wins",
+        "of two checkpoints the one that was written last counts",
+        _last_write_wins,
+        ("LOST",),
+        (6, 96, 225),
+        rule=19,
+    ),
+    Mutant(
+        "first checkpoint wins",
+        "of the checkpoints of an epoch the first one counts",
+        replaced(PlainChangelog, "put", _put_first_of_epoch),
+        ("LOST",),
+        (42, 81, 84),
+        rule=19,
+    ),
+    Mutant(
+        "checkpoint ahead of its receivers",
+        "a checkpoint says that all receivers have what the session has",
+        replaced(Session, "acknowledged_frontier", Session.frontier),
+        ("LOST",),
+        (6, 41, 81),
+    ),
+    Mutant(
+        "published before it is kept",
+        "a publish is acknowledged before the log has it",
+        replaced(PublishHandler, "_append", _publish_and_acknowledge),
+        ("LOST",),
+        (2, 5, 9),
+    ),
+)
+
+
+MASKED = (
+    Mutant(
+        "deleted as any other change",
+        "a session that is created again goes on with the epochs of the one that was deleted",
+        replaced(Ownership, "gone", _gone_as_any_other),
+        rule=22,
+        masked_by="first checkpoints of a higher epoch, which are there before the row is",
+    ),
+    Mutant(
+        "starts are lifted",
+        "a takeover lifts the start of what was not promised",
+        replaced(Session, "lift_floors", _lift_starts),
+        rule=7,
+        masked_by="floors, lifted with the starts: nothing below a cut is promised",
+    ),
+    Mutant(
+        "covered as told",
+        "coverage begins where the announcement says, also below the site's own frontier",
+        replaced(SiteState, "_effective", _effective_as_told),
+        rule=10,
+        masked_by="starts, floors and gates, none of which begins below the site's own frontier",
+    ),
+    Mutant(
+        "stale leaders count",
+        "what an earlier leader of a link still appends counts",
+        replaced(Acceptance, "accept", _heed_any_leader),
+        masked_by="senders that filter by the place of each record in their log, whoever asks",
+    ),
+    Mutant(
+        "shadow drops by id",
+        "a target drops the second copy of a notification while it shadows",
+        _dropping_by_id(Role.SHADOW),
+        rule=16,
+        masked_by="sources that store the first copy too, and hand it over",
+    ),
+    Mutant(
+        "proxy drops by id",
+        "a session stores one copy of an id",
+        _dropping_by_id(*Role),
+        rule=17,
+        masked_by="gates and starts, by which what a session took goes to its receivers, or they have it",
+    ),
+)

@@ -1,0 +1,333 @@
+"""Bugs in handovers, and in who owns a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from handover import machine, source, target
+from handover.messages import Aborted, Frozen, Prepare, Refused, ToSource
+from handover.source import SourceState
+from handover.target import TargetState, TargetTransfer
+from proxy.core.events import AcquireRequest, SessionUnavailable
+from proxy.core.lease import Lease
+from proxy.core.session_table import SessionTable
+from proxy.engine import Engine
+from proxy.ownership import incoming_transfers, outgoing_transfers
+from proxy.ownership.controller import OwnershipController
+from proxy.ownership.incoming_transfers import IncomingTransfers
+from proxy.ownership.outgoing_transfers import Outgoing, OutgoingTransfers
+from proxy.session.retention import Matched
+from proxy.session.session import Role, Session
+from proxy.session.stored_notification import StoredNotification
+from tests.chaos.simulator.mutation import Mutant, replaced, rows
+from waypost.facts import Acquisition
+from waypost.identity import Origin, Ownership, ProxyId, SessionId
+
+_S, _T = SourceState, TargetState
+_arrive, _decide, _named = Session.arrive, OwnershipController._decide, TargetTransfer.__init__
+_owner_changed = Engine._owner_changed
+_settle_orphan, _sweep = OwnershipController._settle_orphan, OwnershipController._sweep
+
+
+def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
+    self.become(Role.FROZEN)
+    return self.frontier(site)
+
+
+def _read_past_the_transfer(self: Engine, session: SessionId, current: Ownership | None) -> None:
+    here = self.context.sessions.get(session)
+    if here is not None and here.role is Role.FROZEN and current is not None and current.epoch > here.epoch:
+        self.ownership.release(here, current)
+    else:
+        _owner_changed(self, session, current)
+
+
+def _arrive_frozen(self: Session, stored: StoredNotification, matched: Matched) -> bool:
+    if self.role is not Role.FROZEN:
+        return _arrive(self, stored, matched)
+    self.accept(stored, matched)
+    return True
+
+
+def _serving_or_frozen(self: SessionTable, session: SessionId) -> Session | None:
+    found = self.get(session)
+    served = found is not None and found.role in (Role.SERVING, Role.FROZEN) and self._lease.may_serve()
+    return found if served else None
+
+
+def _why_not(
+    self: OutgoingTransfers, requester: ProxyId, message: Prepare, running: Outgoing | None
+) -> outgoing_transfers._No | None:
+    session = self._context.sessions.get(message.session)
+    here = session is not None and session.role in (Role.SERVING, Role.FROZEN)
+    return None if here else outgoing_transfers._No("the session is not here")
+
+
+def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, proxy: ProxyId, *rest: Any) -> None:
+    _named(self, session, source, proxy, f"{proxy}-{session}", *rest[1:])
+
+
+def _wake_as_it_was(self: OwnershipController, session: Session, *, waited_for: bool = False) -> None:
+    if self._context.lease.may_serve():
+        self.serve(session, session.epoch, Acquisition.RESTART)
+
+
+def _sweep_the_own_only(self: OwnershipController, mine: Any, rows: Any, holds: Any) -> None:
+    _sweep(self, mine, (), holds)
+
+
+def _decide_for_others(
+    self: OwnershipController, session: SessionId, current: Ownership | None, request: AcquireRequest
+) -> None:
+    if session not in self._context.sessions and current is not None and current.proxy == self._context.proxy:
+        self._give_up(session, "the session is not here")
+    else:
+        _decide(self, session, current, request)
+
+
+def _settle_any_orphan(self: OwnershipController, session: Session, current: Ownership | None) -> None:
+    if current is not None and current.proxy == self._context.proxy:
+        session.become(Role.DORMANT)
+        session.epoch = max(session.epoch, current.epoch)
+        self.wake(session)
+    elif current is not None:
+        self.drop(session)
+
+
+def _settle_no_orphan(self: OwnershipController, session: Session, current: Ownership | None) -> None:
+    if current is not None:
+        self.drop(session)
+
+
+def _settle_the_very_epoch_only(self: OwnershipController, session: Session, current: Ownership | None) -> None:
+    if current is not None and current.proxy != self._context.proxy:
+        self.drop(session)
+        self._context.events.report(SessionUnavailable(session.id, "the session was not handed over"))
+    else:
+        _settle_orphan(self, session, current)
+
+
+def _say_nothing(self: OutgoingTransfers, sender: ProxyId, message: ToSource) -> None:
+    if isinstance(message, Prepare):
+        self.prepare(sender, message)
+        return
+    out = self.running.get(message.session)
+    if out is not None and out.machine.transfer == message.transfer and out.machine.target == sender:
+        self.feed(out, message)
+
+
+MUTANTS = (
+    Mutant(
+        "buries the living",
+        "an owner is taken over although the watch has not told of its row: perhaps an earlier life of it ended",
+        replaced(OwnershipController, "_is_gone", lambda self, session, owner: True),
+        ("PHANTOM", "STUCK"),
+        kept=("5010098", "5042786"),
+        rule=26,
+    ),
+    Mutant(
+        "no barrier at the source",
+        "a frozen source goes on to store what comes",
+        replaced(Session, "arrive", _arrive_frozen),
+        ("CUT",),
+        (21, 56, 82),
+    ),
+    Mutant(
+        "served while frozen",
+        "a frozen source takes acknowledgements and changes as if it served",
+        replaced(SessionTable, "serving", _serving_or_frozen),
+        ("CUT",),
+        (34, 56, 88),
+    ),
+    Mutant(
+        "thaw without the claim",
+        "a source that tires serves on without the compare-and-set",
+        rows(
+            source.TABLE,
+            {(_S.FROZEN, each): ((source.Thaw,), _S.ENDED) for each in (machine.Deadline, machine.PeerGone, Aborted)},
+        ),
+        ("SIDES",),
+        (10, 108, 152),
+        rule=1,
+    ),
+    Mutant(
+        "delete before release",
+        "the source deletes the session when it has sent the cut, and does not wait for the registry",
+        rows(
+            source.TABLE,
+            {(_S.WAITING, source.Passed): ((source.Freeze, source.SendFrozen, source.Release), _S.ENDED)},
+        ),
+        ("RELEASE",),
+        (0, 1, 4),
+    ),
+    Mutant(
+        "two targets",
+        "a source that has frozen for one target begins to hand over to another one",
+        replaced(OutgoingTransfers, "_why_not", _why_not),
+        ("FAULT",),
+        (137, 174, 258),
+    ),
+    Mutant(
+        "reuse of a transfer id",
+        "a target gives all its transfers of a session one id",
+        replaced(TargetTransfer, "__init__", _named_alike),
+        ("STUCK",),
+        (12, 32, 70),
+    ),
+    Mutant(
+        "no barrier at the target",
+        "the target claims the session before it has stored it",
+        rows(
+            target.TABLE,
+            {
+                (_T.READY, Frozen): ((target.Merge, machine.Claim), _T.COMMITTING),
+                (_T.COMMITTING, target.Staged): ((), _T.COMMITTING),
+                (_T.COMMITTING, target.StoreFailed): ((), _T.COMMITTING),
+            },
+        ),
+        ("STAGE",),
+        (0, 1, 2),
+    ),
+    Mutant(
+        "adopted without the claim",
+        "the target serves what it has stored without the compare-and-set",
+        rows(target.TABLE, {(_T.STAGING, target.Staged): ((target.Adopt,), _T.ENDED)}),
+        ("EPOCH", "SIDES"),
+        (0, 1, 2),
+        rule=1,
+    ),
+    Mutant(
+        "chunks missing",
+        "the target merges although chunks are missing",
+        replaced(incoming_transfers, "_whole", lambda into, frozen: into.shadow is not None),
+        ("LOST",),
+        (34, 75, 153),
+    ),
+    Mutant(
+        "chunks as they come",
+        "the target takes chunks in any order",
+        replaced(incoming_transfers, "_misfit", lambda into, chunk: ""),
+        ("LOST",),
+        (291, 297, 332),
+    ),
+    Mutant(
+        "restart at the old epoch",
+        "a proxy that starts serves what its store has, at the epoch that it had",
+        replaced(OwnershipController, "wake", _wake_as_it_was),
+        ("EPOCH",),
+        (2, 3, 14),
+        rule=1,
+    ),
+    Mutant(
+        "no sweep",
+        "nobody looks for rows that name a proxy without the session",
+        replaced(OwnershipController, "_sweep", _sweep_the_own_only),
+        ("SIDES", "STUCK"),
+        (2, 12, 17),
+        rule=2,
+    ),
+    Mutant(
+        "own row not believed",
+        "a proxy that the row names, and that has nothing, does nothing",
+        replaced(OwnershipController, "_decide", _decide_for_others),
+        ("SIDES", "STUCK"),
+        (2, 5, 10),
+        rule=2,
+    ),
+    Mutant(
+        "staged copy of any epoch",
+        "a staged copy is served whatever epoch the row has",
+        replaced(OwnershipController, "_settle_orphan", _settle_any_orphan),
+        ("LOST", "STUCK"),
+        (12, 88, 194),
+        rule=2,
+    ),
+    Mutant(
+        "staged copy dropped",
+        "a staged copy whose transfer is gone is deleted, also if the row names it",
+        replaced(OwnershipController, "_settle_orphan", _settle_no_orphan),
+        ("DROP",),
+        scenarios=("target_crashes_after_the_commit",),
+        rule=2,
+    ),
+    Mutant(
+        "staged copy given up",
+        "a staged copy whose transfer is gone is deleted while the row still names the source",
+        replaced(OwnershipController, "_settle_orphan", _settle_the_very_epoch_only),
+        ("NEVER",),
+        scenarios=("staged_copy_without_its_transfer_commits",),
+        rule=5,
+    ),
+    Mutant(
+        "no margin",
+        "a proxy serves until it hears that its lease has ended",
+        replaced(Lease, "may_serve", lambda self: self.fence_at_ms is not None),
+        ("LEASE",),
+        (90, 259, 286),
+        rule=3,
+    ),
+    Mutant(
+        "lease not watched",
+        "a target that has not staged waits on although the source's lease has ended",
+        rows(
+            target.TABLE,
+            {(state, machine.PeerGone): ((), state) for state in (_T.PREPARING, _T.SHADOWING, _T.READY)},
+        ),
+        ("NEVER",),
+        scenarios=("source_dies_before_the_target_has_staged",),
+        rule=4,
+    ),
+    Mutant(
+        "staged and given up",
+        "a target drops its staged copy when the source's lease ends",
+        rows(
+            target.TABLE,
+            {(state, machine.PeerGone): ((target.Discard,), _T.ENDED) for state in (_T.STAGING, _T.COMMITTING)},
+        ),
+        ("NEVER",),
+        scenarios=("source_dies_after_the_target_has_staged",),
+        rule=4,
+    ),
+    Mutant(
+        "silence for a refusal",
+        "a source does not answer about a transfer that it does not know",
+        replaced(OutgoingTransfers, "message", _say_nothing),
+        ("NEVER",),
+        scenarios=("refused_ready_of_a_transfer_that_is_over",),
+        rule=5,
+    ),
+    Mutant(
+        "silence to a frozen source",
+        "a target does not answer about a transfer that it does not know",
+        replaced(IncomingTransfers, "_unknown_transfer", lambda self, sender, message: None),
+        ("NEVER",),
+        scenarios=("frozen_for_a_target_that_began_anew",),
+        rule=5,
+    ),
+    Mutant(
+        "staged and refused",
+        "a target drops its staged copy when the source refuses",
+        rows(
+            target.TABLE,
+            {(state, Refused): ((target.Discard,), _T.ENDED) for state in (_T.STAGING, _T.COMMITTING)},
+        ),
+        ("DROP",),
+        scenarios=("refused_while_the_commit_is_not_known",),
+        rule=5,
+    ),
+    Mutant(
+        "no gates at the source",
+        "a frozen source closes no gates, and does not know from where on it missed something",
+        replaced(Session, "freeze", _freeze_without_gates),
+        ("LOST",),
+        scenarios=("source_crashes_while_frozen",),
+    ),
+    Mutant(
+        "frozen and let go of",
+        "a frozen session is let go of past its transfer, which ends it once more",
+        replaced(Engine, "_owner_changed", _read_past_the_transfer),
+        ("FAULT",),
+        kept=("84080264",),
+    ),
+)

@@ -1,0 +1,72 @@
+"""Bugs in who may have what by its keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.clients.subscribe import Subscriptions
+from proxy.ownership import incoming_transfers
+from proxy.session.session import Session
+from proxy.session.subscription import Subscription
+from tests.chaos.simulator.mutation import Mutant, replaced
+from waypost.checkpoint import SubscriptionRow
+from waypost.keys import OPEN
+
+_match, _of = Session.match, Subscription.of
+
+
+def _match_without_keys(self: Session, origin: Any, offset: int, attributes: Any, protection: Any = OPEN) -> Any:
+    return _match(self, origin, offset, attributes)
+
+
+def _changed_in_place(
+    self: Subscriptions, session: Session, known: Subscription, keys: Any, owner_keys: Any, *, insecure: bool
+) -> Subscription:
+    known.keys, known.owner_keys, known.insecure = keys, owner_keys, insecure
+    known.__post_init__()
+    self._changed(session)
+    return known
+
+
+def _of_without_keys(row: SubscriptionRow) -> Subscription:
+    made = _of(row)
+    made.protection = OPEN
+    return made
+
+
+def _interests_without_lives(session: Session) -> set[tuple[str, str]]:
+    return {(each.id, each.expression.canonical) for each in session.active()}
+
+
+MUTANTS = (
+    Mutant(
+        "keys change in place",
+        "other keys hold for what was published before them too",
+        replaced(Subscriptions, "_replace", _changed_in_place),
+        ("LOST",),
+        scenarios=("keys_changed_while_the_session_moves",),
+        rule=7,
+    ),
+    Mutant(
+        "fetched without keys",
+        "a catch-up passes over what only keys let through, and takes what they do not",
+        replaced(Session, "match", _match_without_keys),
+        ("PHANTOM",),
+        (2, 5, 6),
+    ),
+    Mutant(
+        "keys stay behind",
+        "keys do not go with the session",
+        replaced(Subscription, "of", _of_without_keys),
+        ("LOST",),
+        (17, 207, 306),
+    ),
+    Mutant(
+        "other keys during the copy",
+        "what waits at the target stays matched by the keys that changed while it was copied",
+        replaced(incoming_transfers, "_interests", _interests_without_lives),
+        ("LOST", "PHANTOM"),
+        scenarios=("keys_changed_during_the_copy",),
+        rule=8,
+    ),
+)

@@ -1,0 +1,90 @@
+"""Mutants of log epochs: a site log that lost its end (handover rule 27)."""
+
+from __future__ import annotations
+
+from chaos.simulator.parts import PlainRegistry
+from federation.history import HistoryAnswer
+from federation.messages import CaughtUp
+from federation.site_state import SiteState
+from proxy.engine import Engine
+from proxy.stream.coverage import Coverage
+from tests.chaos.simulator.mutation import Mutant, replaced
+from waypost.identity import Incarnation, ProxyId
+
+_answer, _elect = HistoryAnswer.answer, PlainRegistry.elect
+
+
+def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
+    answer = _answer(self)
+    return CaughtUp(
+        request=answer.request,
+        origin=answer.origin,
+        records=answer.records,
+        through=answer.through,
+        first_kept=answer.first_kept,
+    )
+
+
+def _elect_as_before(self: PlainRegistry, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+    leader, epoch = self.leaders.get(link, (None, 0))
+    return epoch if leader == life and life in self.lives else _elect(self, link, life)
+
+
+MUTANTS = (
+    Mutant(
+        "tells nobody of a lost end",
+        "what was lost with the end of a log is taken for silence",
+        replaced(HistoryAnswer, "answer", _answer_without_loss),
+        ("LOST",),
+        scenarios=("log_lost_its_end",),
+        rule=27,
+    ),
+    Mutant(
+        "does not announce that an origin has ended",
+        "a neighbour is not told that an origin has ended when its link opens again",
+        replaced(SiteState, "standing_ends", lambda self, neighbour: []),
+        ("LOST", "STUCK"),
+        scenarios=("log_lost_its_end",),
+        rule=27,
+    ),
+    Mutant(
+        "asks stand over a lost end",
+        "what was asked of neighbours before a log lost its end counts as asked without a break",
+        replaced(SiteState, "_ask_anew", lambda self, offset, neighbours: []),
+        ("LOST",),
+        kept=("61000807",),
+        rule=27,
+    ),
+    Mutant(
+        "answers from any log",
+        "a proxy that has not noticed that its log is another one answers a catch-up from it",
+        replaced(HistoryAnswer, "compare", lambda self, batch: None),
+        ("LOST",),
+        kept=("79080573",),
+        rule=27,
+    ),
+    Mutant(
+        "leads on at its epoch",
+        "a leader of a link that is elected again has the epoch that it had, and so has what it never had an answer to",
+        replaced(PlainRegistry, "elect", _elect_as_before),
+        ("STUCK",),
+        kept=("79042759",),
+        rule=12,
+    ),
+    Mutant(
+        "closes gates in memory",
+        "gates that close because an origin has ended, or coverage was broken, are not written with the log position",
+        replaced(Coverage, "_gates_closed", Coverage.watch),
+        ("LOST",),
+        kept=("64204732", "100527"),
+        rule=27,
+    ),
+)
+MASKED = (
+    Mutant(
+        "believes to have said it",
+        "what was said to hold, and lost with the end of the log before it was read, is not said again",
+        replaced(Engine, "_end_lost", lambda self: None),
+        masked_by="rule 27: whoever had an answer to what the log has lost begins anew, and says all of it again",
+    ),
+)

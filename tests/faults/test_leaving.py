@@ -1,0 +1,43 @@
+"""Who leaves in order says what it has: none of that is given again, also where the session just changes hands."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import waypost
+from chaos.cluster import Cluster, Place
+from tests.helpers.waiting import until_seen
+
+LEASE_MS = 1_000
+COUNT = 200
+ROUNDS = 8
+
+
+async def taken(receiver: waypost.Receiver, count: int) -> list[int]:
+    async with asyncio.timeout(30):
+        return [int((await anext(receiver))["n"]) for _ in range(count)]
+
+
+async def test_what_a_receiver_had_when_it_left_is_not_given_again_where_the_lease_had_just_ended(
+    tmp_path: Path,
+) -> None:
+    """Its proxy stands still for longer than its lease holds, and the receiver leaves when it goes on."""
+    with Cluster([Place("a1", "A", {"no-discovery": "", "lease-ttl-ms": str(LEASE_MS)})], [], tmp_path) as cluster:
+        here = cluster.proxies["a1"]
+        async with waypost.attach("s", proxy=here.url) as receiver:
+            await receiver.subscribe("n > 0", id="x")
+            await receiver.wait_effective("x", ["A/0"])
+        async with waypost.produce("p", proxy=here.url) as producer:
+            for number in range(1, COUNT + 1):
+                await producer.publish({"n": number})
+        await until_seen(lambda: here.stored("s") == COUNT, "all is stored")
+        came: list[int] = []
+        for _ in range(ROUNDS):
+            async with waypost.attach("s", proxy=here.url) as receiver:
+                came += await taken(receiver, COUNT // ROUNDS)
+                here.process.pause()
+                await asyncio.sleep(LEASE_MS / 1_000 + 0.5)
+                here.process.resume()
+        assert came == list(range(1, COUNT + 1))
+    assert "lease lost" in (tmp_path / "a1.log").read_text()

@@ -1,0 +1,242 @@
+"""What operators change of a session, by the command line and HTTP, on real proxies: it is there after a crash and a
+move."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import waypost
+from chaos.cluster import Cluster, Place
+from node.cli.commands import proxy_client
+from tests.helpers.waiting import until_seen
+from waypost.errors import Forbidden, NotFound, NotServed, Refused
+from waypost.limits import MAX_BODY_BYTES
+from waypost.messages import SubscriptionChanged
+
+WAYPOST = str(Path(sys.executable).with_name("waypost"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
+    places = [Place("a1", "A", flags), Place("b1", "B", flags)]
+    with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("administering")) as cluster:
+        yield cluster
+
+
+def run(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [WAYPOST, "sessions", *arguments, "--proxy", url, "--json"]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+async def ran(url: str, *arguments: str) -> dict[str, Any]:
+    """Return the session as the command shows it."""
+    done = await asyncio.to_thread(run, url, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown: dict[str, Any] = json.loads(done.stdout)
+    return shown.get("session") if isinstance(shown.get("session"), dict) else shown  # type: ignore[return-value]
+
+
+async def refused(url: str, *arguments: str) -> dict[str, Any]:
+    done = await asyncio.to_thread(run, url, *arguments)
+    assert done.returncode in (2, 5), done.stdout + done.stderr
+    error: dict[str, Any] = json.loads(done.stdout)["error"]
+    return error
+
+
+async def restarted(cluster: Cluster, proxy: str, session: str) -> None:
+    await asyncio.to_thread(cluster.proxies[proxy].kill)
+    await asyncio.to_thread(cluster.proxies[proxy].start)
+    await until_seen(lambda: cluster.proxies[proxy].owner(session) is not None, f"{session} is served again")
+
+
+async def moved(cluster: Cluster, session: str, proxy: str, **options: Any) -> None:
+    async with waypost.attach(session, proxy=cluster.proxies[proxy].url, **options) as receiver:
+        await receiver.wait_attached()
+
+    def arrived() -> bool:
+        return (cluster.proxies[proxy].owner(session) or ("",))[0] == proxy
+
+    await until_seen(arrived, f"{session} is at {proxy}")
+
+
+TERMS = {"queue": {"max_count": 7, "max_bytes": None, "discard": "lifo", "deadlines": True}, "expiry_s": 3600}
+
+
+async def test_terms_hold_after_a_crash_and_a_move_and_what_is_not_said_stays(cluster: Cluster) -> None:
+    here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
+    async with waypost.attach("admin/terms", proxy=here) as session:
+        await session.subscribe("n > 0", id="x")
+    # Asked of a proxy that does not own it.
+    words = ["set", "admin/terms", "--expiry", "3600", "--max-count", "7", "--discard", "lifo", "--deadlines"]
+    assert {name: (await ran(there, *words))[name] for name in TERMS} == TERMS
+    shown = await ran(here, "set", "admin/terms", "--events", "best-effort")
+    assert shown["reliability"] == "best-effort events, persistent connection"
+    await restarted(cluster, "a1", "admin/terms")
+    assert {name: (await ran(here, "show", "admin/terms"))[name] for name in TERMS} == TERMS
+    await moved(cluster, "admin/terms", "b1")
+    shown = await ran(here, "set", "admin/terms", "--max-count", "0", "--expiry", "0", "--no-deadlines")
+    unbounded = {"max_count": None, "max_bytes": None, "discard": "lifo", "deadlines": False}
+    assert (shown["owner"], shown["queue"], shown["expiry_s"]) == ("b1", unbounded, None)
+    assert shown["places"]["main"]["reliability"] == "best-effort events, persistent connection"
+
+
+async def test_access_is_taken_and_given_back_and_what_was_said_stands_after_a_crash_and_a_move(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    here, there = cluster.proxies["a1"].url, cluster.proxies["b1"].url
+    passwords = tmp_path / "passwords"
+    passwords.write_text("alice:open sesame\n")
+    async with waypost.attach("admin/access", proxy=here) as anybody:
+        await anybody.wait_attached()
+        words = ["access", "admin/access", "alice=owner", "bob=user", "--passwords-file", str(passwords)]
+        shown = await ran(there, *words)
+        assert shown["access"] == {
+            "alice": {"rights": ["read", "subscribe", "administer"], "proof": "a password"},
+            "bob": {"rights": ["read"], "proof": "a token"},
+        }
+        with pytest.raises(Forbidden):
+            await asyncio.wait_for(anext(anybody), 20)
+    await restarted(cluster, "a1", "admin/access")
+    alice = {"principal": "alice", "password": "open sesame"}
+    await moved(cluster, "admin/access", "b1", **alice)
+    with pytest.raises(Forbidden):
+        async with waypost.attach("admin/access", proxy=here) as nobody:
+            await nobody.wait_attached()
+    assert (await ran(here, "access", "admin/access", "--open"))["access"] == {}
+    async with waypost.attach("admin/access", proxy=there) as anybody:
+        await anybody.wait_attached()
+
+
+async def test_a_subscription_is_kept_otherwise_and_ended_and_its_receivers_are_told(cluster: Cluster) -> None:
+    here = cluster.proxies["a1"].url
+    told: list[SubscriptionChanged] = []
+
+    def hear(event: object) -> None:
+        if isinstance(event, SubscriptionChanged):
+            told.append(event)
+
+    async with (
+        waypost.produce("p", proxy=here) as producer,
+        waypost.attach("admin/subscription", proxy=here, on_event=hear) as session,
+    ):
+        await session.subscribe("n > 0", id="x")
+        await session.wait_effective("x", ["A/0"])
+        await ran(here, "retain", "admin/subscription", "x", "--ttl", "60")
+        shown = await ran(here, "retain", "admin/subscription", "x", "--max-count", "5")
+        kept = shown["subscriptions"]["x"]
+        assert (kept["ttl_s"], kept["max_count"]) == (60, 5)
+        await producer.publish({"n": 1})
+        assert (await ran(here, "unsubscribe", "admin/subscription", "x"))["subscriptions"] == {}
+        await producer.publish({"n": 2})
+        # What it matched before is still given.
+        assert (await asyncio.wait_for(anext(session), 20))["n"] == 1
+        await until_seen(lambda: len(told) == 3, "it was told of all")
+        assert told[0].settings is not None and told[0].settings.ttl_s == 60
+        assert told[2].settings is None
+
+
+async def test_the_place_of_a_receiver_that_is_away_is_given_up_and_what_waited_for_it_goes(cluster: Cluster) -> None:
+    here = cluster.proxies["a1"].url
+    async with waypost.produce("p", proxy=here) as producer, waypost.attach("admin/places", proxy=here) as main:
+        await main.subscribe("n > 0", id="x")
+        await main.wait_effective("x", ["A/0"])
+        async with waypost.attach("admin/places", receiver="phone", proxy=here) as phone:
+            await phone.wait_attached()
+        await producer.publish({"n": 1})
+        assert (await asyncio.wait_for(anext(main), 20))["n"] == 1
+        main.acknowledge()
+        assert await main.wait_attested()
+        assert (await refused(here, "forget", "admin/places", "main"))["field"] == "receiver"
+        shown = await ran(here, "forget", "admin/places", "phone")
+        assert [*shown["places"]] == ["main"] and shown["stored"] == 0
+        assert (await refused(here, "forget", "admin/places", "phone"))["code"] == "NOT_FOUND"
+
+
+async def test_a_proxy_that_does_not_own_a_session_says_who_does(cluster: Cluster) -> None:
+    async with waypost.attach("admin/elsewhere", proxy=cluster.proxies["a1"].url) as session:
+        await session.wait_attached()
+    wish = {"session": "admin/elsewhere", "expiry_s": 60}
+    there = cluster.proxies["b1"].url
+    await until_seen(lambda: cluster.proxies["b1"].owner("admin/elsewhere") is not None, "b1 knows of it")
+    with pytest.raises(NotServed, match=f"proxy a1, at {cluster.proxies['a1'].url}"):
+        await asyncio.to_thread(proxy_client.ask, there, "/v1/sessions/terms", wish)
+    with pytest.raises(NotFound):
+        await asyncio.to_thread(proxy_client.ask, there, "/v1/sessions/terms", {**wish, "session": "nosuch"})
+
+
+@pytest.mark.parametrize(
+    ("wish", "field"),
+    [
+        ({"reliability": {"events": "persistent", "connection": "best-effort"}}, "connection"),
+        ({"queue": {"discard": "random"}}, "queue.discard"),
+        ({"queue": {"max_count": 0}}, "queue.max_count"),
+        ({"expiry_s": 0}, "expiry_s"),
+        ({"last_s": 1}, "last_s"),
+        ({"expiry_s": True}, "expiry_s"),
+        ({"expiry_s": "10"}, "expiry_s"),
+        ({"queue": {"deadlines": "yes"}}, "queue.deadlines"),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
+    cluster: Cluster, wish: dict[str, Any], field: str
+) -> None:
+    here = cluster.proxies["a1"].url
+    async with waypost.attach("admin/wrong", proxy=here) as session:
+        await session.wait_attached()
+    with pytest.raises(Refused) as caught:
+        await asyncio.to_thread(proxy_client.ask, here, "/v1/sessions/terms", {"session": "admin/wrong", **wish})
+    assert caught.value.field == field
+    shown = await ran(here, "show", "admin/wrong")
+    assert (shown["queue"], shown["expiry_s"], shown["reliability"]) == (
+        None,
+        None,
+        "persistent events, persistent connection",
+    )
+
+
+async def test_what_is_said_twice_or_is_too_long_is_refused(cluster: Cluster) -> None:
+    address = f"http://127.0.0.1:{cluster.proxies['a1'].port}/v1/sessions/delete"
+    for body in (b'{"session": "one", "session": "another"}', b" " * (MAX_BODY_BYTES + 1), b"[" * 100_000):
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"}, method="POST")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            await asyncio.to_thread(urllib.request.urlopen, request)
+        with caught.value as refused_:
+            assert refused_.code == 400
+
+
+async def test_what_names_hold_for_a_terminal_does_not_reach_it(cluster: Cluster) -> None:
+    here, name = cluster.proxies["a1"].url, "admin/\x1b[31m\n[red]row"
+    async with waypost.attach(name, proxy=here) as session:
+        await session.wait_attached()
+        words = [WAYPOST, "sessions", "ls", "--proxy", here]
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)
+        (line,) = [line for line in done.stdout.splitlines() if "row" in line]
+        assert "\x1b" not in done.stdout and line.strip().startswith("admin/") and "[red]" in line
+        await session.delete()
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ([], "grants"),
+        (["alice"], "grants"),
+        (["alice=king"], "grants"),
+        (["alice=owner", "--open"], "grants"),
+        (["alice=owner", "alice=user"], "grants"),
+        (["alice=owner", "--passwords-file", "/nosuch"], "passwords-file"),
+    ],
+)
+async def test_who_may_do_what_is_said_whole_or_refused(cluster: Cluster, words: list[str], field: str) -> None:
+    error = await refused(cluster.proxies["a1"].url, "access", "admin/wrong", *words)
+    assert error["field"] == field

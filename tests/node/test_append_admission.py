@@ -1,0 +1,303 @@
+"""Who publishes what takes long waits in parts; who has cost little goes first; what fails gives its room back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from node.append_admission import Ahead, FairOrder, Records
+from proxy.core.effects import Append, ignore_result
+from waypost.errors import LogUnavailable
+from waypost.identity import Incarnation, ProxyId
+from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, WAITING_BYTES
+from waypost.records import InterestsExpired, Published
+
+MS = 1_000_000
+LIFE = Incarnation("i")
+AT_ONCE_MS = int((AHEAD_S + AHEAD_PART_S) * 1_000)
+
+
+def published(*sizes: int) -> list[Published]:
+    return [
+        Published(producer="p", incarnation=LIFE, sequence=number, at_ms=0, body=bytes(size))
+        for number, size in enumerate(sizes)
+    ]
+
+
+class Log:
+    """A log, what it has read of it, and what each notification takes, in milliseconds: as many as it has bytes."""
+
+    def __init__(self) -> None:
+        self.connections: list[int] = []
+        """Of each record."""
+        self.appends: list[int] = []
+        self.factor = 1.0
+        self.ahead = Ahead(self._foreseen)
+        self.fails_after: int | None = None
+        self.gone: set[int] = set()
+
+    def _foreseen(self, bodies: Sequence[bytes]) -> list[int]:
+        return [int(len(body) * self.factor * MS) for body in bodies]
+
+    def publish(self, connection: int, *records: Published) -> asyncio.Task[Any]:
+        async def append(part: Records) -> list[int] | LogUnavailable:
+            if self.fails_after is not None and len(self.connections) >= self.fails_after:
+                return LogUnavailable("away")
+            self.appends.append(len(part))
+            first = len(self.connections)
+            self.connections += [connection] * len(part)
+            return list(range(first, len(self.connections)))
+
+        effect = Append(records, ignore_result, connection, lambda: connection not in self.gone)
+        self.ahead.wanted(effect.records)
+        return asyncio.create_task(self.ahead.append(effect, append))
+
+    async def read(self, count: int | None = None) -> None:
+        """Read on to there, or to the end, and let the others have their turn."""
+        self.ahead.read(len(self.connections) if count is None else count)
+        await turns()
+
+    def is_empty(self) -> bool:
+        return (self.ahead._bytes, self.ahead._ns, self.ahead._waiting_bytes) == (0, 0, 0)
+
+
+async def turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_what_takes_no_time_is_one_append() -> None:
+    log = Log()
+    assert await log.publish(1, *published(*[0] * 1_000)) == list(range(1_000))
+    assert log.appends == [1_000]
+
+
+async def test_what_takes_long_is_appended_as_far_as_there_is_room_and_then_as_it_is_read() -> None:
+    log = Log()
+    task = log.publish(1, *published(*[10] * 100))
+    await turns()
+    first = len(log.connections)
+    assert first == AT_ONCE_MS // 10
+    while not task.done():
+        before = len(log.connections)
+        await log.read()
+        assert before < len(log.connections) <= before + first or task.done()
+    assert task.result() == list(range(100))
+    await log.read()
+    assert log.is_empty()
+
+
+async def test_one_that_takes_longer_than_all_may_is_appended_alone() -> None:
+    log = Log()
+    task = log.publish(1, *published(5_000, 5_000))
+    await turns()
+    assert log.appends == [1]
+    await log.read(1)
+    assert await task == [0, 1]
+
+
+async def test_who_publishes_little_goes_before_most_of_those_who_publish_much() -> None:
+    log = Log()
+    hostile = [log.publish(number, *published(*[50] * 20)) for number in range(1, 31)]
+    await turns()
+    for _ in range(30):
+        await log.read()
+    innocent = log.publish(99, *published(5))
+    await turns()
+    assert not innocent.done()
+    for _ in range(2):
+        await log.read()
+    assert innocent.done()
+    for task in hostile:
+        task.cancel()
+    await asyncio.gather(*hostile, return_exceptions=True)
+    await log.read()
+    assert log.is_empty()
+
+
+async def test_who_has_cost_much_is_not_held_up_for_ever_by_those_who_come_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, now_s = Log(), 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    much = log.publish(1, *published(*[500] * 4))
+    await turns()
+    others: list[asyncio.Task[Any]] = []
+    for number in range(2, 1_000):
+        now_s += 0.1
+        others.append(log.publish(number, *published(100)))
+        await turns()
+        await log.read(log.connections.index(number - 1) + 1 if number - 1 in log.connections else None)
+        if much.done():
+            break
+    assert much.done() and number < 900
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def test_what_it_may_take_is_looked_at_again_for_each_part() -> None:
+    log = Log()
+    task = log.publish(1, *published(*[1] * 500))
+    await turns()
+    assert len(log.connections) == AT_ONCE_MS
+    log.factor = 100
+    await log.read()
+    assert len(log.connections) < AT_ONCE_MS + 40
+    task.cancel()
+
+
+async def test_what_the_proxy_itself_says_waits_for_nobody() -> None:
+    log = Log()
+    task = log.publish(1, *published(*[1_000] * 10))
+    await turns()
+
+    async def append(records: Records) -> list[int]:
+        return [1]
+
+    own = Append([InterestsExpired(ProxyId("a"), LIFE)], ignore_result)
+    log.ahead.wanted(own.records)
+    assert await log.ahead.append(own, append) == [1]
+    task.cancel()
+
+
+@pytest.mark.parametrize("after", [0, 27, 30])
+async def test_a_part_that_fails_ends_the_frame_and_gives_its_room_to_who_waits(after: int) -> None:
+    log = Log()
+    log.fails_after = after
+    failing = log.publish(1, *published(*[10] * 100))
+    await turns()
+    waiting = log.publish(2, *published(*[10] * 3))
+    while not failing.done():
+        await log.read()
+    assert isinstance(failing.result(), LogUnavailable)
+    assert after <= len(log.connections) <= after + AT_ONCE_MS // 10
+    log.fails_after = None
+    await log.read()
+    assert waiting.done()
+    await log.read()
+    assert log.is_empty()
+
+
+async def test_what_its_producer_waits_for_no_more_is_not_appended() -> None:
+    log = Log()
+    task = log.publish(1, *published(*[10] * 100))
+    await turns()
+    log.gone.add(1)
+    await log.read()
+    assert isinstance(task.result(), LogUnavailable)
+    assert len(log.connections) == AT_ONCE_MS // 10
+    assert log.is_empty()
+
+
+async def test_bytes_are_ahead_until_they_are_read_and_those_that_wait_do_not_shut_the_door() -> None:
+    log = Log()
+    log.factor = 0
+    await log.publish(1, *published(AHEAD_BYTES, 1))
+    assert log.ahead.is_large
+    await log.read(1)
+    assert log.ahead.is_large
+    await log.read(2)
+    assert not log.ahead.is_large
+    log.factor = 1
+    costly = log.publish(1, *published(*[100_000] * 100))
+    await turns()
+    assert log.ahead.waiting and not log.ahead.is_large
+    log.ahead.wanted(published(WAITING_BYTES))
+    assert log.ahead.is_large
+    costly.cancel()
+
+
+async def test_who_is_cancelled_gives_its_room_back_whenever_that_is() -> None:
+    log, rng = Log(), random.Random(7)
+    tasks = [log.publish(number, *published(*[20] * 10)) for number in range(1, 20)]
+    await turns()
+    for _ in range(100):
+        log.ahead.read(len(log.connections))
+        # Perhaps it was let in just now, and has not had its turn.
+        rng.choice(tasks).cancel()
+        for _ in range(rng.randrange(3)):
+            await asyncio.sleep(0)
+    while not all(task.done() for task in tasks):
+        await log.read()
+    await log.read()
+    assert log.is_empty()
+
+
+def test_nobody_is_done_later_than_with_equal_shares() -> None:
+    """Whenever they come: in a model that serves all at once, in small steps."""
+    rng = random.Random(3)
+    for _ in range(100):
+        jobs = sorted((rng.uniform(0, 500), rng.choice([1.0, 10.0, 200.0])) for _ in range(rng.randint(1, 30)))
+        assert all(mine <= shared + 1 for mine, shared in zip(in_order(jobs), in_shares(jobs), strict=True))
+
+
+def in_order(jobs: list[tuple[float, float]]) -> list[float]:
+    """Return when each job is done, given when it comes and how long it takes: one after another, in parts."""
+    order, waiting, now, next_job = FairOrder(), list[tuple[float, int]](), 0.0, 0
+    left, done = [cost for _, cost in jobs], [0.0] * len(jobs)
+    while next_job < len(jobs) or waiting:
+        if not waiting:
+            now = max(now, jobs[next_job][0])
+        while next_job < len(jobs) and jobs[next_job][0] <= now:
+            waiting.append((order.charge(next_job, jobs[next_job][1]), next_job))
+            next_job += 1
+        tag, job = min(waiting)
+        part = min(left[job], 0.5)
+        order.advance(part)
+        now, left[job] = now + part, left[job] - part
+        if not left[job]:
+            waiting.remove((tag, job))
+            done[job] = now
+    return done
+
+
+def in_shares(jobs: list[tuple[float, float]]) -> list[float]:
+    left, done, now = [cost for _, cost in jobs], [0.0] * len(jobs), 0.0
+    while not all(done):
+        here = [job for job, (came, _) in enumerate(jobs) if came <= now and not done[job]]
+        for job in here:
+            left[job] -= 0.5 / len(here)
+            if left[job] <= 1e-9:
+                done[job] = now + 0.5
+        now += 0.5
+    return done
+
+
+def test_who_publishes_little_is_done_at_once_however_many_publish_much() -> None:
+    order = FairOrder()
+    much = [order.charge(connection, 19_000.0) for connection in range(1, 61)]
+    for _ in range(1_000):
+        assert order.charge(0, 9.0) < min(much)
+        order.advance(9.0)
+        order.advance(19.0)
+
+
+def test_a_frame_that_turns_out_to_be_costly_waits_as_such_and_what_was_not_appended_is_given_back() -> None:
+    order = FairOrder()
+    assert order.charge(1, 10.0) < order.charge(2, 100.0)
+    assert order.charge(1, 990.0) > order.charge(3, 100.0)
+    order.charge(1, -1_000.0)
+    assert order.charge(1, 10.0) == 10.0
+
+
+def test_what_was_given_while_nobody_waited_is_not_held_against_anybody() -> None:
+    order = FairOrder()
+    for _ in range(1_000):
+        order.charge(1, 100.0)
+        order.advance(100.0)
+    assert order.charge(1, 1.0) < order.charge(2, 2.0)
+
+
+def test_who_waits_is_overtaken_less_and_less_by_those_who_come() -> None:
+    order, overtaken = FairOrder(), 0
+    mine = order.charge(1, 1_000.0)
+    for connection in range(2, 100_000):
+        overtaken += order.charge(connection, 10.0) < mine
+        order.advance(10.0)
+    assert overtaken < 10_000
+    assert len(order._finish) < 1_000 and len(order._next) < 10_000

@@ -1,0 +1,123 @@
+"""What is missing is said once, counted once, and waited for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from structlog.testing import capture_logs
+
+from node.dependency_health import STEADY_MS, DependencyHealth, part_of
+from waypost.clock import ManualClock
+from waypost.errors import BadConfiguration, LogUnavailable, RegistryUnavailable, Unreachable
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def troubles(clock: ManualClock) -> DependencyHealth:
+    return DependencyHealth(random.Random(1), clock)
+
+
+def test_a_part_that_stays_away_is_one_outage_and_its_last_words_are_shown(
+    troubles: DependencyHealth, clock: ManualClock
+) -> None:
+    troubles.missing("log", Unreachable("away"))
+    troubles.missing("log", Unreachable("still away"))
+    assert list(troubles.now) == ["log"] and "still away" in troubles.now["log"]
+    assert troubles.outages == {"log": 1}
+    troubles.there("log")
+    troubles.there("log")
+    assert troubles.now == {}
+    clock.advance(STEADY_MS)
+    troubles.missing("log", TimeoutError())
+    assert (troubles.now, troubles.outages) == ({"log": "no answer"}, {"log": 2})
+
+
+def test_a_part_that_comes_and_goes_is_three_lines_and_one_outage_until_it_stays(
+    troubles: DependencyHealth, clock: ManualClock
+) -> None:
+    with capture_logs() as lines:
+        for _ in range(500):
+            troubles.missing("registry", Unreachable("database or disk is full"))
+            clock.advance(100)
+            troubles.there("registry")
+            clock.advance(100)
+            troubles.look()
+    assert [line["event"] for line in lines] == [
+        "part is not there; trying again",
+        "part is there again",
+        "part comes and goes; it counts as missing until it stays",
+    ]
+    assert list(troubles.now) == ["registry"] and troubles.outages == {"registry": 1}
+    clock.advance(STEADY_MS)
+    with capture_logs() as lines:
+        troubles.look()
+        troubles.look()
+    assert troubles.now == {}
+    assert [line["event"] for line in lines] == ["part is there again"]
+
+
+def test_a_part_that_came_and_went_and_is_missing_is_not_said_to_be_there(
+    troubles: DependencyHealth, clock: ManualClock
+) -> None:
+    for _ in range(2):
+        troubles.missing("log", Unreachable("full"))
+        troubles.there("log")
+    troubles.missing("log", Unreachable("full"))
+    clock.advance(10 * STEADY_MS)
+    troubles.look()
+    assert list(troubles.now) == ["log"]
+
+
+async def test_what_is_not_there_yet_is_tried_again_until_it_is(troubles: DependencyHealth) -> None:
+    tries: list[int] = []
+
+    async def opened() -> str:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise RegistryUnavailable("not yet", field="etcd")
+        assert list(troubles.now) == ["etcd"]
+        return "open"
+
+    assert await troubles.patiently("parts", opened) == "open"
+    assert (len(tries), troubles.now, troubles.outages) == (3, {}, {"etcd": 1})
+
+
+async def test_what_is_configured_wrong_is_not_tried_again(troubles: DependencyHealth) -> None:
+    async def opened() -> None:
+        raise BadConfiguration("no such topic", field="kafka")
+
+    with pytest.raises(BadConfiguration):
+        await troubles.patiently("parts", opened)
+    assert troubles.now == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (RegistryUnavailable("x"), "registry"),
+        (LogUnavailable("x"), "log"),
+        (Unreachable("x", field="store"), "store"),
+        (Unreachable("x"), "another site"),
+    ],
+)
+def test_an_error_names_the_part_that_did_not_answer(error: Unreachable, part: str) -> None:
+    assert part_of(error) == part
+
+
+def test_parts_that_are_about_to_be_closed_are_complained_of_no_more(troubles: DependencyHealth) -> None:
+    troubles.close()
+    with capture_logs() as lines:
+        troubles.missing("log", Unreachable("closed"))
+    assert (lines, troubles.now, troubles.outages) == ([], {}, {})
+
+
+def test_what_to_do_about_a_part_stands_in_its_line(troubles: DependencyHealth) -> None:
+    with capture_logs() as lines:
+        troubles.missing("log", Unreachable("it is damaged", hint="bring back a copy of it"))
+        troubles.missing("registry", TimeoutError())
+    assert [line.get("hint") for line in lines] == ["bring back a copy of it", None]

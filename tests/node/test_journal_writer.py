@@ -1,0 +1,66 @@
+"""Facts on their way to the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from node.journal_writer import LINGER_S, JournalWriter
+from proxy.core.effects import Attest, ignore_result
+from waypost.errors import Unreachable, WaypostError
+from waypost.facts import Fact, FactKind
+
+
+def fact(number: int) -> Fact:
+    return Fact(writer="me", number=number, at_ms=0, kind=FactKind.MARKED)
+
+
+class Recorder:
+    """A journal that says what came together. It does not answer the first `failing` times."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.lots: list[list[int]] = []
+        self._failing = failing
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def attest(self, facts: Sequence[Fact]) -> None:
+        if self._failing:
+            self._failing -= 1
+            raise Unreachable("away")
+        self.lots.append([each.number for each in facts])
+
+
+async def written(journal: Recorder, effects: list[Attest], lots: int) -> None:
+    """Put the effects, one after the other, and wait until so many lots were written."""
+    facts = JournalWriter()
+    running = asyncio.create_task(facts.run(journal, lambda error: None))
+    for effect in effects:
+        facts.put(effect)
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        while len(journal.lots) < lots:
+            await asyncio.sleep(LINGER_S)
+    running.cancel()
+    assert not facts
+
+
+async def test_facts_that_nobody_waits_for_go_together() -> None:
+    journal = Recorder()
+    await written(journal, [Attest([fact(n)], ignore_result) for n in (1, 2, 3)], 1)
+    assert journal.lots == [[1, 2, 3]]
+
+
+async def test_one_that_somebody_waits_for_goes_at_once_with_all_before_it() -> None:
+    journal, answers = Recorder(), list[WaypostError | None]()
+    effects = [Attest([fact(1)], ignore_result), Attest([fact(2)], answers.append), Attest([fact(3)], ignore_result)]
+    await written(journal, effects, 2)
+    assert (journal.lots, answers) == ([[1, 2], [3]], [None])
+
+
+async def test_what_the_journal_did_not_take_is_given_to_it_again_in_order() -> None:
+    journal = Recorder(failing=1)
+    await written(journal, [Attest([fact(n)], ignore_result) for n in (1, 2)], 1)
+    assert journal.lots == [[1, 2]]

@@ -1,0 +1,107 @@
+"""How a proxy begins where it cannot read on: a log that begins later, another log, a damaged changelog."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import waypost
+from chaos.cluster import Cluster, Place, ProxyProcess
+from federation.embedded.site_log import EmbeddedSiteLog
+from tests.helpers.waiting import until_seen
+from waypost.messages import Gap
+from waypost.notification import Notification
+from waypost.records import Closed
+
+FLAGS = {"no-discovery": ""}
+SESSION = "beginning/session"
+LOG = Path("sites/A/log.db")
+
+
+async def with_log(root: Path, action: Callable[[EmbeddedSiteLog], Awaitable[object]]) -> None:
+    log = EmbeddedSiteLog(root / LOG)
+    await log.start()
+    await action(log)
+    await log.close()
+
+
+async def forget_all(log: EmbeddedSiteLog) -> None:
+    """Retention: something is written, and nothing of it is kept, nor of what was before."""
+    offsets = await log.append([Closed("somebody", 0, {})] * 5)
+    await log.truncate(offsets[-1] + 1)
+
+
+async def publish(url: str, *numbers: int) -> None:
+    async with waypost.produce("maker", proxy=url) as producer:
+        for number in numbers:
+            await producer.publish(Notification({"to": SESSION, "number": number}))
+
+
+async def subscribed(proxy: ProxyProcess, place: waypost.ReceiverState) -> None:
+    async with waypost.attach(SESSION, proxy=proxy.url, state=place) as session:
+        await session.wait_effective(await session.subscribe(f'to == "{SESSION}"'), ["A/0"])
+
+
+async def restarted(proxy: ProxyProcess) -> None:
+    await asyncio.to_thread(proxy.start)
+
+
+async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and_tells_of_the_gap(
+    tmp_path: Path,
+) -> None:
+    place, gaps = waypost.ReceiverState(), list[Gap]()
+    async with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
+        proxy = cluster.proxies["a"]
+        await subscribed(proxy, place)
+        await publish(proxy.url, 1, 2)
+        await until_seen(lambda: proxy.ask("/v1/status")["stored"] == 2, "both are stored")
+        proxy.stop()
+        await with_log(tmp_path, forget_all)
+        await restarted(proxy)
+
+        def hear(event: object) -> None:
+            gaps.extend([event] if isinstance(event, Gap) else [])
+
+        async with asyncio.timeout(30), waypost.attach(SESSION, proxy=proxy.url, state=place, on_event=hear) as session:
+            assert [(await anext(session))["number"] for _ in range(2)] == [1, 2]
+            await publish(proxy.url, 3)
+            assert (await anext(session))["number"] == 3
+    assert [gap.origin for gap in gaps] == ["A/0"]
+
+
+async def test_what_cannot_be_read_of_a_sites_state_is_said_and_passed_over(tmp_path: Path) -> None:
+    async with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
+        proxy = cluster.proxies["a"]
+        changelog = tmp_path / "sites/A/changelog.db"
+
+        def kept() -> int:
+            with sqlite3.connect(changelog) as connection:
+                return int(connection.execute("SELECT count(*) FROM site").fetchone()[0])
+
+        await publish(proxy.url, 1)
+        await until_seen(lambda: kept() == 1, "the site's state is kept")
+        proxy.stop()
+        with sqlite3.connect(changelog) as connection:
+            connection.execute("UPDATE site SET body = x'646d67'")
+        shutil.rmtree(tmp_path / "proxies/a")
+        await restarted(proxy)
+        assert "what the changelog has of the site is not used" in proxy.process.log.read_text()
+        await publish(proxy.url, 2)
+
+
+async def test_a_proxy_at_another_log_than_it_had_read_says_so_and_ends(tmp_path: Path) -> None:
+    async with Cluster([Place("a", "A", FLAGS)], [], tmp_path) as cluster:
+        proxy, place = cluster.proxies["a"], waypost.ReceiverState()
+        await subscribed(proxy, place)
+        await publish(proxy.url, 1, 2)
+        await until_seen(lambda: proxy.ask("/v1/status")["stored"] == 2, "both are stored")
+        proxy.stop()
+        for file in (tmp_path / LOG).parent.glob("log.db*"):
+            file.unlink()
+        proxy.process.start()
+        proxy.process.wait_until(lambda: proxy.process.has_logged("error: "), timeout_s=20, what="refused")
+        said = proxy.process.log.read_text()
+        assert "BAD_CONFIGURATION: log: the log of site A is another one than was read: it is empty" in said

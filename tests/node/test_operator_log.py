@@ -1,0 +1,170 @@
+"""What the log of a proxy tells an operator: once each, and a thousand alike in a few lines."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from federation.ports import Claimed, DrainChanged, DrainRow, OwnerChanged
+from handover.messages import HandoverOffer
+from node.operator_log import NOBODYS_FAULT, OperatorLog
+from proxy.core import effects
+from proxy.core.effects import ClaimRow, FoundCheckpoint
+from tests.helpers.alone import ME, SESSION, Alone, owner
+from waypost.checkpoint import Checkpoint, Descriptor
+from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
+from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
+from waypost.messages import Attach
+
+OTHER = ProxyId("other")
+PAGE = Path(__file__).parents[2] / "docs/operating.md"
+
+
+class ClientEvent(Alone):
+    """The engine alone, with what is told of it."""
+
+    def __init__(self, *, lease: bool = True) -> None:
+        super().__init__(lease=False)
+        self.telling = OperatorLog(ME, lambda: "ws://me:1", self.clock)
+        self.lines: list[Any] = []
+        if lease:
+            self.lease()
+            self.look()
+
+    def look(self) -> list[str]:
+        """Look, with the facts that came since; return the events."""
+        return [line["event"] for line in self.told()]
+
+    def told(self) -> list[Any]:
+        with capture_logs() as lines:
+            self.telling.attested(self.facts)
+            self.facts.clear()
+            self.telling.look(self.engine)
+        return lines
+
+    def drained(self, drain: DrainRow | None) -> list[str]:
+        self.engine.registry_event(DrainChanged(ME, drain))
+        self.settle()
+        return self.look()
+
+    def take_over(self, session: str) -> None:
+        """Serve a session whose owner is dead."""
+        self.engine.registry_event(OwnerChanged(SessionId(session), owner("dead", 4)))
+        self.says(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
+        self.answer(effects.ReadRow, owner("dead", 4))
+        found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
+        self.answer(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
+        claim = self.next(ClaimRow)
+        answer = Claimed(True, claim.new)
+        self.telling.claimed(claim, answer)
+        claim.on_done(answer)
+        self.settle()
+
+
+def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
+    place = ClientEvent(lease=False)
+    assert place.look() == []
+    place.lease()
+    (line,) = place.told()
+    assert (line["event"], line["url"], line["site"], line["life"]) == ("ready", "ws://me:1", "A", "me#1")
+    assert place.look() == []
+
+
+def test_a_lease_that_runs_out_is_a_warning_and_the_next_one_is_told_with_its_life() -> None:
+    place = ClientEvent()
+    place.engine.lease_lost()
+    (lost,) = place.told()
+    assert (lost["event"].split(";")[0], lost["log_level"]) == ("lease lost", "warning")
+    assert place.look() == []
+    place.engine.lease_granted(Incarnation("me#2"), 1 << 40)
+    place.settle()
+    (taken,) = place.told()
+    assert (taken["event"], taken["life"]) == ("lease taken anew", "me#2")
+    place.engine.lease_lost()
+    place.engine.lease_granted(Incarnation("me#3"), 1 << 40)
+    assert place.look() == ["lease taken anew"]
+
+
+def test_a_proxy_that_leaves_does_not_warn_of_the_lease_that_it_gives_back() -> None:
+    place = ClientEvent()
+    place.telling.leaving()
+    place.engine.leave()
+    place.settle()
+    assert place.look() == []
+
+
+def test_a_drain_is_told_when_it_begins_is_paused_goes_on_and_is_taken_back() -> None:
+    place = ClientEvent()
+    place.serve()
+    assert place.drained(DrainRow(rate=5)) == ["drain begun"]
+    assert place.look() == []
+    assert place.drained(DrainRow(rate=5, paused=True)) == ["drain paused"]
+    assert place.drained(DrainRow(rate=7)) == ["drain goes on"]
+    assert place.drained(None) == ["drain cancelled"]
+
+
+def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_wish_is_taken_back() -> None:
+    place = ClientEvent()
+    place.serve()
+    place.drained(DrainRow(rate=5))
+    place.engine.registry_event(OwnerChanged(SESSION, owner("other", 2)))
+    place.settle()
+    assert place.look() == ["drain finished"]
+    assert place.look() == []
+    assert place.drained(None) == ["drain over"]
+
+
+def test_a_failover_is_told_with_session_epoch_and_whose_it_was() -> None:
+    place = ClientEvent()
+    place.take_over("s")
+    (line,) = place.told()
+    assert (line["event"], line["session"], line["epoch"], line["before"]) == ("failover taken", "s", 5, "dead")
+
+
+def test_of_many_failovers_some_are_told_and_the_others_are_counted() -> None:
+    place = ClientEvent()
+    for number in range(100):
+        place.take_over(f"s{number}")
+    assert place.look() == ["failover taken"] * LOG_LINES_ALIKE
+    place.clock.advance(LOG_LINES_MS)
+    (more,) = place.told()
+    assert (more["event"], more["count"]) == ("failover taken, more of the same", 100 - LOG_LINES_ALIKE)
+    place.take_over("later")
+    assert place.look() == ["failover taken"]
+
+
+def test_what_is_counted_and_not_told_yet_is_told_at_the_end() -> None:
+    place = ClientEvent()
+    for number in range(LOG_LINES_ALIKE + 2):
+        place.take_over(f"s{number}")
+    place.look()
+    with capture_logs() as lines:
+        place.telling.close(place.engine)
+    assert [line["count"] for line in lines] == [2]
+
+
+def test_a_session_that_is_made_here_is_not_told() -> None:
+    place = ClientEvent()
+    place.serve()
+    assert place.look() == []
+
+
+def test_what_is_told_without_a_warning_is_what_the_page_for_operators_says_to_do_nothing_about() -> None:
+    rows = re.findall(r"^\| `([a-z ]+)` \| .* \| Nothing[.;,].* \|$", PAGE.read_text(), re.MULTILINE)
+    assert set(rows) == NOBODYS_FAULT
+
+
+def test_a_handover_that_came_to_nothing_is_told_once_with_its_cause_and_warned_of_if_something_is_wrong() -> None:
+    place = ClientEvent()
+    place.reload({SESSION: owner("other", 3)}, "other")
+    place.engine.peer_message(OTHER, HandoverOffer(SESSION, Epoch(3), "drain"))
+    place.settle()
+    assert place.look() == []
+    place.pass_time(6_000)
+    (line,) = place.told()
+    assert (line["event"], line["log_level"]) == ("handover aborted", "warning")
+    assert (line["cause"], line["role"], line["peer"], line["session"]) == ("timeout", "target", "other", "s")
+    assert place.look() == []

@@ -1,0 +1,175 @@
+"""What a client may subscribe to is bounded by what it costs: of its own, of its session's and of the whole proxy's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from handover.messages import RelayUp
+from proxy.session.subscription import Subscription
+from tests.helpers.alone import SESSION, Alone
+from tests.helpers.attacks import costly
+from waypost.errors import LimitExceeded
+from waypost.frames import encode_message
+from waypost.identity import ProxyId
+from waypost.limits import FREE_NODES, MATCH_MS_CLIENT, MATCH_MS_EXPRESSION, MATCH_MS_SESSION, MAX_NOTIFICATION_BYTES
+from waypost.messages import VERSION, Attach, Hello, Problem, Subscribe, Subscribed, Unsubscribe
+from waypost.subscription import parse
+from waypost.subscription.cost import Cost
+
+
+@pytest.fixture
+def alone() -> Alone:
+    alone = Alone()
+    alone.engine.client_connected(1, "10.0.0.1")
+    alone.engine.client_message(1, Hello(VERSION, "client"))
+    alone.serve()
+    return alone
+
+
+def subscribed(alone: Alone, name: str, expression: str, connection: int = 1) -> Any:
+    alone.says(connection, Subscribe(subscription=name, expression=expression))
+    alone.keep()
+    return next(each for each in alone.heard(connection) if isinstance(each, Subscribed | Problem))
+
+
+def refused(alone: Alone, name: str, expression: str) -> str:
+    answer = subscribed(alone, name, expression)
+    assert isinstance(answer, Problem) and answer.code == "LIMIT_EXCEEDED", answer
+    return answer.message
+
+
+def searching(number: int, texts: int) -> str:
+    return f"contains(text, {', '.join(f'{chr(34)}{number}-{each}{chr(34)}' for each in range(texts))})"
+
+
+def test_expression_that_looks_for_a_thousand_texts_is_refused_with_what_to_write_instead(alone: Alone) -> None:
+    message = refused(alone, "s", costly(0))
+    assert "one expression" in message and f"{MATCH_MS_EXPRESSION} ms" in message and "begins-with" in message
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'regex(text, "(a.{0,100}b.{0,100}){2}z")',
+        " || ".join(f'regex(text, "a{number}[ab]{{12}}[cz]")' for number in range(5)),
+        'begins-with(decompose(decompose(text)), "a")',
+        " || ".join(f'wildcard(text, "*{number}?????????????*")' for number in range(12)),
+        'contains(decompose-compat(text), "a")',
+    ],
+)
+def test_patterns_and_texts_that_are_made_count(alone: Alone, expression: str) -> None:
+    refused(alone, "s", expression)
+
+
+def test_many_small_searches_of_a_session_are_bounded_together(alone: Alone) -> None:
+    for number in range(MATCH_MS_SESSION // 21):
+        assert isinstance(subscribed(alone, f"s{number}", searching(number, 20)), Subscribed)
+    assert "a session" in refused(alone, "last", searching(99, 20))
+    # What costs nothing is still taken, and what is there already.
+    assert isinstance(subscribed(alone, "cheap", 'text == "a" && n > 5'), Subscribed)
+    assert isinstance(subscribed(alone, "again", searching(0, 20)), Subscribed)
+
+
+def test_large_expressions_of_a_session_are_bounded_by_what_they_take_in_memory(alone: Alone) -> None:
+    answers = [
+        subscribed(alone, f"s{number}", " || ".join(f"a{number}x{place} == {place}" for place in range(500)))
+        for number in range(30)
+    ]
+    assert isinstance(answers[-1], Problem) and "parts" in answers[-1].message
+    nodes = sum(sub.expression.cost.nodes for sub in alone.engine.context.sessions[SESSION].active())
+    assert nodes < 32_000
+
+
+def test_small_expressions_do_not_count(alone: Alone) -> None:
+    for number in range(300):
+        assert isinstance(subscribed(alone, f"s{number}", f'a == {number} && b == "x" && c > 5'), Subscribed)
+    assert alone.engine.context.sessions.matcher.spending.proxy.cost.nodes == 0
+    assert parse('a == 1 && b == "x" && c > 5 && d < 4').cost.nodes <= FREE_NODES
+
+
+def test_client_that_spreads_over_sessions_does_not_get_around_its_bound(alone: Alone) -> None:
+    spending = alone.engine.context.sessions.matcher.spending
+    for number in range(MATCH_MS_CLIENT // 21):
+        subscribed(alone, f"s{number}", searching(number, 20))
+    session = alone.engine.context.sessions[SESSION]
+    session.subscriptions, kept = {}, session.subscriptions
+    with pytest.raises(Exception, match="one client"):
+        spending.require(session, parse(searching(99, 20)), "address 10.0.0.1", 512)
+    spending.require(session, parse(searching(99, 20)), "address 10.0.0.2", 512)
+    with pytest.raises(Exception, match="a proxy"):
+        spending.require(session, parse(searching(99, 20)), "address 10.0.0.2", 100)
+    session.subscriptions = kept
+
+
+def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(alone: Alone) -> None:
+    context = alone.engine.context
+    context.settings = replace(context.settings, max_subscriptions=6)
+    for number in range(3):
+        assert isinstance(subscribed(alone, f"s{number}", f"n > {number}"), Subscribed)
+    assert "one client has 3 subscriptions" in refused(alone, "s3", "n > 1")
+    spending = context.sessions.matcher.spending
+    spending.require_room("address 10.0.0.2", 6)
+    with pytest.raises(LimitExceeded, match="this proxy has 3 subscriptions"):
+        spending.require_room("address 10.0.0.2", 3)
+    alone.says(1, Unsubscribe("s0"))
+    alone.keep()
+    assert isinstance(subscribed(alone, "s3", "n > 1"), Subscribed)
+
+
+def test_who_pays_goes_with_the_session(alone: Alone) -> None:
+    subscribed(alone, "s", searching(0, 20))
+    (made,) = alone.engine.context.sessions[SESSION].active()
+    assert Subscription.of(made.row()).payer == "address 10.0.0.1"
+
+
+def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
+    alone = Alone()
+    alone.reload({}, "you")
+    alone.serve()
+    said = (
+        Hello(VERSION, "far"),
+        Attach(session=SESSION, receiver="far", incarnation="i", frontier={}),
+        Subscribe(subscription="s", expression=searching(0, 20)),
+    )
+    for number, message in enumerate(said, start=1):
+        relayed = RelayUp("you#1/1", number, encode_message(message), "10.0.0.9")
+        alone.engine.peer_message(ProxyId("you"), relayed)
+        alone.settle()
+        alone.keep()
+    (made,) = alone.engine.context.sessions[SESSION].active()
+    assert made.payer == "address 10.0.0.9"
+
+
+def test_ended_subscriptions_are_paid_no_more(alone: Alone) -> None:
+    subscribed(alone, "s", searching(0, 20))
+    matcher = alone.engine.context.sessions.matcher
+    assert matcher.spending.proxy.cost.work_ns
+    matcher.remove(SESSION)
+    assert matcher.spending.proxy.cost == Cost()
+    assert not matcher.spending._clients
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (searching(0, 50), "x" * 250_000),
+        ('contains(text, "' + "a" * 100 + "b" + "a" * 100 + '")', "a" * 250_000),
+        ('begins-with(decompose(text), "a")', "a" + "\u0301\u0323" * 62_500),
+        ('begins-with(decompose(text), "a")', ("a" + "\u0301\u0323" * 20) * 3_000),
+        ('contains(fold-case(text), "qq")', "ß" * 125_000),
+        ('regex(text, "a[ab]{12}[cz]")', "abbaabab" * 31_250),
+        (" || ".join(f"n + {number} == 5 || n * {number} > 7" for number in range(400)), "x"),
+    ],
+)
+def test_evaluation_takes_no_longer_than_was_estimated(expression: str, text: str) -> None:
+    parsed = parse(expression)
+    assert len(text.encode()) <= MAX_NOTIFICATION_BYTES
+    parsed.matches({"text": "é", "n": 1})
+    began = time.thread_time()
+    parsed.matches({"text": text, "n": 1})
+    # A machine that is twice as slow as the one on which the figures were measured.
+    assert time.thread_time() - began < 2 * parsed.cost.work_ns / 1e9

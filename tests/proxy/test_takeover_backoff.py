@@ -1,0 +1,69 @@
+"""Two devices that use one receiver's name: each takes the place from the other, and waits longer every time."""
+
+from __future__ import annotations
+
+from handover.messages import ATTACH, Prepare, Refused
+from proxy.core.effects import SendPeer
+from proxy.core.takeover_backoff import TakeoverBackoff
+from tests.helpers.alone import SESSION, Alone
+from waypost.identity import Epoch, ProxyId, ReceiverId, SessionId
+from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMBERED
+from waypost.messages import Attached, Wait
+
+R = ReceiverId("r")
+
+
+def test_each_time_the_newcomer_waits_twice_as_long_and_after_some_peace_it_begins_anew() -> None:
+    takeover_backoff, now, pauses = TakeoverBackoff(), 0, []
+    for attempt in range(12):
+        mine, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
+        assert takeover_backoff.take_place(SESSION, R, mine, now) == 0
+        assert takeover_backoff.take_place(SESSION, R, mine, now) == 0
+        pauses.append(takeover_backoff.take_place(SESSION, R, yours, now))
+        now += pauses[-1]
+    assert pauses[:4] == [QUARREL_FIRST_MS * 2**each for each in range(4)]
+    assert pauses[-1] == QUARREL_LONGEST_MS
+    now += 2 * QUARREL_LONGEST_MS
+    assert takeover_backoff.take_place(SESSION, R, "life 0", now) == 0
+    assert takeover_backoff.take_place(SESSION, R, "life 1", now) == QUARREL_FIRST_MS
+    assert takeover_backoff.damped == 13
+
+
+def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
+    takeover_backoff = TakeoverBackoff()
+    for number in range(QUARRELS_REMEMBERED + 1):
+        assert takeover_backoff.take_place(SessionId(f"s{number}"), R, "mine", 0) == 0
+    assert takeover_backoff.take_place(SessionId("s0"), R, "yours", 0) == 0
+    assert takeover_backoff.take_place(SessionId(f"s{QUARRELS_REMEMBERED}"), R, "yours", 0) == QUARREL_FIRST_MS
+
+
+def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_served_on() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.attach(2)
+    assert any(isinstance(each, Attached) for each in alone.heard(2))
+    alone.attach(3)
+    (wait,) = [each for each in alone.heard(3) if isinstance(each, Wait)]
+    assert wait.retry_after_ms == QUARREL_FIRST_MS
+    assert alone.engine.context.sessions[SESSION].receivers[R].connection == 2
+    alone.pass_time(QUARREL_FIRST_MS)
+    alone.attach(3)
+    assert alone.engine.context.sessions[SESSION].receivers[R].connection == 3
+
+
+def test_the_session_is_not_handed_over_for_a_quarrel() -> None:
+    alone = Alone()
+    alone.serve()
+    alone.attach(2)
+    alone.waiting.clear()
+    you = ProxyId("you")
+    alone.reload({}, "you")
+    prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), reason=ATTACH, receiver="r", incarnation="another")
+    alone.engine.peer_message(you, prepare)
+    alone.settle()
+    assert isinstance(alone.next(SendPeer).message, Refused)
+    alone.pass_time(QUARREL_FIRST_MS)
+    alone.waiting.clear()
+    alone.engine.peer_message(you, prepare)
+    alone.settle()
+    assert not isinstance(alone.next(SendPeer).message, Refused)

@@ -1,0 +1,516 @@
+"""Every anomaly that the audit knows, planted in one run, and the same in evidence that has holes.
+
+Each is in a session, a writer or a site of its own, beside sessions that are in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.spark.runs import Run, origin
+from waypost.facts import Acquisition, Departure, Fact, FactKind, GapCause, RemovalPolicy, encode_fact
+from waypost.identity import GENERATION, Coordinate, Incarnation, Origin, ProxyId, SessionId
+from waypost.keys import OPEN, Key, Protection
+from waypost.records import InterestRegistered, InterestsExpired, Published
+
+A, B, C, D, E = (origin(site) for site in "ABCDE")
+NOTHING = {A: -1, B: -1}
+EVERYTHING = {A: 10_000, B: 10_000, C: 10_000, D: 10_000, E: 10_000}
+WANTED = "topic == 'x'"
+AGAIN = GENERATION + 1
+"""The first epoch of a session that was deleted and created again."""
+TTL, COUNT = RemovalPolicy.TIME_TO_LIVE, RemovalPolicy.MAX_COUNT
+
+
+class Planting:
+    """The run, and what is expected to be found in it."""
+
+    def __init__(self) -> None:
+        self.run = Run()
+        self.expected: Counter[tuple[str, str]] = Counter()
+        self.mine = [self.run.publish("A", topic="x", n=n) for n in range(8)]
+        self.far = [self.run.publish("B", topic="x", n=n) for n in range(3)]
+        self.unwanted = self.run.publish("A", topic="y")
+        self.first_try = self.run.publish("A", "w", 1, topic="retried")
+        self.second_try = self.run.publish("B", "w", 1, topic="retried")
+
+    def expect(self, code: str, where: str, count: int = 1) -> None:
+        self.expected[code, where] += count
+
+    def session(self, name: str, expression: str = WANTED, above: dict[str, int] | None = None) -> str:
+        """Subscribe; everything up to the end will have been handed over."""
+        self.run.subscribe(name, expression, NOTHING if above is None else above)
+        self.run.drain(name, EVERYTHING)
+        return name
+
+    def got(self, session: str, *missing: int, epoch: int = 1, proxy: str = "a") -> None:
+        """Let the session receive everything but those of `mine`."""
+        mine = [each for n, each in enumerate(self.mine) if n not in missing]
+        self.run.receive(session, *mine, *self.far, epoch=epoch, proxy=proxy)
+
+    # ---- what is lost
+
+    def losses(self) -> None:
+        run, mine = self.run, self.mine
+        run.own(self.session("lost"), "a", 1)
+        self.got("lost", 2, 5)
+        self.expect("L1", "lost", 2)
+        # A session nobody ever received anything for is owed to somebody all the same.
+        run.subscribe("nobody", WANTED, {A: mine[5].offset})
+        self.expect("L3", "nobody", 2)
+        # One receiver of two has all.
+        self.session("half")
+        self.got("half")
+        run.receive("half", *mine[1:], *self.far, receiver="r2")
+        run.drain("half", EVERYTHING, "r2")
+        self.expect("L1", "half")
+        # Undrained; and drained, but with a hole in what the receiver wrote.
+        run.subscribe("unseen", WANTED, NOTHING)
+        self.got("unseen", 7)
+        self.expect("L3", "unseen")
+        self.session("torn")
+        self.got("torn", 3)
+        del run.journals["torn/r"][0]
+        self.expect("A1", "torn/r")
+        self.expect("L3", "torn", 8)
+        run.subscribe("behind", WANTED, NOTHING)
+        self.got("behind", 1, 6)
+        run.drain("behind", {A: mine[3].offset, B: 10_000})
+        self.expect("L1", "behind")
+        self.expect("L3", "behind")
+
+    def losses_in_handovers(self) -> None:
+        run, mine = self.run, self.mine
+        for session, cause in (
+            ("moved", Acquisition.HANDOVER),
+            ("failed over", Acquisition.FAILOVER),
+            ("restarted", Acquisition.RESTART),
+        ):
+            run.own(self.session(session), "a", 1)
+            run.receive(session, *mine[:3], *self.far)
+            run.own(session, "b", 2, cause)
+            run.receive(session, *mine[4:], epoch=2, proxy="b")
+            self.expect("L1" if cause == Acquisition.RESTART else "L2", session)
+        # Lost in the first epoch, and nothing to do with the later handover.
+        run.own(self.session("before"), "a", 1)
+        run.receive("before", mine[0], *mine[2:5], *self.far)
+        run.own("before", "b", 2, Acquisition.HANDOVER)
+        run.receive("before", *mine[5:], epoch=2, proxy="b")
+        self.expect("L1", "before")
+        # Nothing came any more after the handover.
+        run.own(self.session("silent"), "a", 1)
+        run.receive("silent", *mine[:6], *self.far)
+        run.own("silent", "b", 2, Acquisition.HANDOVER)
+        self.expect("L2", "silent", 2)
+
+    def excuses(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("expired")
+        run.attest("policy", "expired", subscription="s1", ttl_s=60)
+        self.got("expired", 1, 2)
+        run.attest("removed", "expired", origin=A, offsets=[mine[1].offset, mine[3].offset], policies=[TTL])
+        self.expect("L4", "expired")
+        self.expect("L1", "expired")
+        # Removed by a policy that nobody had stated.
+        self.session("robbed")
+        self.got("robbed", 1)
+        run.attest("policy", "robbed", subscription="s1")
+        run.attest("removed", "robbed", origin=A, offsets=[mine[1].offset], policies=[TTL])
+        self.expect("L1", "robbed")
+        # One session was deleted before its receiver had everything.
+        self.session("deleted")
+        self.got("deleted", 1, 2, 3)
+        upto = {A: mine[2].offset} | {each: offset for each, offset in EVERYTHING.items() if each != A}
+        run.attest("deleted", "deleted", frontier=upto, reason="receiver r asked for it")
+        self.expect("L4", "deleted", 2)
+        self.session("gap")
+        self.got("gap", 1, 2, 5)
+        run.attest("gap", "gap", origin=A, offsets=[mine[0].offset, mine[3].offset], cause=GapCause.RETENTION)
+        self.expect("G1", "gap")
+        self.expect("L1", "gap")
+        # A queue discards, if it was stated, and of a kind that does.
+        for name, by, policy in (
+            ("bounded", RemovalPolicy.MAX_QUEUE, {"max_count": 2, "discard": "fifo"}),
+            ("expired by itself", RemovalPolicy.DEADLINE, {"discard": "fifo", "deadlines": True}),
+            ("bounded, and expired", RemovalPolicy.DEADLINE, {"max_count": 2, "discard": "fifo"}),
+        ):
+            self.session(name)
+            run.attest("policy", name, **policy)
+            self.got(name, 1)
+            run.attest("removed", name, origin=A, offsets=[mine[1].offset], policies=[by])
+        self.expect("L4", "bounded")
+        self.expect("L4", "expired by itself")
+        self.expect("L1", "bounded, and expired")
+        # What waited for a receiver went with its proxy; and for one that had never said that it may.
+        said = {"lapsed": [True], "lapsed and promised": [False], "lapsed and raised": [True, False]}
+        for name, levels in said.items():
+            self.session(name)
+            for best_effort in levels:
+                run.attest("attached", name, receiver="r", frontier={}, best_effort=best_effort)
+            self.got(name, 1, 2, 5)
+            offsets = [mine[1].offset, mine[3].offset]
+            run.attest("gap", name, receiver="r", origin=A, offsets=offsets, cause=GapCause.LOST_WITH_PROCESS)
+        self.expect("L4", "lapsed", 2)
+        self.expect("L1", "lapsed")
+        self.expect("L1", "lapsed and promised", 3)
+        self.expect("L1", "lapsed and raised", 3)
+        # One receiver left for good, before it had everything.
+        self.session("left")
+        self.got("left")
+        run.attest("attached", "left", receiver="r2")
+        run.receive("left", *mine[:6], *self.far, receiver="r2")
+        run.attest("unregistered", "left", receiver="r2", cause=Departure.LEFT)
+        self.expect("L4", "left", 2)
+        # An id of two coordinates is lost once, and only if both are.
+        self.session("retried", "topic == 'retried'")
+        self.expect("L1", "retried")
+        self.session("retried and had", "topic == 'retried'")
+        run.receive("retried and had", self.second_try)
+
+    def names_used_again(self) -> None:
+        run, mine = self.run, self.mine
+        # A subscription was taken back and made again; its second life is owed something too.
+        for session in ("made again", "made again and ended"):
+            run.subscribe(session, WANTED, NOTHING, life="1/1")
+            end = {A: mine[2].offset, B: 10_000}
+            run.attest("unsubscribed", session, subscription="s1", life="1/1", epoch=1, frontier=end)
+            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, life="1/2")
+            run.drain(session, EVERYTHING)
+        run.receive("made again", *self.far, *mine[:3], *mine[4:6], mine[7])
+        self.expect("L1", "made again")
+        end = {A: mine[5].offset, B: 10_000}
+        run.attest("unsubscribed", "made again and ended", subscription="s1", life="1/2", epoch=1, frontier=end)
+        run.receive("made again and ended", *self.far, *mine[1:])
+        self.expect("L1", "made again and ended")
+        self.expect("P4", "made again and ended", 2)
+        # A session was deleted and created again: what the first one had not delivered went with it.
+        run.subscribe("created again", WANTED, NOTHING, life="1/1")
+        run.receive("created again", *self.far, *mine[:3])
+        run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: mine[4].offset}, reason="asked for")
+        self.expect("L4", "created again", 2)
+        # Nobody lived to say that this one was.
+        run.subscribe("created again unseen", WANTED, NOTHING, life="1/1")
+        run.receive("created again unseen", *self.far, *mine[:3])
+        self.expect("L4", "created again unseen", 5)
+        for session in ("created again", "created again unseen"):
+            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, life=f"{AGAIN}/1")
+            run.receive(session, mine[5], mine[7], epoch=AGAIN)
+            run.drain(session, EVERYTHING, epoch=AGAIN)
+            self.expect("L1", session)
+
+    def facts_said_again(self) -> None:
+        """A crash came before the facts; the next start of serving says again what was asked for and promised."""
+        run, at = self.run, {"subscription": "s1", "life": "1/1", "expression": WANTED}
+        run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
+        run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.mine[3].offset], policies=[TTL])
+        run.drain("restated", EVERYTHING)
+        self.got("restated", 3, 4)
+        self.expect("L4", "restated")
+        self.expect("L1", "restated")
+
+    def removals(self) -> None:
+        """A removal counts only if all that wanted it had stated a policy of a kind that it names."""
+        run, gone = self.run, self.mine[1].offset
+
+        def removed(session: str, *by: RemovalPolicy, before: bool = False, **policies: dict[str, int]) -> None:
+            for name in ("s1", "s2"):
+                run.subscribe(session, WANTED if name == "s1" else "require(n)", NOTHING, name, life=f"1/{name[1]}")
+            taken = {"epoch": 1, "origin": A, "offsets": [gone], "policies": list(by)}
+            if before:
+                run.attest("removed", session, **taken)
+            for name, policy in policies.items():
+                run.attest("policy", session, subscription=name, life=f"1/{name[1]}", epoch=1, **policy)
+            if not before:
+                run.attest("removed", session, **taken)
+            run.drain(session, EVERYTHING)
+            self.got(session, 1)
+
+        removed("wanted by another too", TTL, s1={"ttl_s": 60})
+        self.expect("L1", "wanted by another too")
+        removed("kept by its number", TTL, s1={"ttl_s": 60}, s2={"max_count": 3})
+        self.expect("L1", "kept by its number")
+        removed("not so many", COUNT, s1={"ttl_s": 60}, s2={"ttl_s": 3})
+        self.expect("L1", "not so many")
+        removed("stated too late", TTL, before=True, s1={"ttl_s": 60}, s2={"ttl_s": 60})
+        self.expect("L1", "stated too late")
+        removed("for both reasons", TTL, COUNT, s1={"ttl_s": 60}, s2={"max_count": 3})
+        self.expect("L4", "for both reasons")
+        # The other one had ended before, and its name was used again after.
+        removed("wanted by one", RemovalPolicy.TIME_TO_LIVE_BY_LOG, s1={"ttl_s": 60})
+        end = {A: gone - 1, B: 10_000}
+        run.attest("unsubscribed", "wanted by one", subscription="s2", life="1/2", epoch=1, frontier=end)
+        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", life="1/3")
+        self.expect("L4", "wanted by one")
+        # A policy of an earlier life is none of the next one.
+        removed("stated in an earlier life", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 60})
+        end = {A: -1, B: 10_000}
+        run.attest("unsubscribed", "stated in an earlier life", subscription="s2", life="1/2", epoch=1, frontier=end)
+        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", life="1/3")
+        self.expect("L1", "stated in an earlier life")
+
+    # ---- what came too often, wrongly, or in the wrong order
+
+    def repeats(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("again")
+        self.got("again")
+        run.receive("again", mine[1], mine[2])
+        self.expect("D1", "again", 2)
+        self.session("again elsewhere")
+        self.got("again elsewhere")
+        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        run.receive("again elsewhere", mine[1], epoch=2, proxy="b")
+        self.expect("D2", "again elsewhere")
+        self.expect("D1", "again elsewhere")
+        self.session("again by its other coordinate", "topic == 'retried'")
+        run.receive("again by its other coordinate", self.first_try, self.second_try)
+        self.expect("D1", "again by its other coordinate")
+
+    def inventions(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("phantom")
+        self.got("phantom")
+        run.receive("phantom", Coordinate(Origin(A), 5_000), Coordinate(Origin(B), 5_000))
+        self.expect("P1", "phantom", 2)
+        self.session("mismatch")
+        self.got("mismatch")
+        run.receive("mismatch", self.unwanted)
+        self.expect("P3", "mismatch")
+        run.subscribe("too early", WANTED, {A: mine[4].offset, B: 10_000}, epoch=3)
+        run.receive("too early", mine[4], epoch=2)
+        run.receive("too early", *mine[5:], epoch=3)
+        self.expect("P3", "too early")
+        self.session("out of life")
+        run.attest("unsubscribed", "out of life", subscription="s1", frontier={A: mine[2].offset})
+        run.receive("out of life", *mine[:5])
+        self.expect("P4", "out of life", 2)
+        self.session("altered")
+        self.got("altered", 0)
+        run.receive("altered", mine[0], digest=7, life="second")
+        self.expect("P5", "altered")
+        run.forward("A", self.far[0])
+        run.forward("A", self.far[1], b"\x80")
+        run.forward("A", Coordinate(Origin(B), 6_000))
+        self.expect("P5", "A")
+        self.expect("P1", "A")
+
+    def places(self) -> None:
+        """Who is given a place is owed what lies above it; who was given another one, only what lies above that."""
+        run, mine = self.run, self.mine
+        self.session("joined late")
+        self.got("joined late")
+        here = {A: mine[5].offset, B: 10_000}
+        run.attest("registered", "joined late", receiver="r2", frontier=here)
+        run.attest("attached", "joined late", receiver="r2")
+        run.receive("joined late", mine[7], receiver="r2")
+        run.drain("joined late", EVERYTHING, "r2")
+        self.expect("L1", "joined late")
+        self.session("came back")
+        self.got("came back")
+        run.receive("came back", *mine[:2], receiver="r2")
+        run.attest("unregistered", "came back", receiver="r2", cause=Departure.EXPIRED, epoch=1)
+        run.attest("registered", "came back", receiver="r2", frontier=here, epoch=1)
+        run.attest("attached", "came back", receiver="r2", epoch=1)
+        run.receive("came back", *mine[6:], receiver="r2")
+        run.drain("came back", EVERYTHING, "r2")
+
+    def keys(self) -> None:
+        """What comes without the key is nobody's who asks for one; what comes with it is owed."""
+        run = self.run
+        one, other = (Key("sha256-producer", "producer", each) for each in (b"1", b"2"))
+        two = (Key("sha1-dual", "producer", b"1"), Key("sha1-dual", "consumer", b"1"))
+        sent = {
+            name: run.publish("A", topic="k", protection=protection)
+            for name, protection in {
+                "open": OPEN,
+                "one": Protection((one,), False),
+                "other": Protection((other,), True),
+                "half": Protection(two[:1], False),
+                "dual": Protection(two, False),
+            }.items()
+        }
+
+        def keyed(session: str, protection: Protection, *given: str) -> None:
+            run.subscribe(session, "topic == 'k'", NOTHING, protection=protection)
+            run.drain(session, EVERYTHING)
+            run.receive(session, *(sent[name] for name in given))
+
+        keyed("by one key", Protection((one,), False), "one")
+        keyed("by both sides", Protection(two, False), "dual")
+        keyed("by any", Protection((one, *two), True), "open", "one", "other", "dual")
+        keyed("without a key", OPEN, "open", "other")
+        keyed("lost by key", Protection((one,), False))
+        self.expect("L1", "lost by key")
+        keyed("overheard", Protection((one,), False), "one", "other")
+        self.expect("P3", "overheard")
+        keyed("half met", Protection(two, False), "half", "dual")
+        self.expect("P3", "half met")
+
+    def disorder(self) -> None:
+        run, mine = self.run, self.mine
+        self.session("disorder")
+        run.receive("disorder", mine[0], mine[2], mine[1], *mine[3:], *self.far)
+        self.expect("O1", "disorder")
+        self.session("disorder over a handover")
+        run.receive("disorder over a handover", mine[0], mine[2])
+        run.receive("disorder over a handover", mine[1], *mine[3:], *self.far, epoch=2, proxy="b")
+        self.expect("O3", "disorder over a handover")
+        for order in ("fifo", "priority", "deadline"):
+            self.session(f"by {order}")
+            run.receive(f"by {order}", mine[2], *mine[:2], *mine[3:], *self.far, order=order)
+        self.expect("O1", "by fifo")
+        # A retry came behind what was sent later: right for who came in between, wrong for who was owed the first copy.
+        first, later, again = (run.publish("A", "v", n, topic="v") for n in (1, 2, 1))
+        for name, above in (("came in between", first.offset), ("owed the first copy", -1)):
+            self.session(name, "topic == 'v'", {A: above})
+            run.receive(name, later, again)
+        self.expect("O2", "came in between")
+        self.expect("O4", "owed the first copy")
+        for name in ("first copy removed", "told of the first copy", "removed without a policy"):
+            self.session(name, "topic == 'v'", {A: -1})
+            run.receive(name, later, again)
+        run.attest("policy", "first copy removed", subscription="s1", ttl_s=60)
+        for name in ("first copy removed", "removed without a policy"):
+            run.attest("removed", name, origin=A, offsets=[first.offset], policies=[TTL])
+        run.attest("gap", "told of the first copy", origin=A, offsets=[first.offset] * 2, cause=GapCause.RETENTION)
+        self.expect("O2", "first copy removed")
+        self.expect("O2", "told of the first copy")
+        self.expect("G1", "told of the first copy")
+        self.expect("O4", "removed without a policy")
+        self.session("stale")
+        run.receive("stale", *mine[:2])
+        run.receive("stale", mine[2], epoch=2, proxy="b")
+        run.receive("stale", mine[3])
+        run.receive("stale", *mine[4:], *self.far, epoch=2, proxy="b")
+        self.expect("H1", "stale")
+        self.session("split")
+        self.got("split")
+        run.own("split", "a", 1)
+        run.own("split", "a", 1)
+        run.own("split", "b", 2)
+        run.own("split", "c", 2)
+        self.expect("H2", "split")
+
+    # ---- what the evidence itself lacks
+
+    def damage(self) -> None:
+        run = self.run
+        for n in range(6):
+            run.publish("C", topic="x", n=n)
+        self.session("over a hole", WANTED, {C: -1})
+        run.receive("over a hole", *(Coordinate(Origin(C), n) for n in range(6)))
+        del run.logs["C"][2], run.logs["C"][3]
+        self.expect("A1", "C")
+        run.publish("D", topic="x")
+        self.expect("A4", "D")
+        self.session("far", WANTED, {E: -1, D: -1})
+        run.receive("far", Coordinate(Origin(E), 4), Coordinate(Origin(D), 40))
+        self.expect("A4", "E")
+        self.expect("L3", "far")
+        # Nobody can say what these were.
+        self.expect("A5", "over a hole", 2)
+        self.expect("A5", "far", 2)
+        run.append("B", b"\xc1")
+        run.append("B", Published(producer="p", incarnation=Incarnation("i"), sequence=99, at_ms=0, body=b"\xc1"))
+        self.expect("A2", "B", 2)
+        # A record that cannot be read may be what was delivered, forwarded, or acknowledged.
+        self.session("over what cannot be read")
+        self.got("over what cannot be read")
+        unreadable = Coordinate(Origin(B), run.append("B", b"\xc1"))
+        run.receive("over what cannot be read", unreadable)
+        run.forward("A", unreadable)
+        run.fact("asked twice", "acknowledged", origin=B, offsets=[unreadable.offset])
+        run.fact("asked twice", "acknowledged", origin=C, offsets=[0, 1, 2])
+        run.fact("asked twice", "acknowledged", origin=D, offsets=[0, 50])
+        self.expect("A5", "over what cannot be read")
+        self.expect("A2", "B")
+        self.expect("L3", "asked twice", 3)
+        # A life of a proxy that took part, and wrote nothing that is here.
+        run.append("A", InterestRegistered(ProxyId("gone"), Incarnation("life"), SessionId("s"), ()))
+        run.append("A", InterestsExpired(ProxyId("gone"), Incarnation("life")))
+        self.expect("A1", "proxy/gone/life")
+
+    def bad_facts(self) -> None:
+        run, journal = self.run, self.run.journals
+        first = run.fact("repeating", "opened")
+        run.fact("repeating", "opened")
+        relayed_later = Fact(writer="repeating", number=1, at_ms=5, kind=FactKind.OPENED)
+        journal["repeating"] += [
+            first,
+            relayed_later,
+            Fact(writer="repeating", number=2, at_ms=5, kind=FactKind.OWNED),
+            Fact(writer="repeating", number=3, at_ms=0, kind=FactKind.CLOSED),
+        ]
+        self.expect("D4", "repeating", 2)
+        self.expect("A2", "repeating")
+        journal["unclosed"].append(Fact(writer="unclosed", number=1, at_ms=0, kind=FactKind.OPENED))
+        self.expect("A1", "unclosed")
+        text = encode_fact(Fact(writer="half", number=1, at_ms=0, kind=FactKind.RECEIVED))
+        journal["half"] += [text[: len(text) // 2], b"[]", b'{"writer":"half"}', b""]
+        self.expect("A2", "", 3)
+        self.session("uneven")
+        self.got("uneven")
+        run.fact("uneven/r", "received", session="uneven", receiver="r", epoch=1, origin=A, digests=[1])
+        self.expect("A2", "uneven")
+        run.subscribe("unreadable", "topic ==", NOTHING)
+        run.receive("unreadable", self.mine[0])
+        self.expect("A2", "unreadable")
+        run.subscribe("undecided", WANTED, NOTHING)
+        run.attest("subscribed", "undecided", subscription="s1", expression="topic == 'y'")
+        self.expect("A2", "undecided")
+        run.attest("effective", "unasked", subscription="s1", frontier=NOTHING)
+        self.expect("A2", "unasked")
+
+    def acknowledgements(self) -> None:
+        there = [each.offset for each in self.mine]
+        self.run.fact("proxies", "acknowledged", origin=A, offsets=[*there, 7_000, 7_001])
+        self.expect("L1", "proxies", 2)
+
+    def in_order(self) -> None:
+        for n in range(3):
+            self.got(self.session(f"in order {n}"))
+
+
+EXCUSABLE = {"L1": "L3", "L2": "L3", "P3": "A5", "P4": "A5", "O1": "A5", "O3": "A5", "O4": "A5"}
+"""What these may come to where evidence is missing."""
+
+
+def planted() -> Planting:
+    """Every anomaly, in evidence that is complete, but for what one receiver wrote."""
+    planting = Planting()
+    plant_anomalies(planting)
+    planting.run.end()
+    return planting
+
+
+def plant_anomalies(planting: Planting) -> None:
+    planting.losses()
+    planting.losses_in_handovers()
+    planting.excuses()
+    planting.removals()
+    planting.names_used_again()
+    planting.facts_said_again()
+    planting.repeats()
+    planting.inventions()
+    planting.keys()
+    planting.places()
+    planting.disorder()
+    planting.acknowledgements()
+    planting.in_order()
+
+
+def damaged() -> Planting:
+    """The same anomalies, in evidence that has holes of every kind."""
+    planting = Planting()
+    plant_anomalies(planting)
+    expected, planting.expected = planting.expected, Counter()
+    for (code, place), count in expected.items():
+        # What was acknowledged and is in no log, nothing but that log could excuse.
+        planting.expect(code if place == "proxies" else EXCUSABLE.get(code, code), place, count)
+    planting.damage()
+    planting.bad_facts()
+    # Written last, and so that nothing is written after them.
+    raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half")}
+    planting.run.end(but=("D",))
+    planting.run.journals.update(raw)
+    return planting

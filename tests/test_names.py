@@ -1,0 +1,62 @@
+"""Guards of the house: words that do not come back, and structs whose fields are named where they are made."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.test_docs import PAGES, ROOMS, SOURCES, name
+
+RETIRED = """
+    Answered Asked Asker Asking Asks AccessWish Bell Claims Course Door DrainWish Dropped Farewell Few Give Keeper
+    LAPSED Look NOBODY Offer Quarrels Rounds Shown Spread Stay Telling Told Troubles Waking Ways Wish chance heed heeded
+    in_vain lasts_s levelling nobody_waits place_s sip_ms storm take_told unsay untold
+""".split()  # noqa: SIM905
+"""Identifiers of the first build, which nobody knows outside of it (docs/renames.md)."""
+PRONOUN = re.compile(r"\b(?:he|him|his)\b")
+POSITIONAL_AT_MOST = 5
+
+
+def identifiers(source: Path) -> set[str]:
+    with source.open("rb") as file:
+        return {token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
+
+
+def test_words_of_the_first_build_do_not_come_back() -> None:
+    found = {name(path): identifiers(path) & set(RETIRED) for path in SOURCES if path.suffix == ".py"}
+    assert {path: words for path, words in found.items() if words} == {}
+
+
+def test_a_program_is_it() -> None:
+    prose = [path for path in [*PAGES, *SOURCES] if path != Path(__file__) and path.name != "CHANGELOG.md"]
+    found = {name(path): PRONOUN.findall(re.sub(r"`[^`]*`", "", path.read_text())) for path in prose}
+    assert {path: words for path, words in found.items() if words} == {}
+
+
+def records_of(room: str) -> Iterator[type]:
+    """Yield the structs and dataclasses of a room, the rooms in it included."""
+    package = importlib.import_module(room)
+    for module in pkgutil.walk_packages(package.__path__, f"{room}."):
+        if not module.name.endswith("__main__"):
+            for kind in vars(importlib.import_module(module.name)).values():
+                is_record = isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind))
+                if is_record and kind.__module__ == module.name:
+                    yield kind
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_record_of_many_fields_is_made_with_their_names(room: str) -> None:
+    def positional(kind: type) -> int:
+        return sum(each.kind is not each.KEYWORD_ONLY for each in inspect.signature(kind).parameters.values())
+
+    many = {f"{kind.__module__}.{kind.__name__}": positional(kind) for kind in records_of(room)}
+    assert {kind: count for kind, count in many.items() if count > POSITIONAL_AT_MOST} == {}

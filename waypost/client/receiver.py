@@ -1,0 +1,387 @@
+"""A receiver of a session, as an application has it.
+
+    async with waypost.attach("travellers/alice", proxy="ws://127.0.0.1:7311") as receiver:
+        await receiver.subscribe('origin == "JFK" && dep_delay > 30')
+        async for notification in receiver:
+            print(notification["flight"])
+
+A notification is acknowledged when the application asks for the next one, says :meth:`Receiver.acknowledge`, or leaves
+the block in peace. What was not acknowledged - the one in hand when the block ends by an exception, what was not
+asked for yet - comes again to the next attach with the same `state` or the same receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from waypost.access import LEVELS
+from waypost.client.client import Client, log
+from waypost.client.connector import FAREWELL_S, Finder, check_address
+from waypost.client.delivery_state import ReceiverState
+from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
+from waypost.client.machine import ClientMachine
+from waypost.client.received_notification import Received
+from waypost.errors import Refused, WaypostError
+from waypost.identity import Origin, SubscriptionId
+from waypost.keys import NO_KEYS, Keys
+from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S
+from waypost.messages import Attached, BecameEffective, Deleted, Granted, SubscriptionChanged
+
+
+class Receiver(Client):
+    """One receiver of a session, made by :func:`attach`; it may publish, too.
+
+    It follows a session that moves, and drops what comes twice. Arguments as of :class:`Client`.
+    """
+
+    def __init__(
+        self,
+        machine: ClientMachine,
+        addresses: Sequence[str] | None,
+        find: Finder | None,
+        timeout_s: float,
+        on_event: Callable[[object], None] | None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(machine, addresses, find, timeout_s, on_event, tls)
+        self._asked: dict[SubscriptionId, asyncio.Future[None]] = {}
+        self._effective: dict[SubscriptionId, dict[Origin, int]] = {}
+        self._effective_changed = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._answers: dict[RequestKind, asyncio.Future[None]] = {}
+        """Who waits for a change of the access, or for the deletion."""
+        self.attached: Attached | None = None
+        """What the proxy said at the last attach."""
+        self._began_at = dict(self._machine.state.frontier)
+        """What the application had when this began."""
+        self.joined = False
+        """This receiver was given a place, at this attach or an earlier one here: it had none, or had lost it."""
+
+    # ------------------------------------------------------------ life
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._machine.nack()
+        await self.close()
+
+    async def close(self, *, forget: bool = False) -> None:
+        """Leave. With `forget` the receiver gives up its place, and the session keeps nothing for it.
+
+        Each is tried for two seconds, here or where the session has gone; if nobody answers, the place stays. Where no
+        proxy that serves the session hears that we leave, none knows what we had last either: a warning says so, and
+        `state` has it.
+        """
+        self._machine.settle()
+        if forget and not self._connector.over:
+            with contextlib.suppress(WaypostError, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await self._have(RequestKind.PLACE, self._machine.forget, "no answer about the receiver's place")
+        if not await self._leave():
+            log.warning(
+                "no proxy has heard that session %s was left%s; the next attach may be given again what it had last, "
+                "unless it has this one's `state`",
+                self._machine.session,
+                self._connector.trouble,
+            )
+        await self._stop()
+
+    async def _leave(self) -> bool:
+        """Say what we have and that we leave; False: no proxy heard it, and there was something to say.
+
+        A session that changes hands at this moment is served again soon, and whoever serves it then is told.
+        """
+        if self._connector.over or dict(self.state.frontier) == self._began_at:
+            await self._connector.leave(self._machine.goodbye())
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                while not self._connector.over:
+                    self._ready.clear()
+                    if await self._connector.leave(self._machine.goodbye()):
+                        return True
+                    await self._ready.wait()
+        return self._connector.over
+
+    async def delete(self) -> None:
+        """Delete the session, with all that is stored for any receiver of it; they are told. This one has left then."""
+        await self._have(RequestKind.DELETION, self._machine.delete, "the session was not deleted")
+        await self.close()
+
+    async def set_access(self, grants: Mapping[str, Granted] | None = None, *, password: str | None = None) -> None:
+        """Change who may do what with the session; returns once that is in force, and would survive its proxy.
+
+        Who loses the right to read is told, and gets nothing from then on; who has another password now has to say it.
+        This session keeps what it may do, and goes on under its own new password by itself.
+
+            await receiver.set_access(password=secret)                                # one password, for everything
+            await receiver.set_access({"alice": waypost.grant("owner", password=a),   # `attach(principal="alice")`
+                                      "": waypost.grant("user", password="")})       # others only read, without one
+            await receiver.set_access()                                               # open to everybody
+
+        Args:
+            grants: by principal; nobody else may do anything. Whoever asks must be among them, and administer.
+            password: the one that everybody has to say who names no principal, and may do everything then.
+
+        Raises:
+            Forbidden: we may not change it.
+            Refused: we could never change it again, or a principal has no password that it could keep.
+        """
+        if password is not None:
+            grants = dict(grants or {}) | {"": grant("owner", password=password)}
+        chosen = dict(grants or {})
+        async with self._changing:
+            await self._have(RequestKind.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
+
+    async def _have(self, what: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
+        future = self._answers[what] = asyncio.get_running_loop().create_future()
+        ask()
+        self._connector.wake()
+        try:
+            await self._within(lambda: asyncio.shield(future), otherwise)
+        finally:
+            if self._answers.get(what) is future:
+                del self._answers[what]
+
+    def _awaited(self) -> list[asyncio.Future[Any]]:
+        return [*super()._awaited(), *self._asked.values(), *self._answers.values()]
+
+    # ------------------------------------------------------------ receiving
+
+    def __aiter__(self) -> AsyncIterator[Received]:
+        return self
+
+    async def __anext__(self) -> Received:
+        (received,) = await self.next_batch(1)
+        return received
+
+    async def batches(self) -> AsyncIterator[list[Received]]:
+        """Yield what is there, a list at a time; a list is acknowledged when the next one is asked for."""
+        while True:
+            try:
+                yield await self.next_batch()
+            except StopAsyncIteration:
+                return
+
+    async def next_batch(self, max_items: int | None = None, *, manual_ack: bool = False) -> list[Received]:
+        """Return what is there, waiting for something; what was given before is acknowledged.
+
+        Args:
+            max_items: so many at most.
+            manual_ack: what was given before is not acknowledged, but by :meth:`acknowledge`: until then it comes
+                again to the next attach. The proxy sends no more than the window of :func:`attach` ahead of that.
+
+        Raises:
+            StopAsyncIteration: the session was left.
+        """
+        self._check_entered()
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            taken = self._machine.take(max_items, manual_ack=manual_ack)
+            self._connector.wake()
+            if taken:
+                return [Received.of(each) for each in taken]
+            if self._connector.over:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+
+    def acknowledge(self) -> None:
+        """Say that the application has all that it was given so far; asking for the next one says it too."""
+        self._machine.acknowledge()
+        self._connector.wake()
+
+    def nack(self) -> None:
+        """Say that the application does not have what it was given since it last said so: that comes again."""
+        self._machine.nack()
+
+    @property
+    def state(self) -> ReceiverState:
+        """The receiver's place; give it to a later :func:`attach`."""
+        return self._machine.state
+
+    @property
+    def duplicates_dropped(self) -> int:
+        """So many notifications came again and were dropped."""
+        return self._machine.duplicates_dropped
+
+    async def wait_attested(self, timeout_s: float = 5) -> bool:
+        """Wait until a journal has all that the application was given; tell whether it has."""
+        self._machine.settle()
+        self._connector.wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.state.unconfirmed:
+                    await asyncio.sleep(0.01)
+        return not self.state.unconfirmed
+
+    # ------------------------------------------------------------ subscribing
+
+    async def subscribe(
+        self,
+        expression: str,
+        *,
+        id: str | None = None,
+        ttl_s: int | None = None,
+        max_count: int | None = None,
+        keys: Keys = NO_KEYS,
+        insecure: bool = True,
+    ) -> SubscriptionId:
+        """Add a subscription; return its id once it is durable. Under the id of one that is there, change its policy
+        and its keys.
+
+        From when on it is effective for notifications of other sites comes later: :meth:`effective`.
+
+        Args:
+            ttl_s: keep what it matches for so many seconds only; None: until all receivers have it.
+            max_count: keep the newest so many only; None: all.
+            keys: beside those of :meth:`set_keys`. They change exactly between two notifications of every origin.
+            insecure: take also what comes where no keys meet.
+
+        Raises:
+            Refused: the expression or the id is not acceptable; `code` and `field` say why.
+        """
+        identity = SubscriptionId(id or _short(expression))
+        checked(ttl_s, MAX_TTL_S, "ttl_s")
+        checked(max_count, MAX_COUNT, "max_count")
+        listed = keys.listed()
+        await self._ask(
+            identity,
+            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, listed, insecure=insecure),
+        )
+        return identity
+
+    async def set_keys(self, *, subscribing: Keys | None = None, publishing: Keys | None = None) -> None:
+        """Change the keys that go with all that is done here; those said before go. See :class:`waypost.Keys`.
+
+        Args:
+            subscribing: with every subscription that this receiver made in the session, or makes; they stay with its
+                place, wherever the session goes. Returns once that is in force, and would survive the proxy.
+            publishing: with all that is published from here on.
+
+        Raises:
+            Forbidden: we may not subscribe.
+        """
+        if publishing is not None:
+            await self.publish_with(publishing)
+        if subscribing is not None:
+            listed = subscribing.listed()
+            async with self._changing:
+                await self._have(RequestKind.KEYS, lambda: self._machine.set_keys(listed), "no answer about the keys")
+
+    async def unsubscribe(self, subscription: str) -> None:
+        """End a subscription; what matched before is still delivered."""
+        identity = SubscriptionId(subscription)
+        await self._ask(identity, lambda: self._machine.unsubscribe(identity))
+        # The next one of this name is promised anew.
+        self._effective.pop(identity, None)
+
+    async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
+        future = self._asked.setdefault(identity, asyncio.get_running_loop().create_future())
+        ask()
+        self._connector.wake()
+        try:
+            await self._within(lambda: asyncio.shield(future), f"no answer about subscription {identity}")
+        finally:
+            self._asked.pop(identity, None)
+
+    def effective(self, subscription: str) -> Mapping[Origin, int]:
+        """Return from above which offsets, by origin, the subscription is promised to be complete."""
+        return self._effective.get(SubscriptionId(subscription), {})
+
+    async def wait_effective(self, subscription: str, origins: Sequence[str]) -> None:
+        """Wait until the subscription is effective for these origins, such as ``B/0``."""
+
+        async def wait() -> None:
+            while not set(origins) <= set(self.effective(subscription)) and self._failure is None:
+                self._effective_changed.clear()
+                await self._effective_changed.wait()
+
+        await self._within(wait, f"{subscription} did not become effective for {', '.join(origins)}")
+
+    # ------------------------------------------------------------ where it is served
+
+    async def move(self, url: str) -> None:
+        """Attach at another proxy from now on; the session follows."""
+        check_address(url)
+        self.attached = None
+        await super().move(url)
+
+    async def wait_attached(self) -> Attached:
+        """Wait until the session is served to us, wherever that is."""
+        await self._within(self._ready.wait, "the session could not be attached")
+        assert self.attached is not None
+        return self.attached
+
+    def _received_of_session(self, event: ClientEvent) -> None:
+        match event:
+            case Outcome():
+                future = self._asked.get(event.subscription)
+                if future is not None and not future.done():
+                    future.set_exception(event.error) if event.error else future.set_result(None)
+            case RequestResult():
+                self._answer(event.what, event.error)
+            case Attached():
+                self.attached = event
+                self.joined = self.joined or event.joined
+                # What is promised now is said next; a name may mean another subscription than when we were here last.
+                self._effective.clear()
+                self._ready.set()
+            case SubscriptionChanged(settings=None):
+                self._effective.pop(event.subscription, None)
+            case BecameEffective():
+                self._effective.setdefault(event.subscription, {}).update(event.above)
+                self._effective_changed.set()
+            case Deleted():
+                self._connector.over = True
+                self._answer(RequestKind.DELETION, None)
+                self._news.set()
+
+    def _answer(self, what: RequestKind, error: WaypostError | None) -> None:
+        future = self._answers.get(what)
+        if future is not None and not future.done():
+            future.set_exception(error) if error else future.set_result(None)
+
+    def _refused(self, error: WaypostError) -> None:
+        super()._refused(error)
+        self._effective_changed.set()
+
+
+def checked(value: int | None, most: int, name: str) -> None:
+    """Raise Refused unless the value is None or from 1 to `most`."""
+    if value is not None and not (isinstance(value, int) and 1 <= value <= most):
+        raise Refused(f"{value!r}; it is a whole number from 1 to {most}", field=name)
+
+
+def _short(expression: str) -> SubscriptionId:
+    """Return the id of a subscription that was given none: its expression, or a digest of a long one."""
+    if len(expression) <= MAX_ID_LENGTH:
+        return SubscriptionId(expression)
+    return SubscriptionId("sha256:" + hashlib.sha256(expression.encode()).hexdigest())
+
+
+def grant(*rights: str, password: str | None = None, by_token: bool = False) -> Granted:
+    """Return what a principal is allowed, for :meth:`Receiver.set_access`.
+
+    Args:
+        rights: ``read``, ``subscribe``, ``administer``; or a level: ``user`` reads, ``admin`` subscribes too, ``owner``
+            may do everything.
+        password: the one that proves the principal; "": its name is enough; None: the one that it has.
+        by_token: no password proves the principal, only a token does.
+
+    Raises:
+        Refused: there is no such right.
+    """
+    unknown = [each for each in rights if each not in (*LEVELS, *LEVELS["owner"])]
+    if unknown or not rights:
+        known = ", ".join((*LEVELS["owner"], *LEVELS))
+        raise Refused(f"{unknown[0] if unknown else 'nothing'} is no right; there are {known}", field="rights")
+    if password is not None and len(password) > MAX_PASSWORD_LENGTH:
+        raise Refused(f"{len(password)} characters; the limit is {MAX_PASSWORD_LENGTH}", field="password")
+    wanted = {right for each in rights for right in LEVELS.get(each, (each,))}
+    return Granted([right for right in LEVELS["owner"] if right in wanted], password, by_token)
