@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handover import machine, source, target
-from handover.messages import Aborted, Frozen, Prepare, Refused, ToSource
+from handover.messages import Aborted, Chunk, Frozen, Prepare, Refused, ToSource
 from handover.source import SourceState
 from handover.target import TargetState, TargetTransfer
 from proxy.core.events import AcquireRequest, SessionUnavailable
@@ -15,7 +15,7 @@ from proxy.core.session_table import SessionTable
 from proxy.engine import Engine
 from proxy.ownership import incoming_transfers, outgoing_transfers
 from proxy.ownership.controller import OwnershipController
-from proxy.ownership.incoming_transfers import IncomingTransfers
+from proxy.ownership.incoming_transfers import Incoming, IncomingTransfers
 from proxy.ownership.outgoing_transfers import Outgoing, OutgoingTransfers
 from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
@@ -26,7 +26,7 @@ from waypost.identity import Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
 _arrive, _decide, _named = Session.arrive, OwnershipController._decide, TargetTransfer.__init__
-_owner_changed = Engine._owner_changed
+_owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
 _settle_orphan, _sweep = OwnershipController._settle_orphan, OwnershipController._sweep
 
 
@@ -106,6 +106,11 @@ def _settle_the_very_epoch_only(self: OwnershipController, session: Session, cur
         self._context.events.report(SessionUnavailable(session.id, "the session was not handed over"))
     else:
         _settle_orphan(self, session, current)
+
+
+def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Chunk) -> None:
+    _take_chunk(self, into, chunk)
+    into.progress_ms = self._context.clock.now_ms()
 
 
 def _say_nothing(self: OutgoingTransfers, sender: ProxyId, message: ToSource) -> None:
@@ -296,6 +301,13 @@ MUTANTS = (
         ("NEVER",),
         scenarios=("refused_ready_of_a_transfer_that_is_over",),
         rule=5,
+    ),
+    Mutant(
+        "chunks put off the end of the wait",
+        "each chunk of what is published meanwhile begins the wait for coverage anew",
+        replaced(IncomingTransfers, "_take_chunk", _take_chunk_and_wait_anew),
+        ("NEVER",),
+        scenarios=("move_under_publishing_while_a_site_is_away",),
     ),
     Mutant(
         "silence to a frozen source",
