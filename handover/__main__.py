@@ -1,9 +1,11 @@
 """Prints the transition tables, made from the code: `python -m handover`."""
 
-from handover import source, target
+from handover import acquisition, source, target
 from handover.machine import render
 
 print("## Source\n")
 print(render(source.TABLE))
 print("\n## Target\n")
 print(render(target.TABLE))
+print("\n## Acquisition\n")
+print(render(acquisition.TABLE))

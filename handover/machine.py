@@ -89,25 +89,80 @@ class Timing:
     """Until a frozen source takes the session back."""
 
 
-class Machine:
-    """Base of source and target: a state, and two timers that every progress sets again."""
+class TableMachine:
+    """A machine whose transitions are data: a state, and one place that changes it.
+
+    Every machine has the same three calls: :meth:`step` takes one input, :meth:`tick` does what is due, and
+    :meth:`next_deadline` says when that is. Times are milliseconds of the caller's clock.
+
+    Args:
+        state: the state to begin in.
+    """
 
     table: Table
     ended: Enum
+
+    def __init__(self, state: Enum) -> None:
+        self.state = state
+
+    @property
+    def over(self) -> bool:
+        """Whether the machine has ended, and takes no input any more."""
+        return self.state is self.ended
+
+    def step(self, given: object, now_ms: int) -> list[object]:
+        """Take one input; return the effects in order.
+
+        Raises:
+            UnexpectedInput: the table has no row for it; nothing was changed.
+        """
+        kinds = self.transition(given)
+        self.took(given)
+        return [self.effect(kind, given) for kind in kinds]
+
+    def tick(self, now_ms: int) -> list[object]:
+        """Do what is due. Call at :meth:`next_deadline`."""
+        return []
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
+        return NEVER
+
+    def took(self, given: object) -> None:
+        """Remember what later effects need of an input that was taken."""
+
+    def effect(self, kind: type, given: object) -> object:
+        """Return the effect of this kind that answers the input."""
+        made: object = kind()
+        return made
+
+    def transition(self, given: object) -> tuple[type, ...]:
+        """Change the state as the table says, and return the kinds of effects.
+
+        Raises:
+            UnexpectedInput: the table has no row for it; nothing was changed.
+        """
+        cell = self.table.get((self.state, type(given)))
+        if cell is None:
+            raise UnexpectedInput(
+                f"{type(self).__name__} in state {self.state.name} has no row for {type(given).__name__}"
+            )
+        effects, self.state = cell
+        return effects
+
+
+class Machine(TableMachine):
+    """Base of source and target: a table, and two timers that every progress sets again."""
+
     progress: type
     """An input that sets the timers again though the state stays, where a row does something for it."""
 
     def __init__(self, state: Enum, timing: Timing, now_ms: int) -> None:
-        self.state = state
+        super().__init__(state)
         self.timing = timing
         self._retry_at = 0
         self._deadline_at = 0
         self.rearm(now_ms)
-
-    @property
-    def over(self) -> bool:
-        """The transfer has ended, and takes no input any more."""
-        return self.state is self.ended
 
     def patience_ms(self) -> int:
         """Return how long the present state may last."""
@@ -121,20 +176,11 @@ class Machine:
     def step(self, given: object, now_ms: int) -> list[object]:
         """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
         before = self.state
-        kinds = self.transition(given)
-        self.took(given)
+        effects = super().step(given, now_ms)
         # What a row has nothing to do for is no progress, whatever it is: it must not put off what is due.
-        if self.state is not before or (kinds and isinstance(given, self.progress)):
+        if self.state is not before or (effects and isinstance(given, self.progress)):
             self.rearm(now_ms)
-        return [self.effect(kind, given) for kind in kinds]
-
-    def took(self, given: object) -> None:
-        """Remember what later effects need of an input that was taken."""
-
-    def effect(self, kind: type, given: object) -> object:
-        """Return the effect of this kind that answers the input."""
-        made: object = kind()
-        return made
+        return effects
 
     def tick(self, now_ms: int) -> list[object]:
         """Do what is due. Call at :meth:`next_deadline`."""
@@ -151,20 +197,6 @@ class Machine:
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
         return NEVER if self.over else min(self._retry_at, self._deadline_at)
-
-    def transition(self, given: object) -> tuple[type, ...]:
-        """Change the state as the table says, and return the kinds of effects.
-
-        Raises:
-            UnexpectedInput: the table has no row for it; nothing was changed.
-        """
-        cell = self.table.get((self.state, type(given)))
-        if cell is None:
-            raise UnexpectedInput(
-                f"{type(self).__name__} in state {self.state.name} has no row for {type(given).__name__}"
-            )
-        effects, self.state = cell
-        return effects
 
 
 def owner_input(current: Ownership | None, expected: Ownership, wanted: Ownership) -> object:

@@ -21,7 +21,7 @@ from handover.messages import StayReason
 from proxy.core.effects import ClaimRow
 from proxy.core.transfer_record import ABORTED, THAWED, UNSETTLED, TransferView
 from proxy.engine import Engine
-from proxy.ownership.controller import Lost
+from proxy.ownership.registry_memory import Lost
 from proxy.ownership.transfer_driver import TransferDriver
 from waypost.clock import Clock
 from waypost.facts import Acquisition, Fact, FactKind
@@ -122,11 +122,11 @@ class OperatorLog:
             self._few.say(log.error, "what was written cannot be read", "log", part="log", count=count)
         if damaged["session"] > self._damaged["session"]:
             self._damaged["session"] = damaged["session"]
-            for session, lost in engine.ownership.lost.items():
+            for session, lost in engine.memory.lost.items():
                 if self._lost.get(session) != lost:
                     hint = f"waypost sessions rm {session} lets it begin anew"
                     self._few.say(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
-            self._lost = dict(engine.ownership.lost)
+            self._lost = dict(engine.memory.lost)
 
     # ------------------------------------------------------------ a drain of this proxy
 

@@ -43,26 +43,29 @@ from proxy.clients.tokens import token_key
 from proxy.core.context import Context
 from proxy.core.effects import Effect, SendPeer, ignore_result
 from proxy.core.events import (
-    Activated,
+    ActivationWanted,
     DeletionWanted,
     EngineEvent,
     FetchWanted,
     MoveWanted,
-    NotActivated,
     OwnerRead,
     ReceiverReturned,
     RelayWanted,
     SessionServed,
     SessionUnavailable,
     SessionWanted,
+    TransferFailed,
 )
 from proxy.core.journal import writer_of
 from proxy.core.settings import Settings
 from proxy.core.store_port import Policed, Restored, SavedSession
-from proxy.ownership.controller import OwnershipController
+from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.deleted_rows import DeletedRows
 from proxy.ownership.drain import SessionMoves
 from proxy.ownership.rebalance import Move, plan
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.ownership.row_checks import RowChecks
+from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfers import Transfers
 from proxy.session.retention import Mark
 from proxy.session.session import Role, Session
@@ -126,8 +129,11 @@ class Engine:
         self.coverage = Coverage(self.context, self.persister)
         self.moving = SessionMoves(self.context)
         self._forgetting = DeletedRows(self.context)
-        self.ownership = OwnershipController(self.context, self.persister, self.coverage)
-        self.transfers = Transfers(self.context, self.persister, self.coverage, self.ownership)
+        self.memory = RegistryMemory(self.context)
+        self.served = ServedSessions(self.context, self.persister, self.coverage, self.memory)
+        self.acquisitions = Acquisitions(self.context, self.persister, self.served, self.memory)
+        self.row_checks = RowChecks(self.context, self.persister, self.served, self.acquisitions, self.memory)
+        self.transfers = Transfers(self.context, self.persister, self.coverage, self.served, self.memory)
         self.expiry = Expiry(self.context)
         self.dispatcher = ClientDispatcher(self.context, self.persister, self.coverage, self.moving, self.expiry)
         self._had: Mapping[Origin, int] = {}
@@ -158,6 +164,7 @@ class Engine:
         match event:
             case SessionServed(session):
                 if self.context.sessions.get(session.id) is session:
+                    self.acquisitions.end(session.id)
                     self.expiry.watch(session)
                     self.expiry.resume(session)
                     self.dispatcher.served(session)
@@ -168,21 +175,27 @@ class Engine:
             case MoveWanted(identity, to):
                 self.moving.want(identity, to)
             case RelayWanted(identity, at):
+                self.acquisitions.end(identity)
                 self.dispatcher.attach_handler.relay(identity, at)
             case OwnerRead(identity, ownership):
                 self._owner_changed(identity, ownership)
-            case Activated(session, epoch, incarnation):
-                self.ownership.activated(session, epoch, incarnation)
-            case NotActivated(session, current):
-                self.ownership.not_activated(session, current)
+            case TransferFailed(identity, owner, lost):
+                self.acquisitions.not_handed_over(identity, owner, lost)
+            case ActivationWanted(identity):
+                self._activate_now(identity)
             case SessionWanted(identity, request):
-                self.ownership.seek(identity, request)
+                self.acquisitions.acquire(identity, request)
             case ReceiverReturned(identity):
                 self.transfers.cancel(identity)
             case DeletionWanted(session, reason):
-                self.ownership.delete(session, reason)
+                self.served.delete(session, reason)
             case _:
                 assert_never(event)
+
+    def _activate_now(self, identity: SessionId) -> None:
+        copy = self.context.sessions.get(identity)
+        if copy is not None and copy.role is Role.DORMANT:
+            self.acquisitions.activate(copy, is_waited_for=True)
 
     def _restore(
         self, saved: SavedSession, policed: Policed, seen: Mapping[Origin, int], here: Mapping[Origin, int]
@@ -477,7 +490,7 @@ class Engine:
         self._hold_again()
         for session in list(self.context.sessions.values()):
             if session.role is Role.DORMANT:
-                self.ownership.wake(session)
+                self.acquisitions.activate(session)
         self._after()
 
     def changelog_lost(self) -> None:
@@ -495,7 +508,8 @@ class Engine:
     def lease_lost(self) -> None:
         """Our lease has ended, or may have: serve nothing."""
         self.context.lease.lost()
-        self.ownership.fence()
+        self.acquisitions.fence()
+        self.served.fence()
         self.transfers.fence()
         self.dispatcher.relays.fence()
         self.dispatcher.attach_handler.fenced()
@@ -530,7 +544,7 @@ class Engine:
             if now is None or now.incarnation != row.incarnation:
                 self._proxy_down(ProxyDown(row.proxy, row.incarnation))
         if any(each not in event.owners and not row.deleted for each, row in context.cluster.owners.items()):
-            self.ownership.rows_lost()
+            self.memory.rows_lost()
         context.cluster.reloaded(event.owners, event.proxies, event.changelogs)
         self._forgetting.reloaded(event.owners)
         for proxy in {**context.cluster.drains, **event.drains}:
@@ -538,12 +552,12 @@ class Engine:
         for session, current in event.owners.items():
             self._owner_changed(session, current)
         self._drop_dead()
-        self.ownership.sweep()
+        self.row_checks.sweep()
 
     def _owner_changed(self, session: SessionId, current: Ownership | None) -> None:
         """The registry says who owns a session. A transfer of it that runs here hears it first, and ends by it."""
         self.transfers.owner_changed(session, current)
-        self.ownership.owner_changed(session, current)
+        self.row_checks.owner_changed(session, current)
 
     def _proxy_down(self, event: ProxyDown) -> None:
         context = self.context
@@ -570,7 +584,7 @@ class Engine:
         if self.context.lease.has_ended:
             self.lease_lost()
         self.transfers.tick()
-        self.ownership.tick()
+        self.row_checks.tick()
         self._forgetting.tick()
         self.coverage.tick()
         self.dispatcher.attach_handler.tick()
@@ -591,7 +605,7 @@ class Engine:
             self.persister.next_deadline(),
             self.transfers.next_deadline(),
             self.coverage.next_deadline(),
-            self.ownership.next_deadline(),
+            self.row_checks.next_deadline(),
             self._forgetting.next_deadline(),
             self.moving.next_deadline(),
             self.dispatcher.attach_handler.next_deadline(),

@@ -7,12 +7,10 @@ import sys
 from collections.abc import Hashable
 from typing import cast
 
-from chaos.model.configurations import CONFIGURATIONS, DEFAULT, LOGS, RULES, model
+from chaos.model.configurations import ACQUISITIONS, CONFIGURATIONS, DEFAULT, LOGS, RULES, World, model
 from chaos.model.explore import Model, Result, explore
-from chaos.model.log_epochs import LogEpochs
-from chaos.model.state import Configuration
 
-WORLDS: dict[str, Configuration | LogEpochs] = {**CONFIGURATIONS, **LOGS}
+WORLDS: dict[str, World] = {**CONFIGURATIONS, **LOGS, **ACQUISITIONS}
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from chaos.model.acquisitions import TWO_OWNERS, UNNAMED, Acquisitions
 from chaos.model.clients import LOSS, REPEAT
 from chaos.model.handover import KEPT, OWNER, PLACE, Handover
 from chaos.model.log_epochs import LOST, LogEpochs
@@ -32,13 +33,23 @@ CONFIGURATIONS = {
 }
 
 
+World = Configuration | LogEpochs | Acquisitions
+
+
 class Rule(NamedTuple):
     """A rule that can be taken out: what is lost with it, and the smallest world in which that shows."""
 
     says: str
     breaks: str
-    world: Configuration | LogEpochs
+    world: World
 
+
+ACQUISITIONS = {
+    "new": Acquisitions(begins="none", faults=2),
+    "owned": Acquisitions(begins="owned", faults=3),
+    "staged": Acquisitions(begins="staged", faults=2),
+}
+"""Worlds in which a session is acquired without a transfer."""
 
 LOGS = {
     "log": LogEpochs(publishes=3),
@@ -66,6 +77,10 @@ RULES = {
     "PROMISE": Rule("a promise is told when the store has the subscription, too (rule 6)", KEPT, SECOND_CRASH),
     "BROKEN": Rule("a hole that the site made closes the gates (rule 9)", LOSS, FAR_CRASH),
     "RANK": Rule("the checkpoint of the highest rank wins, not the last one (rule 19)", FORGOTTEN, OWNERS),
+    "STALE": Rule("an answer that was asked under an earlier lease is refused", UNNAMED, ACQUISITIONS["new"]),
+    "AGAIN": Rule(
+        "a copy that sleeps takes a new epoch before it is served (rule 1)", TWO_OWNERS, ACQUISITIONS["owned"]
+    ),
     "LOOK": Rule("a log that was out of reach is looked at before it is appended to (rule 27)", LOST, LOGS["log"]),
     "WAIT": Rule("it is looked at when all have said what they have seen of it (rule 27)", LOST, LOGS["log"]),
     "EPOCH": Rule("the log says that another log epoch begins (rule 27)", LOST, LOGS["log"]),
@@ -73,6 +88,6 @@ RULES = {
 }
 
 
-def model(world: Configuration | LogEpochs, without: frozenset[str] = frozenset()) -> Handover | LogEpochs:
+def model(world: World, without: frozenset[str] = frozenset()) -> Handover | LogEpochs | Acquisitions:
     """Return what is explored in a world, without these rules."""
-    return replace(world, without=without) if isinstance(world, LogEpochs) else Handover(Setup(world, without))
+    return Handover(Setup(world, without)) if isinstance(world, Configuration) else replace(world, without=without)

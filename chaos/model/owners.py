@@ -1,6 +1,6 @@
 """The registry's row, and how a proxy comes to own the session without a transfer.
 
-After `proxy/ownership/controller.py`.
+After `handover/acquisition.py`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
-from waypost.errors import NoAnswer, NotFound, NotServed, Refused, Unreachable, WaypostError
+from waypost.errors import CheckpointOutdated, NoAnswer, NotFound, NotServed, Refused, Unreachable, WaypostError
 from waypost.facts import Departure
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
@@ -160,7 +160,8 @@ class Administration:
             on_done(None)
 
         def lost(failure: WaypostError | None) -> None:
-            on_done(failure or NoAnswer(f"session {session.id} has moved meanwhile; see how it is now"))
+            moved = failure is None or isinstance(failure, CheckpointOutdated)
+            on_done(NoAnswer(f"session {session.id} has moved meanwhile; see how it is now") if moved else failure)
 
         self._context.sessions.mark_changed(session.id)
         once_kept(self._context, self._persister, session, kept, lost)

@@ -14,8 +14,8 @@ from proxy.clients.session_policy import Terms, settle, terms_of
 from proxy.core.context import Context
 from proxy.core.effects import Hangup, Send
 from proxy.core.events import AcquireRequest, MoveWanted, ReceiverReturned, Requester, SessionWanted
-from proxy.ownership.controller import taken
 from proxy.ownership.drain import SessionMoves
+from proxy.ownership.served_sessions import taken
 from proxy.session.receivers import Receiver, check_frontier, check_overtaking
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription

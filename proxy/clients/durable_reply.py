@@ -17,7 +17,7 @@ from proxy.core.context import Context
 from proxy.core.effects import Send
 from proxy.session.session import Role, Session
 from proxy.stream.persister import Persister
-from waypost.errors import NotServed, WaypostError
+from waypost.errors import CheckpointOutdated, NotServed, WaypostError
 from waypost.identity import SessionId
 from waypost.messages import Detach, Wait
 
@@ -31,6 +31,9 @@ def once_kept(
 ) -> None:
     """Call `kept` once store and changelog have the session as it is now, and it is ours still; else `lost`, with why
     it was not written, or with None: it is ours no more.
+
+    A checkpoint that is outdated says that another owner has written since: perhaps the session is ours no more, and
+    this proxy has not heard of it. That is nothing to tell whoever asked.
     """
     epoch = session.epoch
 
@@ -73,19 +76,20 @@ class Answers:
 
         def lost(failure: WaypostError | None) -> None:
             is_here = self._context.sessions.get(session.id) is session
+            is_outdated = isinstance(failure, CheckpointOutdated)
             if isinstance(message, Detach):
                 # Who could not be forgotten comes again, and asks again.
                 why = failure.message if failure is not None else "the session has moved"
                 self._context.outbox.emit(Send(connection.number, Wait(why, self._context.settings.retry_ms)))
-            elif failure is not None:
+            elif failure is not None and not is_outdated:
                 self._context.outbox.emit(Send(connection.number, problem(failure, message)))
+            elif is_here and (is_outdated or session.role is Role.FROZEN):
+                # It goes with what is handed over; or the session is served on here, as it is now, at another epoch.
+                halted = self._halted.setdefault(session.id, [])
+                halted.append(lambda: self.once_kept(connection, session, message, answer))
             elif is_here and self._context.sessions.serving(session.id) is session and connection.attached == attached:
                 # It stood still meanwhile, and is served on under another epoch.
                 self.once_kept(connection, session, message, answer)
-            elif is_here and session.role is Role.FROZEN:
-                # It goes with what is handed over; or the session is served on here, as it is now.
-                halted = self._halted.setdefault(session.id, [])
-                halted.append(lambda: self.once_kept(connection, session, message, answer))
             elif connection.attached == attached:
                 self._context.outbox.emit(Send(connection.number, problem(not_served(), message)))
             # Else it has attached since, and asked again for what was not answered by then.

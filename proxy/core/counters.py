@@ -69,9 +69,11 @@ class Counters:
         self.altered = 0
         """Frames of producers that were altered on their way, and are sent again."""
         self.rows_lost = 0
+        """Rows of sessions that the registry had lost, and that we write again."""
         self.outdated = 0
         """Sessions of which a changelog had what counts more than what was served here."""
-        """Rows of sessions that the registry had lost, and that we write again."""
+        self.stale_replies: Counter[str] = Counter()
+        """What had changed while an answer was under way -> answers that were refused for it."""
         self.damaged: Counter[str] = Counter()
         """What was found to be damaged: records of the site's log, the store."""
         self.forbidden: Counter[str] = Counter()

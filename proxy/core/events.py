@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from proxy.session.session import Session
 from waypost.errors import Refused
-from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId
+from waypost.identity import Ownership, ProxyId, SessionId
 
 
 class Requester(NamedTuple):
@@ -28,16 +28,19 @@ class AcquireRequest(NamedTuple):
     """That a session be served here.
 
     Args:
+        requester: the receiver for which it is wanted.
         create: also if there is none yet.
-        certain: the owner that is asked for it is the owner: the registry says so, or the owner itself. Else the watch
-            does, or the client.
         hint: the owner by what the client knows; asked where the watch knows none.
     """
 
     requester: Requester = NO_REQUESTER
     create: bool = False
-    certain: bool = False
     hint: Ownership | None = None
+
+    def joined(self, other: AcquireRequest) -> AcquireRequest:
+        """Return the request of both, where one acquisition serves both."""
+        requester = self.requester if self.requester != NO_REQUESTER else other.requester
+        return AcquireRequest(requester, self.create or other.create, self.hint or other.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +96,24 @@ class OwnerRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Activated:
-    """The registry gave a copy of ours that sleeps that epoch, under the lease of that incarnation."""
+class TransferFailed:
+    """A handover to here came to nothing.
 
-    session: Session
-    epoch: Epoch
-    incarnation: Incarnation
+    Args:
+        owner: from whom the session was to come.
+        lost: why nobody has the session any more, as the owner says; empty: it does not.
+    """
+
+    session: SessionId
+    owner: Ownership
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class NotActivated:
-    """The registry has another row than that of which a copy of ours was to take the next epoch; None: it has none."""
+class ActivationWanted:
+    """Somebody waits for a copy that sleeps here: it is to take the next epoch before others."""
 
-    session: Session
-    current: Ownership | None
+    session: SessionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +150,8 @@ EngineEvent = (
     | MoveWanted
     | RelayWanted
     | OwnerRead
-    | Activated
-    | NotActivated
+    | TransferFailed
+    | ActivationWanted
     | SessionWanted
     | ReceiverReturned
     | DeletionWanted

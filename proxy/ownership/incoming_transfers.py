@@ -24,9 +24,9 @@ from handover.messages import (
 from handover.target import TargetState, TargetTransfer
 from proxy.core.context import Context
 from proxy.core.effects import SendPeer
-from proxy.core.events import AcquireRequest, RelayWanted, SessionUnavailable
+from proxy.core.events import AcquireRequest, RelayWanted, SessionWanted, TransferFailed
 from proxy.core.transfer_record import ABORTED, AHEAD, COMMITTED, LEASE_LOST, RELAYED, REST, UNSETTLED, TransferRecord
-from proxy.ownership.controller import OwnershipController
+from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, older
 from proxy.session.retention import Mark
 from proxy.session.session import Role, Session
@@ -91,21 +91,21 @@ class IncomingTransfers(TransferDriver[Incoming]):
         context: Context,
         persister: Persister,
         coverage: Coverage,
-        ownership: OwnershipController,
+        served: ServedSessions,
     ) -> None:
         super().__init__(context)
         self._begun: dict[SessionId, Begun] = {}
         """Of copies that were broken off; the oldest first."""
         self._persister = persister
         self._coverage = coverage
-        self._ownership = ownership
+        self._served = served
 
     def fetch(self, session: SessionId, owner: Ownership, request: AcquireRequest, reason: str = ATTACH) -> None:
         """Begin to take a session from its live owner."""
-        if session in self.running or session in self._context.sessions:
+        if session in self.running:
             return
-        if not self._context.lease.may_serve():
-            self._context.events.report(SessionUnavailable(session, "this proxy has no lease at the moment"))
+        if session in self._context.sessions or not self._context.lease.may_serve():
+            self._context.events.report(TransferFailed(session, owner))
             return
         now = self._context.clock.now_ms()
         name = f"{self._context.proxy}-{self._context.rng.getrandbits(64):016x}"
@@ -274,7 +274,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
                 self._end(one)
                 self._context.events.report(RelayWanted(transfer.session, transfer.owned.proxy))
             case target.FailOver():
-                self._ownership.seek(transfer.session, one.request._replace(certain=False))
+                self._context.events.report(SessionWanted(transfer.session, one.request))
 
     def _copied(self, into: Incoming) -> bool:
         """Tell whether all that was stored at Prepare has come, and only coverage is waited for."""
@@ -385,7 +385,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         shadow = into.shadow
         assert shadow is not None
         del self.running[shadow.id]
-        self._ownership.serve(shadow, into.machine.wanted.epoch, Acquisition.HANDOVER)
+        self._served.serve(shadow, into.machine.wanted.epoch, Acquisition.HANDOVER)
 
     def _end(self, into: Incoming) -> None:
         self.running.pop(into.machine.session, None)
@@ -402,9 +402,9 @@ class IncomingTransfers(TransferDriver[Incoming]):
         the front, and the cut says where the front is.
         """
         if shadow.role is not Role.SHADOW or shadow.entries.saved_number < shadow.entries.first_number or not into.copy:
-            self._ownership.drop(shadow)
+            self._served.drop(shadow)
             return None
-        self._ownership.withdraw(shadow)
+        self._served.withdraw(shadow)
         shadow.gates.clear()
         return Begun(shadow, into.copy, self._context.clock.now_ms() + COPY_KEPT_MS)
 
@@ -416,7 +416,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _discard(self, into: Incoming) -> None:
         self._end(into)
-        self._ownership.acquire_failed(into.machine.session, into.machine.owned, into.request, into.why_lost)
+        self._context.events.report(TransferFailed(into.machine.session, into.machine.owned, into.why_lost))
 
 
 def _misfit(into: Incoming, chunk: Chunk) -> str:

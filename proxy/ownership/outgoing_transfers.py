@@ -29,7 +29,7 @@ from handover.messages import (
 from handover.source import SourceState, SourceTransfer
 from proxy.core.context import Context
 from proxy.core.effects import LoadEntries, SendPeer
-from proxy.core.events import MoveWanted, Requester, SessionServed
+from proxy.core.events import ActivationWanted, MoveWanted, Requester, SessionServed
 from proxy.core.transfer_record import (
     ABORTED,
     AHEAD,
@@ -42,7 +42,8 @@ from proxy.core.transfer_record import (
     UNSETTLED,
     TransferRecord,
 )
-from proxy.ownership.controller import OwnershipController
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.ownership.served_sessions import ServedSessions
 from proxy.ownership.transfer_driver import TransferDriver, older
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import Entry
@@ -98,10 +99,12 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
     def __init__(
         self,
         context: Context,
-        ownership: OwnershipController,
+        served: ServedSessions,
+        memory: RegistryMemory,
     ) -> None:
         super().__init__(context)
-        self._ownership = ownership
+        self._served = served
+        self._memory = memory
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
         """A proxy asks for a session."""
@@ -146,7 +149,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
         held = self._context.sessions.get(session)
         if held is not None and held.role is Role.DORMANT:
-            self._ownership.wake(held, waited_for=True)
+            self._context.events.report(ActivationWanted(session))
 
     def _why_stay(self, session: Session, message: Prepare) -> StayReason | None:
         """Return why the asking receiver is to be relayed; None: the session goes to it."""
@@ -171,7 +174,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             held = self._context.sessions.get(message.session)
             if held:
                 return _No(f"the session is {held.role.value} here", _wrong_epoch(held.epoch, message))
-            if why := self._ownership.why_lost(message.session, message.epoch):
+            if why := self._memory.why_lost(message.session, message.epoch):
                 return _No(why, lost=True)
             row = self._context.cluster.owners.get(message.session)
             wrong = LATE if row is not None and row.epoch > message.epoch else "unknown session"
@@ -280,10 +283,10 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
                 self._copy_on(one)
             case source.Thaw(epoch=epoch):
                 session = self._end(one)
-                self._ownership.serve(session, epoch, Acquisition.THAW)
+                self._served.serve(session, epoch, Acquisition.THAW)
             case source.Release():
                 session = self._end(one)
-                self._ownership.release(session, self._context.cluster.owners.get(session.id), one.receiver)
+                self._served.release(session, self._context.cluster.owners.get(session.id), one.receiver)
             case source.Forget():
                 self._context.events.report(SessionServed(self._end(one)))
 

@@ -6,9 +6,10 @@ from handover.messages import Aborted, ChunkStored, HandoverOffer, Prepare, Read
 from proxy.core.context import Context
 from proxy.core.events import AcquireRequest
 from proxy.core.transfer_record import TransferView
-from proxy.ownership.controller import OwnershipController
 from proxy.ownership.incoming_transfers import IncomingTransfers
 from proxy.ownership.outgoing_transfers import OutgoingTransfers
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.ownership.served_sessions import ServedSessions
 from proxy.stream.coverage import Coverage
 from proxy.stream.persister import Persister
 from waypost.clock import NEVER
@@ -24,11 +25,12 @@ class Transfers:
         context: Context,
         persister: Persister,
         coverage: Coverage,
-        ownership: OwnershipController,
+        served: ServedSessions,
+        memory: RegistryMemory,
     ) -> None:
         self._context = context
-        self.sources = OutgoingTransfers(context, ownership)
-        self.targets = IncomingTransfers(context, persister, coverage, ownership)
+        self.sources = OutgoingTransfers(context, served, memory)
+        self.targets = IncomingTransfers(context, persister, coverage, served)
 
     def peer_message(self, sender: ProxyId, message: ToSource | ToTarget) -> None:
         """Take a message of a handover from another proxy."""
@@ -49,7 +51,7 @@ class Transfers:
             detail = f"Offer of session {offer.session}, epoch {offer.epoch}"
             self._context.refused.note("wrong epoch", sender, detail[:REFUSAL_DETAIL])
             return
-        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(certain=True), offer.reason)
+        self.targets.fetch(offer.session, Ownership(sender, offer.epoch), AcquireRequest(), offer.reason)
 
     def shown(self) -> list[TransferView]:
         """Return the transfers that run and those that ended lately."""

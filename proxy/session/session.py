@@ -155,8 +155,6 @@ class Session:
         """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
         """It was raised from its last checkpoint, and is not level with every origin yet."""
-        self.is_activating = False
-        """The claim of a new epoch is under way."""
         self.retention = Retention()
         self.retention.copying = role is SHADOW
         self._made = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -12,22 +12,20 @@ class IncrementalScan(Generic[T]):
     """Goes round what there is. What comes or goes meanwhile is in the next round.
 
     Args:
-        all_of_them: returns what there is now.
         least: so many at least are taken at a time.
         parts: all of them are taken in so many times at most.
     """
 
-    def __init__(self, all_of_them: Callable[[], Iterable[T]], least: int, parts: int) -> None:
-        self._all = all_of_them
+    def __init__(self, least: int, parts: int) -> None:
         self._least = least
         self._parts = parts
         self._left: list[T] = []
-        self._most = least
+        self._max_items = least
 
-    def take(self) -> list[T]:
-        """Return the next ones."""
+    def take(self, elements: Iterable[T]) -> list[T]:
+        """Return the next ones; `elements` are what there is now, from which a new round begins."""
         if not self._left:
-            self._left = list(self._all())
-            self._most = max(self._least, -(-len(self._left) // self._parts))
-        taken, self._left = self._left[: self._most], self._left[self._most :]
+            self._left = list(elements)
+            self._max_items = max(self._least, -(-len(self._left) // self._parts))
+        taken, self._left = self._left[: self._max_items], self._left[self._max_items :]
         return taken

@@ -72,7 +72,7 @@ class Persister:
         """Of each session whose checkpoint is on its way to the changelog, who waits for the one after it."""
         self._touched: set[SessionId] = set()
         """Sessions that changed since checkpoints were looked at."""
-        self._others = IncrementalScan(lambda: list(context.sessions), CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
+        self._others: IncrementalScan[SessionId] = IncrementalScan(CHECKPOINTS_AT_ONCE, CHECKPOINTS_A_ROUND)
         self.pending = 0
         """Entries taken since the last flush."""
         self.pending_bytes = 0
@@ -339,7 +339,7 @@ class Persister:
         keep their records for longer than that.
         """
         touched, self._touched = self._touched, set()
-        for identity in sorted(touched.union(self._others.take())):
+        for identity in sorted(touched.union(self._others.take(self._context.sessions))):
             session = self._context.sessions.get(identity)
             if session is None or session.role is not Role.SERVING:
                 continue

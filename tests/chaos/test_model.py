@@ -8,12 +8,35 @@ from typing import cast
 
 import pytest
 
-from chaos.model.configurations import CONFIGURATIONS, DEFAULT, LOGS, OWNERS, QUICK, RULES, model
+from chaos.model.acquisitions import Acquisitions
+from chaos.model.configurations import ACQUISITIONS, CONFIGURATIONS, DEFAULT, LOGS, OWNERS, QUICK, RULES, model
 from chaos.model.explore import Model, explore
 from chaos.model.handover import Handover
 from chaos.model.state import Setup
 from chaos.model.tables import SOURCE, TARGET
 from chaos.model.transfers import SOURCE_EFFECTS, TARGET_EFFECTS
+from handover.acquisition import AcquisitionState
+
+PASSED = {
+    AcquisitionState.WANTED,
+    AcquisitionState.QUEUED,
+    AcquisitionState.STORING,
+    AcquisitionState.ENDED,
+}
+"""States that the model passes within one step."""
+
+
+def states_met(world: Acquisitions) -> set[AcquisitionState]:
+    """Return the states in which an acquisition waits, in all that can be reached."""
+    found, border, met = {world.initial()}, [world.initial()], set()
+    while border:
+        state = border.pop()
+        met |= {proxy.running.state for proxy in state.proxies if proxy.running is not None}
+        new = {after for _, after, _ in world.steps(state)} - found
+        found |= new
+        border += new
+    return met
+
 
 COVERED = (
     "registry: takes the claim (handover) of b",
@@ -45,6 +68,18 @@ def test_nothing_is_lost_where_a_log_loses_its_end(name: str) -> None:
     result = explore(LOGS[name])
     assert not result.violation, "\n".join([result.violation, *result.trace])
     assert result.states > 9_000 and result.ends
+
+
+@pytest.mark.parametrize("name", ACQUISITIONS)
+def test_session_that_is_acquired_has_one_owner(name: str) -> None:
+    result = explore(ACQUISITIONS[name])
+    assert not result.violation, "\n".join([result.violation, *result.trace])
+    assert result.states > 13_000
+
+
+def test_every_state_of_an_acquisition_is_met_in_the_model_but_those_of_transfers() -> None:
+    met = {state for world in ACQUISITIONS.values() for state in states_met(world)}
+    assert set(AcquisitionState) - met == {AcquisitionState.ASKING, AcquisitionState.FETCHING, *PASSED}
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -47,7 +47,7 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     alone.answer_all(effects.PutCheckpoint, None)
     assert session.descriptor() == standing
     assert told(alone) == []
-    alone.engine.ownership.serve(session, Epoch(2), Acquisition.THAW)
+    alone.engine.served.serve(session, Epoch(2), Acquisition.THAW)
     alone.settle()
     alone.pass_time(1_000)
     alone.keep()

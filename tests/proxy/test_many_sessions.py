@@ -123,7 +123,6 @@ def test_the_one_that_a_client_waits_for_goes_first() -> None:
     last = name(3 * WAKES_AT_ONCE - 1)
     assert last not in claimed(alone)
     alone.says(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
-    alone.answer(effects.ReadRow, owner("me", 1))
     claim = alone.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
     alone.settle()
@@ -410,12 +409,12 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
 
 def test_a_round_has_everything_once() -> None:
     there = list(range(10))
-    rounds: IncrementalScan[int] = IncrementalScan(lambda: there, least=2, parts=3)
-    taken = [rounds.take() for _ in range(3)]
+    rounds: IncrementalScan[int] = IncrementalScan(least=2, parts=3)
+    taken = [rounds.take(there) for _ in range(3)]
     assert [len(each) for each in taken] == [4, 4, 2]
     assert flattened(taken) == there
     there.append(10)
-    assert flattened(rounds.take() for _ in range(3)) == there
+    assert flattened(rounds.take(there) for _ in range(3)) == there
 
 
 def flattened(parts: Iterable[list[int]]) -> list[int]:

@@ -113,7 +113,7 @@ def test_what_has_left_makes_room_for_the_next_one_at_once() -> None:
     alone = drained(rate=2_000)
     others = [SessionId(f"t{number}") for number in range(MOVES_AT_ONCE)]
     for identity in others:
-        alone.engine.ownership.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), Acquisition.CREATE)
+        alone.engine.served.serve(Session(identity, Epoch(1), Role.DORMANT), Epoch(1), Acquisition.CREATE)
     alone.pass_time(GRACE_MS)
     assert len(offers(alone)) == MOVES_AT_ONCE
     assert alone.engine.moving.next_deadline() == alone.clock.now_ms() + OFFER_MS

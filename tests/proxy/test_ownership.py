@@ -11,7 +11,7 @@ from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy.core import effects, journal_facts
 from proxy.core.store_port import Restored, SavedSession, SitePlace
-from proxy.ownership.controller import SWEEPS_A_ROUND
+from proxy.ownership.registry_memory import SWEEPS_A_ROUND
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from tests.helpers.alone import ME, SESSION, Alone, owner, row
@@ -181,7 +181,8 @@ def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
     alone.read_log()
     (made,) = alone.engine.context.sessions[SESSION].active()
     assert (dict(made.promised), made.unannounced) == ({ORIGIN: -1}, {ORIGIN})
-    alone.engine.ownership.fence()
+    alone.engine.acquisitions.fence()
+    alone.engine.served.fence()
     alone.reload({SESSION: owner("me", 1)})
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
     (again,) = [fact for fact in alone.facts if fact.kind == "restated"]
@@ -271,10 +272,7 @@ def test_a_staged_copy_is_not_judged_by_a_watch_that_is_behind() -> None:
 
 def test_a_staged_copy_of_which_the_registry_itself_has_an_older_row_is_nothing() -> None:
     alone = behind()
-    # One was asked for before the watch told of any row.
     alone.answer(effects.ReadRow, owner("you", 2))
-    assert role(alone) is Role.ORPHAN
-    alone.answer_all(effects.ReadRow, owner("you", 2))
     assert role(alone) is None
 
 
@@ -550,7 +548,7 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
     alone.engine.registry_event(OwnerChanged(SESSION, mine.gone()))
     alone.settle()
     alone.pass_time(5_000)
-    assert not alone.engine.ownership.lost
+    assert not alone.engine.memory.lost
 
 
 def test_an_owner_that_lives_is_asked_and_never_taken_over() -> None:
@@ -627,7 +625,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     alone.engine.lease_lost()
     assert [receiver.connection for receiver in session.receivers.values()] == [None]
     alone.lease()
-    alone.engine.ownership.serve(session, owner("me", 2).epoch, Acquisition.THAW)
+    alone.engine.served.serve(session, owner("me", 2).epoch, Acquisition.THAW)
     alone.settle()
     assert BecameEffective not in settled(alone)
     alone.attach()
@@ -688,7 +686,7 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     claim.on_done(Claimed(True, owner("me", 5)))
     alone.settle()
     assert role(alone) is Role.DORMANT
-    alone.reload({SESSION: owner("me", 5)})
+    alone.answer(effects.ClaimRow, Claimed(False, owner("me", 5)))
     again = alone.next(effects.ClaimRow)
     assert again.new.epoch > 5
     again.on_done(Claimed(True, again.new))
@@ -784,7 +782,7 @@ def test_who_serves_takes_the_next_epoch_where_another_session_was_made_at_its_o
     alone = Alone(disk(Role.SERVING, 4))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
     alone.reload({SESSION: owner("you", 5)}, "you")
-    alone.answer(effects.ReadRow, owner("you", 5))
+    alone.answer_all(effects.ReadRow, owner("you", 5))
     claim = alone.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 5), owner("me", 6))
     claim.on_done(Claimed(True, claim.new))
@@ -825,7 +823,7 @@ def test_a_failover_from_a_checkpoint_of_a_later_epoch_waits_for_who_served_at_t
     assert [type(each) for each in alone.heard()][-1:] == [Wait]
     corrected(alone)
     alone.waiting.clear()
-    alone.engine.ownership._seeking.clear()
+    alone.engine.acquisitions.end(SESSION)
     (claim,) = looked_for()
     assert (claim.expected, claim.new) == (owner(named, 2), owner("me", 8))
 
@@ -840,7 +838,7 @@ def test_who_cannot_write_its_row_again_because_another_has_taken_over_lets_go()
     alone = Alone(disk(Role.SERVING, 4))
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
     alone.reload({SESSION: owner("you", 2)}, "you")
-    alone.answer(effects.ReadRow, owner("you", 2))
+    alone.answer_all(effects.ReadRow, owner("you", 2))
     alone.answer(effects.ClaimRow, Claimed(False, owner("you", 6)))
     assert role(alone) is None
 
@@ -871,7 +869,7 @@ def test_what_was_served_until_the_lease_ended_is_made_again_where_the_registry_
     alone.answer(effects.ClaimRow, Claimed(True, owner("me", 5)))
     fenced(alone)
     alone.answer(effects.ClaimRow, Claimed(False, None))
-    alone.answer(effects.ReadRow, None)
+    alone.answer_all(effects.ReadRow, None)
     created = alone.next(effects.CreateRow)
     assert created.ownership == owner("me", 6)
     created.on_done(Claimed(True, created.ownership))
@@ -1054,11 +1052,11 @@ def test_while_owners_write_their_lost_rows_again_nobody_makes_a_session() -> No
     alone.attach()
     alone.answer(effects.ReadRow, None)
     assert Wait in [type(each) for each in alone.heard()]
-    assert not [each for each in alone.waiting if isinstance(each, effects.PutCheckpoint)]
+    assert not [each for each in alone.waiting if isinstance(each, effects.CreateRow)]
     alone.pass_time(alone.engine.context.settings.rows_back_ms)
     alone.attach()
     alone.answer(effects.ReadRow, None)
-    assert alone.engine.ownership._seeking == {SESSION}
+    assert [each for each in alone.waiting if isinstance(each, effects.CreateRow)]
 
 
 def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> None:
@@ -1072,10 +1070,10 @@ def test_who_serves_writes_nothing_again_where_only_the_watch_is_behind() -> Non
 
 def test_sessions_are_made_at_a_bounded_rate_and_who_has_to_wait_is_told() -> None:
     alone = Alone(creations_a_s=100)
-    made = [alone.engine.ownership._may_create_now() for _ in range(CREATIONS_AT_ONCE + 50)]
+    made = [alone.engine.acquisitions.creation_rate.take() for _ in range(CREATIONS_AT_ONCE + 50)]
     assert made == [True] * CREATIONS_AT_ONCE + [False] * 50
     alone.clock.advance(200)
-    assert [alone.engine.ownership._may_create_now() for _ in range(30)] == [True] * 20 + [False] * 10
+    assert [alone.engine.acquisitions.creation_rate.take() for _ in range(30)] == [True] * 20 + [False] * 10
     alone.reload({})
     alone.attach()
     alone.answer(effects.ReadRow, None)

@@ -119,7 +119,7 @@ def test_nothing_that_is_on_its_way_to_the_disk_changes_any_more() -> None:
 def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_deleted() -> None:
     alone = serving()
     session = alone.engine.context.sessions[SESSION]
-    alone.engine.ownership.drop(session)
+    alone.engine.served.drop(session)
     alone.pass_time(1_000)
     deleting = alone.next(effects.Save)
     assert deleting.batch.dropped == (SESSION,)

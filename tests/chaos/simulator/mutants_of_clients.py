@@ -7,7 +7,7 @@ from typing import Any
 
 from chaos.simulator.parts import PlainRegistry
 from federation.site_state import SiteState, Snapshot
-from proxy.clients import attach
+from proxy.clients import attach, durable_reply
 from proxy.clients.connection import Connection
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.dispatcher import ClientDispatcher
@@ -76,7 +76,18 @@ def _expire_without_floors(self: Session, upto: Mapping[Origin, int]) -> None:
         subscription.floor = floor
 
 
+class _Never(Exception):
+    """Nobody raises it."""
+
+
 MUTANTS = (
+    Mutant(
+        "tells a client what another owner wrote",
+        "a client is told that its change was refused where the changelog has a later owner's checkpoint",
+        replaced(durable_reply, "CheckpointOutdated", _Never),
+        ("PROBLEM",),
+        kept=("91011927",),
+    ),
     Mutant(
         "policies begin anew",
         "what policy has decided does not go with the session",

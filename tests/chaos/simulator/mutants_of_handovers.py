@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from handover import machine, source, target
+from handover import acquisition, machine, source, target
 from handover.messages import Aborted, Chunk, Frozen, Prepare, Refused, ToSource
 from handover.source import SourceState
 from handover.target import TargetState, TargetTransfer
-from proxy.core.events import AcquireRequest, SessionUnavailable
 from proxy.core.lease import Lease
 from proxy.core.session_table import SessionTable
 from proxy.engine import Engine
 from proxy.ownership import incoming_transfers, outgoing_transfers
-from proxy.ownership.controller import OwnershipController
+from proxy.ownership.acquisitions import Acquisitions
 from proxy.ownership.incoming_transfers import Incoming, IncomingTransfers
 from proxy.ownership.outgoing_transfers import Outgoing, OutgoingTransfers
+from proxy.ownership.row_checks import RowChecks
 from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from tests.chaos.simulator.mutation import Mutant, replaced, rows
 from waypost.facts import Acquisition
-from waypost.identity import Origin, Ownership, ProxyId, SessionId
+from waypost.identity import Epoch, Origin, Ownership, ProxyId, SessionId
 
 _S, _T = SourceState, TargetState
-_arrive, _decide, _named = Session.arrive, OwnershipController._decide, TargetTransfer.__init__
+_arrive, _row_input, _named = Session.arrive, Acquisitions._row_input, TargetTransfer.__init__
 _owner_changed, _take_chunk = Engine._owner_changed, IncomingTransfers._take_chunk
-_settle_orphan, _sweep = OwnershipController._settle_orphan, OwnershipController._sweep
+_staged_input, _sweep = acquisition.staged_input, RowChecks._sweep
 
 
 def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Origin, int]:
@@ -38,7 +38,7 @@ def _freeze_without_gates(self: Session, site: Mapping[Origin, int]) -> dict[Ori
 def _read_past_the_transfer(self: Engine, session: SessionId, current: Ownership | None) -> None:
     here = self.context.sessions.get(session)
     if here is not None and here.role is Role.FROZEN and current is not None and current.epoch > here.epoch:
-        self.ownership.release(here, current)
+        self.served.release(here, current)
     else:
         _owner_changed(self, session, current)
 
@@ -68,44 +68,35 @@ def _named_alike(self: TargetTransfer, session: SessionId, source: Ownership, pr
     _named(self, session, source, proxy, f"{proxy}-{session}", *rest[1:])
 
 
-def _wake_as_it_was(self: OwnershipController, session: Session, *, waited_for: bool = False) -> None:
+def _activate_as_it_was(self: Acquisitions, copy: Session, *, is_waited_for: bool = False) -> None:
     if self._context.lease.may_serve():
-        self.serve(session, session.epoch, Acquisition.RESTART)
+        self._served.serve(copy, copy.epoch, Acquisition.RESTART)
 
 
-def _sweep_the_own_only(self: OwnershipController, mine: Any, rows: Any, holds: Any) -> None:
+def _sweep_the_own_only(self: RowChecks, mine: Any, rows: Any, holds: Any) -> None:
     _sweep(self, mine, (), holds)
 
 
-def _decide_for_others(
-    self: OwnershipController, session: SessionId, current: Ownership | None, request: AcquireRequest
-) -> None:
-    if session not in self._context.sessions and current is not None and current.proxy == self._context.proxy:
-        self._give_up(session, "the session is not here")
-    else:
-        _decide(self, session, current, request)
+def _row_input_for_others(self: Acquisitions, running: Any, row: Ownership | None) -> object:
+    if running.machine.session not in self._context.sessions and row is not None and row.proxy == self._context.proxy:
+        return acquisition.Unavailable("the session is not here")
+    return _row_input(self, running, row)
 
 
-def _settle_any_orphan(self: OwnershipController, session: Session, current: Ownership | None) -> None:
-    if current is not None and current.proxy == self._context.proxy:
-        session.become(Role.DORMANT)
-        session.epoch = max(session.epoch, current.epoch)
-        self.wake(session)
-    elif current is not None:
-        self.drop(session)
+def _any_staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool) -> object:
+    if row is not None:
+        return acquisition.CopyToActivate(row) if row.proxy == proxy else acquisition.CopySuperseded()
+    return acquisition.Unavailable("no row")
 
 
-def _settle_no_orphan(self: OwnershipController, session: Session, current: Ownership | None) -> None:
-    if current is not None:
-        self.drop(session)
+def _no_staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool) -> object:
+    return acquisition.Unavailable("no row") if row is None else acquisition.CopySuperseded()
 
 
-def _settle_the_very_epoch_only(self: OwnershipController, session: Session, current: Ownership | None) -> None:
-    if current is not None and current.proxy != self._context.proxy:
-        self.drop(session)
-        self._context.events.report(SessionUnavailable(session.id, "the session was not handed over"))
-    else:
-        _settle_orphan(self, session, current)
+def _staged_input_of_the_very_epoch(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool) -> object:
+    if row is not None and row.proxy != proxy:
+        return acquisition.CopySuperseded()
+    return _staged_input(epoch, proxy, row, read=read)
 
 
 def _take_chunk_and_wait_anew(self: IncomingTransfers, into: Incoming, chunk: Chunk) -> None:
@@ -126,7 +117,7 @@ MUTANTS = (
     Mutant(
         "buries the living",
         "an owner is taken over although the watch has not told of its row: perhaps an earlier life of it ended",
-        replaced(OwnershipController, "_is_gone", lambda self, session, owner: True),
+        replaced(Acquisitions, "_is_gone", lambda self, session, owner: True),
         ("PHANTOM", "STUCK"),
         kept=("5010098", "5042786"),
         rule=26,
@@ -219,7 +210,7 @@ MUTANTS = (
     Mutant(
         "restart at the old epoch",
         "a proxy that starts serves what its store has, at the epoch that it had",
-        replaced(OwnershipController, "wake", _wake_as_it_was),
+        replaced(Acquisitions, "activate", _activate_as_it_was),
         ("EPOCH",),
         (2, 3, 14),
         rule=1,
@@ -227,7 +218,7 @@ MUTANTS = (
     Mutant(
         "no sweep",
         "nobody looks for rows that name a proxy without the session",
-        replaced(OwnershipController, "_sweep", _sweep_the_own_only),
+        replaced(RowChecks, "_sweep", _sweep_the_own_only),
         ("SIDES", "STUCK"),
         (2, 12, 17),
         rule=2,
@@ -235,7 +226,7 @@ MUTANTS = (
     Mutant(
         "own row not believed",
         "a proxy that the row names, and that has nothing, does nothing",
-        replaced(OwnershipController, "_decide", _decide_for_others),
+        replaced(Acquisitions, "_row_input", _row_input_for_others),
         ("SIDES", "STUCK"),
         (2, 5, 10),
         rule=2,
@@ -243,7 +234,7 @@ MUTANTS = (
     Mutant(
         "staged copy of any epoch",
         "a staged copy is served whatever epoch the row has",
-        replaced(OwnershipController, "_settle_orphan", _settle_any_orphan),
+        replaced(acquisition, "staged_input", _any_staged_input),
         ("LOST", "STUCK"),
         (12, 88, 194),
         rule=2,
@@ -251,7 +242,7 @@ MUTANTS = (
     Mutant(
         "staged copy dropped",
         "a staged copy whose transfer is gone is deleted, also if the row names it",
-        replaced(OwnershipController, "_settle_orphan", _settle_no_orphan),
+        replaced(acquisition, "staged_input", _no_staged_input),
         ("DROP",),
         scenarios=("target_crashes_after_the_commit",),
         rule=2,
@@ -259,7 +250,7 @@ MUTANTS = (
     Mutant(
         "staged copy given up",
         "a staged copy whose transfer is gone is deleted while the row still names the source",
-        replaced(OwnershipController, "_settle_orphan", _settle_the_very_epoch_only),
+        replaced(acquisition, "staged_input", _staged_input_of_the_very_epoch),
         ("NEVER",),
         scenarios=("staged_copy_without_its_transfer_commits",),
         rule=5,

@@ -1,0 +1,428 @@
+"""How two proxies come to own one session, without a transfer: another small model, explored to its end.
+
+The decisions are the code's own: the table of `handover/acquisition.py`, its epochs, and what it says that a row
+means for a copy. The world is the registry's row, the changelog's last checkpoint, and two proxies with at most one
+copy each. A question to registry or changelog is asked, taken and answered in three steps; between them a process may
+crash, its lease may end and be granted anew. An answer may be lost. A question whose asker is gone may still be
+taken, at any later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from handover import acquisition
+from handover.acquisition import NO_EPOCH, Acquisition, AcquisitionState, ReplyKey, Unavailable
+from waypost.checkpoint import Checkpoint, Descriptor
+from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
+
+TWO_OWNERS = "P4 at most one proxy serves"
+EMPTY = "P5 no empty session takes the place of one that there is"
+UNNAMED = "P4 whoever serves is named by the registry at that epoch"
+NEVER = "P5 the session comes to be served again"
+NAMES = (ProxyId("a"), ProxyId("b"))
+SESSION = SessionId("s")
+State_ = AcquisitionState
+SERVING, DORMANT, ORPHAN = "SERVING", "DORMANT", "ORPHAN"
+PRESENT, STALE = 1, 0
+"""Attempts: the question that an acquisition waits for, and all others."""
+AWAY = Unavailable("the registry does not answer")
+
+
+class Copy(NamedTuple):
+    """A copy of the session at a proxy. `content`: which session it is; 0: an empty one, made anew."""
+
+    role: str
+    epoch: int
+    content: int
+    was_served: bool = False
+
+
+class Written(NamedTuple):
+    """The changelog's last checkpoint. `serial` 0: of whoever tried to make the session."""
+
+    epoch: int
+    serial: int
+    content: int
+
+
+class Running(NamedTuple):
+    """An acquisition, as the machine has it."""
+
+    state: AcquisitionState
+    life: int
+    copy_epoch: int
+    row: Ownership | None
+    found: Written | None
+    above: int
+
+
+class Question(NamedTuple):
+    """A question under way. `taken`: it was done, and its answer is on its way. `answer`: what it means, if taken."""
+
+    key: ReplyKey
+    kind: str
+    expected: Ownership | None
+    new: Ownership | None
+    taken: bool = False
+    won: bool = False
+    row: Ownership | None = None
+    found: Written | None = None
+    outdated: int = 0
+
+
+class Proxy(NamedTuple):
+    """`status`: up; out: its lease has ended, and it knows; down. `life`: counts its leases."""
+
+    status: str
+    life: int
+    copy: Copy | None
+    running: Running | None
+    asked: frozenset[Question] = frozenset()
+
+
+class World(NamedTuple):
+    """A state: who is served, by whom, and what is under way."""
+
+    row: Ownership | None
+    written: Written | None
+    proxies: tuple[Proxy, Proxy]
+    faults: int
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Acquisitions:
+    """As explore.Model.
+
+    Args:
+        faults: how many there are at most: crashes, ends of a lease, lost answers.
+        begins: `none`: nobody has the session; `owned`: a serves it; `staged`: b has staged a copy of it, and has lost
+            its transfer, whose commit may still be under way.
+        without: rules that are not kept.
+    """
+
+    faults: int = 1
+    begins: str = "owned"
+    without: frozenset[str] = frozenset()
+    lost: str = field(default=NEVER, init=False)
+    settles: str = field(default=NEVER, init=False)
+
+    def initial(self) -> World:
+        if self.begins == "none":
+            idle = Proxy("up", 1, None, None)
+            return World(None, None, (idle, idle), self.faults)
+        serves = Proxy("up", 1, Copy(SERVING, 1, 1, was_served=True), None)
+        row, written = Ownership(NAMES[0], Epoch(1)), Written(1, 1, 1)
+        other = Proxy("up", 1, None, None)
+        if self.begins == "staged":
+            late = Question(ReplyKey(SESSION, Epoch(2), Incarnation("b0"), STALE), "claim", row, row.next(NAMES[1]))
+            serves = serves._replace(copy=Copy("FROZEN", 1, 1, was_served=True))
+            other = Proxy("up", 1, Copy(ORPHAN, 2, 1), None, frozenset((late,)))
+        return World(row, written, (serves, other), self.faults)
+
+    def broken(self, world: World) -> str:
+        if world.wrong:
+            return world.wrong
+        serving = [proxy.copy for proxy in world.proxies if _serves(proxy)]
+        if len(serving) > 1:
+            return TWO_OWNERS
+        return ""
+
+    def settled(self, world: World) -> bool:
+        return any(
+            _serves(proxy) and world.row == Ownership(NAMES[which], Epoch(proxy.copy.epoch))
+            for which, proxy in enumerate(world.proxies)
+            if proxy.copy is not None
+        )
+
+    def steps(self, world: World) -> Iterator[tuple[str, World, str]]:
+        for which in (0, 1):
+            for label, after, fault in self._steps_of(world, which):
+                if fault and not world.faults:
+                    continue
+                paid = after._replace(faults=world.faults - 1) if fault else after
+                if paid != world:
+                    yield f"{NAMES[which]}: {label}", paid, fault
+
+    # ------------------------------------------------------------ what a proxy may do next
+
+    def _steps_of(self, world: World, which: int) -> Iterator[tuple[str, World, str]]:
+        proxy = world.proxies[which]
+        if proxy.status == "up":
+            yield from self._wants(world, which)
+            yield "its lease ends", self._fence(world, which), "lease"
+        if proxy.status == "out":
+            up = proxy._replace(status="up", life=proxy.life + 1)
+            yield "has a lease again", self._activate(_put(world, which, up), which), ""
+        if proxy.status == "down":
+            yield "starts", self._start(world, which), ""
+        else:
+            yield "crashes", self._crash(world, which), "crash"
+        for question in sorted(proxy.asked, key=str):
+            rest = proxy.asked - {question}
+            if not question.taken:
+                after, taken = self._take(world, question)
+                answers = {taken} if question.key.attempt != STALE else set()
+                yield f"its {question.kind} is taken", _asked(after, which, rest | answers), ""
+                if question.key.attempt == STALE:
+                    yield f"its late {question.kind} is lost", _asked(world, which, rest), ""
+            else:
+                world_ = _asked(world, which, rest)
+                yield f"hears of its {question.kind}", self._reply(world_, which, question), ""
+                away = self._reply(world_, which, question, lost=True)
+                yield f"does not hear of its {question.kind}", away, "answer"
+
+    def _wants(self, world: World, which: int) -> Iterator[tuple[str, World, str]]:
+        proxy, copy = world.proxies[which], world.proxies[which].copy
+        if proxy.running is not None:
+            return
+        begun = _begun(proxy, copy)
+        if copy is None:
+            yield "a client wants it", self._feed(world, which, begun, acquisition.OwnerUnknown()), ""
+        elif copy.role == ORPHAN:
+            given = acquisition.staged_input(Epoch(copy.epoch), NAMES[which], world.row, read=False)
+            yield "sweeps", self._feed(world, which, begun, given), ""
+        elif copy.role == DORMANT:
+            given = self._sleeping(world, which, world.row, read=False)
+            yield "sweeps", self._feed(world, which, begun, given), ""
+        elif (
+            copy.role == "FROZEN" and world.row is not None and world.row != Ownership(NAMES[which], Epoch(copy.epoch))
+        ):
+            yield "releases it", _put(world, which, proxy._replace(copy=None)), ""
+
+    def _fence(self, world: World, which: int) -> World:
+        proxy, copy = world.proxies[which], world.proxies[which].copy
+        if copy is not None and copy.role in (SERVING, "FROZEN"):
+            copy = copy._replace(role=DORMANT)
+        proxy = proxy._replace(status="out", copy=copy)
+        if "STALE" in self.without:
+            return _put(world, which, proxy)
+        return _put(world, which, proxy._replace(running=None, asked=_stale(proxy.asked)))
+
+    def _crash(self, world: World, which: int) -> World:
+        proxy, copy = world.proxies[which], world.proxies[which].copy
+        if copy is not None:
+            copy = copy._replace(role=ORPHAN if copy.role == ORPHAN else DORMANT, was_served=False)
+        # What was asked of the registry may still be done; nobody hears of it.
+        return _put(world, which, Proxy("down", proxy.life, copy, None, _stale(proxy.asked)))
+
+    def _start(self, world: World, which: int) -> World:
+        proxy = world.proxies[which]
+        up = proxy._replace(status="up", life=proxy.life + 1)
+        return self._activate(_put(world, which, up), which)
+
+    def _activate(self, world: World, which: int) -> World:
+        """Each copy that sleeps takes the next epoch, once there is a lease."""
+        proxy, copy = world.proxies[which], world.proxies[which].copy
+        if copy is None or copy.role != DORMANT or (proxy.running is not None and "STALE" in self.without):
+            return world
+        mine = Ownership(NAMES[which], Epoch(copy.epoch))
+        return self._feed(world, which, _begun(proxy, copy), acquisition.CopyToActivate(mine))
+
+    # ------------------------------------------------------------ the machine
+
+    def _feed(self, world: World, which: int, running: Running, given: object) -> World:
+        machine = _machine(which, running, world)
+        effects = machine.step(given, 0)
+        proxy = world.proxies[which]
+        kept = None if machine.over else _running_of(machine, running)
+        world = _put(world, which, proxy._replace(running=kept))
+        for effect in effects:
+            world = self._perform(world, which, machine, effect)
+        return world
+
+    def _perform(self, world: World, which: int, machine: Acquisition, effect: object) -> World:
+        me = NAMES[which]
+        proxy, wanted = world.proxies[which], Ownership(me, machine.epoch)
+        match effect:
+            case acquisition.ReadRow():
+                return self._ask(world, which, "read")
+            case acquisition.RecordFirst(epoch=epoch):
+                return self._ask(world, which, "record", new=Ownership(me, epoch))
+            case acquisition.Create(before=before, epoch=epoch):
+                return self._ask(world, which, "claim", before, Ownership(me, epoch))
+            case acquisition.FindCheckpoint():
+                return self._ask(world, which, "find")
+            case acquisition.TakeOver(row=row):
+                return self._ask(world, which, "claim", row, wanted)
+            case acquisition.JoinLine():
+                running = proxy.running
+                assert running is not None
+                if proxy.copy is not None and proxy.copy.role == ORPHAN:
+                    proxy = proxy._replace(copy=proxy.copy._replace(role=DORMANT))
+                return self._feed(_put(world, which, proxy), which, running, acquisition.Turn())
+            case acquisition.ClaimNext(row=row):
+                if "AGAIN" in self.without and proxy.copy is not None:
+                    return self._serve(world, which, proxy.copy, proxy.copy.epoch)
+                return self._ask(world, which, "claim", row, wanted)
+            case acquisition.StoreCopy():
+                running = proxy.running
+                assert running is not None
+                return self._feed(world, which, running, acquisition.Stored())
+            case acquisition.CommitCopy(row=row):
+                return self._ask(world, which, "claim", row, row.next(me))
+            case acquisition.ServeNew():
+                is_there = world.written is not None and bool(world.written.content)
+                world = world._replace(wrong=EMPTY if is_there else "")
+                return self._serve(world, which, Copy(DORMANT, machine.epoch, 0), machine.epoch)
+            case acquisition.ServeRebuilt(checkpoint=checkpoint):
+                found = Copy(DORMANT, machine.epoch, checkpoint.serial)
+                return self._serve(world, which, found, machine.epoch)
+            case acquisition.ServeActivated() if proxy.copy is not None:
+                return self._serve(world, which, proxy.copy, machine.epoch)
+            case acquisition.ServeCommitted() if proxy.copy is not None:
+                return self._serve(world, which, proxy.copy, proxy.copy.epoch)
+            case acquisition.DropCopy() | acquisition.ReleaseCopy():
+                return _put(world, which, proxy._replace(copy=None))
+            case acquisition.Fetch():
+                # A transfer is another model's: from here its owner does not hand the session over.
+                return _put(world, which, proxy._replace(running=None))
+        return world
+
+    def _serve(self, world: World, which: int, copy: Copy, epoch: int) -> World:
+        if world.row != Ownership(NAMES[which], Epoch(epoch)) and world.proxies[which].status == "up":
+            later = world.row is not None and world.row.epoch > epoch
+            world = world._replace(wrong="" if later and "STALE" not in self.without else UNNAMED)
+        served = copy._replace(role=SERVING, epoch=epoch, was_served=True)
+        written = max(world.written or Written(0, 0, 0), Written(epoch, 1, copy.content))
+        proxy = world.proxies[which]._replace(copy=served, running=None)
+        return _put(world._replace(written=written), which, proxy)
+
+    # ------------------------------------------------------------ questions and answers
+
+    def _ask(
+        self, world: World, which: int, kind: str, expected: Ownership | None = None, new: Ownership | None = None
+    ) -> World:
+        proxy, running = world.proxies[which], world.proxies[which].running
+        assert running is not None
+        question = Question(_key(which, running), kind, expected, new)
+        return _put(world, which, proxy._replace(asked=_stale(proxy.asked) | {question}))
+
+    def _take(self, world: World, question: Question) -> tuple[World, Question]:
+        """Registry or changelog takes the question, and does what it asks."""
+        if question.kind == "read":
+            return world, question._replace(taken=True, row=world.row)
+        if question.kind == "find":
+            return world, question._replace(taken=True, row=world.row, found=world.written)
+        assert question.new is not None
+        if question.kind == "record":
+            known = world.written
+            if known is not None and (known.epoch, known.serial) > (question.new.epoch, 0):
+                return world, question._replace(taken=True, outdated=known.epoch)
+            return world._replace(written=Written(question.new.epoch, 0, 0)), question._replace(taken=True)
+        won = world.row == question.expected
+        if won:
+            world = world._replace(row=question.new)
+        return world, question._replace(taken=True, won=won, row=world.row)
+
+    def _reply(self, world: World, which: int, question: Question, *, lost: bool = False) -> World:
+        proxy, running = world.proxies[which], world.proxies[which].running
+        is_stale = running is None or _key(which, running) != question.key or proxy.status != "up"
+        if "STALE" in self.without:
+            is_stale = question.key.attempt == STALE
+        if is_stale or running is None:
+            return world
+        given = AWAY if lost else self._meaning(world, which, running, question)
+        return self._feed(world, which, running, given)
+
+    def _meaning(self, world: World, which: int, running: Running, question: Question) -> object:
+        me, state, row = NAMES[which], running.state, question.row
+        if question.kind == "record":
+            outdated = question.outdated
+            return acquisition.RecordOutdated(Epoch(outdated), True) if outdated else acquisition.Recorded()
+        if question.kind == "find":
+            found = question.found
+            if found is None:
+                return acquisition.NobodyHasIt("no changelog has a checkpoint of it")
+            return acquisition.Found(Checkpoint(SESSION, Epoch(found.epoch), found.content, Descriptor(), {}))
+        if question.won:
+            return acquisition.Won()
+        if state is State_.ACTIVATING:
+            epoch = Epoch(_machine(which, running, world).epoch - 1)
+            return acquisition.activation_input(epoch, me, row)
+        if state is State_.TAKING_OVER:
+            return AWAY
+        if state is State_.COMMITTING:
+            return acquisition.staged_input(Epoch(running.copy_epoch), me, row, read=False)
+        if state is State_.COMPARING and row == running.row:
+            return acquisition.RowUnchanged()
+        return self._row_meaning(world, which, row)
+
+    def _row_meaning(self, world: World, which: int, row: Ownership | None) -> object:
+        proxy, me = world.proxies[which], NAMES[which]
+        if proxy.copy is not None:
+            if proxy.copy.role == ORPHAN:
+                return acquisition.staged_input(Epoch(proxy.copy.epoch), me, row, read=True)
+            return acquisition.CopyServed() if _serves(proxy) else self._sleeping(world, which, row, read=True)
+        if row is None or row.proxy == NO_PROXY:
+            return acquisition.RowAbsent(row)
+        owner = NAMES.index(row.proxy)
+        if owner != which and world.proxies[owner].status == "up":
+            return acquisition.OwnedElsewhere(row)
+        return acquisition.OwnerEnded(row)
+
+    def _sleeping(self, world: World, which: int, row: Ownership | None, *, read: bool) -> object:
+        copy = world.proxies[which].copy
+        assert copy is not None
+        epoch = Epoch(copy.epoch)
+        return acquisition.sleeping_input(epoch, NAMES[which], row, read=read, is_last=copy.was_served)
+
+
+def _stale(asked: frozenset[Question]) -> frozenset[Question]:
+    """Return what is left of questions whose asker is gone: what may still be done, at any time."""
+    return frozenset(
+        question._replace(key=question.key._replace(attempt=STALE))
+        for question in asked
+        if not question.taken and question.kind in ("claim", "record")
+    )
+
+
+def _serves(proxy: Proxy) -> bool:
+    return proxy.status == "up" and proxy.copy is not None and proxy.copy.role == SERVING
+
+
+def _begun(proxy: Proxy, copy: Copy | None) -> Running:
+    return Running(State_.WANTED, proxy.life, copy.epoch if copy else NO_EPOCH, None, None, 0)
+
+
+def _key(which: int, running: Running) -> ReplyKey:
+    life = Incarnation(f"{NAMES[which]}{running.life}")
+    return ReplyKey(SESSION, Epoch(running.copy_epoch), life, PRESENT)
+
+
+def _machine(which: int, running: Running, world: World) -> Acquisition:
+    """Return the code's own machine, as the state has it."""
+    life = Incarnation(f"{NAMES[which]}{running.life}")
+    copy = world.proxies[which].copy
+    epoch = Epoch(copy.epoch) if copy is not None else Epoch(running.copy_epoch)
+    machine = Acquisition(SESSION, NAMES[which], life, epoch)
+    machine.state = running.state
+    machine.row = running.row
+    machine.above = Epoch(running.above)
+    machine.checkpoint = _checkpoint(running.found)
+    return machine
+
+
+def _checkpoint(found: Written | None) -> Checkpoint | None:
+    return None if found is None else Checkpoint(SESSION, Epoch(found.epoch), found.content, Descriptor(), {})
+
+
+def _running_of(machine: Acquisition, before: Running) -> Running:
+    state = machine.state
+    assert isinstance(state, AcquisitionState)
+    found = None if machine.checkpoint is None else Written(machine.checkpoint.epoch, 1, machine.checkpoint.serial)
+    return before._replace(
+        state=state, copy_epoch=machine.copy_epoch, row=machine.row, found=found, above=machine.above
+    )
+
+
+def _put(world: World, which: int, proxy: Proxy) -> World:
+    a, b = world.proxies
+    return world._replace(proxies=(proxy, b) if which == 0 else (a, proxy))
+
+
+def _asked(world: World, which: int, asked: frozenset[Question]) -> World:
+    return _put(world, which, world.proxies[which]._replace(asked=asked))

@@ -1,0 +1,637 @@
+"""How a proxy comes to own a session: one machine for each session that is wanted here, or whose copy is not served.
+
+The registry's row (owner, epoch) is the only truth, and compare-and-set the only way to change it. Every start of
+serving takes a new epoch: creation, commit of a handover, restart, a new lease, a failover (handover rule 1).
+
+A session that has no copy here: its owner is asked to hand it over, ASKING, where the watch or the client names one; it
+may be the owner no more, so the row is read, READING. By the row the session is fetched from its live owner, FETCHING;
+or made, where there is none: its first checkpoint is durable, RECORDING, before its row is there, CREATING; a changelog
+that has a later checkpoint of that name says that the registry has lost a session, COMPARING; or, where its owner is
+dead, its last checkpoint is found, FINDING, and the next epoch taken, TAKING_OVER.
+
+A copy that is here and sleeps stands in line, QUEUED, and takes the next epoch, ACTIVATING. A staged copy without its
+transfer is stored, STORING, and commits as its transfer would have, COMMITTING (handover rule 5).
+
+An answer comes with the :class:`ReplyKey` of the question. Whoever drives the machine refuses one whose key is not the
+machine's present one, in one place, and counts it by :class:`StaleReply`. So no state needs to ask what has changed
+while an answer was under way. If an answer is lost, whoever asked gets an error in its place; if an answer of the
+registry says neither yes nor no, the acquisition ends, and the sweep finds what came of it (handover rule 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import NamedTuple
+
+from handover.machine import Table, TableMachine
+from waypost.checkpoint import Checkpoint
+from waypost.errors import Refused, SessionLost
+from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, SessionId
+
+NO_EPOCH = Epoch(0)
+"""The epoch of an acquisition as long as it has no copy of the session."""
+
+
+class AcquisitionState(Enum):
+    """What an acquisition waits for."""
+
+    WANTED = auto()
+    ASKING = auto()
+    READING = auto()
+    FETCHING = auto()
+    RECORDING = auto()
+    COMPARING = auto()
+    CREATING = auto()
+    FINDING = auto()
+    TAKING_OVER = auto()
+    QUEUED = auto()
+    ACTIVATING = auto()
+    STORING = auto()
+    COMMITTING = auto()
+    ENDED = auto()
+
+
+class ReplyKey(NamedTuple):
+    """The question that an answer belongs to.
+
+    Args:
+        session: the session that is acquired.
+        epoch: of the copy that is here; NO_EPOCH: there is none.
+        incarnation: the lease under which was asked.
+        attempt: counts the questions of this proxy: no two have the same.
+    """
+
+    session: SessionId
+    epoch: Epoch
+    incarnation: Incarnation
+    attempt: int
+
+
+class StaleReply(StrEnum):
+    """Why an answer is refused: what it was asked for has changed while it was under way."""
+
+    ANOTHER_ATTEMPT = "another attempt"
+    """The acquisition is over, or has asked something else since."""
+    ANOTHER_INCARNATION = "another incarnation"
+    """It was asked under an earlier lease; what came of that the sweep finds (handover rule 1)."""
+    NO_LEASE = "no lease"
+    ANOTHER_COPY = "another copy"
+    """The copy that it was asked for is not here any more, or a transfer has it."""
+
+
+# ---------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerHinted:
+    """Begin; the watch or the client names a live owner elsewhere."""
+
+    owner: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerUnknown:
+    """Begin; nobody knows who owns the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The session cannot be had now, or at all.
+
+    Args:
+        reason: for people; a refusal is final; None: there is no such session.
+    """
+
+    reason: str | Refused | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowAbsent:
+    """Nobody owns the session, and it may be made here.
+
+    Args:
+        row: that of a session of this name which was deleted; None: there is none.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedElsewhere:
+    """The row names another proxy, which has a lease."""
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerEnded:
+    """The row names a proxy whose lease has certainly ended, or this one, which has no copy."""
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class CopyServed:
+    """The session is served here."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInTransfer:
+    """A copy is here that a transfer has: what comes of it, the transfer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyToActivate:
+    """The copy here is the session's latest: it takes the next epoch.
+
+    Args:
+        row: what the next epoch is claimed from; None: the registry has lost it.
+    """
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyToCommit:
+    """A staged copy without its transfer is of the epoch behind the row's: nobody has served since its cut.
+
+    Args:
+        row: the source's.
+    """
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInDoubt:
+    """The watch shows no row, or one of long before a staged copy: it may be behind, and the registry is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopySuperseded:
+    """The row is of the staged copy's epoch or a later one, and another proxy's: the copy is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutlived:
+    """Another proxy owns the session at a later epoch than the copy's, or it was deleted since.
+
+    Args:
+        row: as the registry has it.
+    """
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class RowBehind:
+    """The row is ours, of an earlier epoch than the copy: whoever serves may correct it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowUnchanged:
+    """The row is as it was before: still nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotHandedOver:
+    """The owner did not hand the session over.
+
+    Args:
+        owner: who was asked.
+        lost: why nobody has the session any more, as it says; empty: it does not.
+    """
+
+    owner: Ownership
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerGone:
+    """The owner's lease ended before it handed the session over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The first checkpoint is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOutdated:
+    """The changelog has a checkpoint of the name that counts more: the registry has lost a session.
+
+    Args:
+        epoch: of that checkpoint.
+        by_owner: an owner wrote it; else whoever tried to make a session.
+    """
+
+    epoch: Epoch
+    by_owner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The session's last checkpoint."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyHasIt:
+    """All changelogs have answered, and what clients were answered is in none of them.
+
+    Args:
+        why: for people.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """The compare-and-set was done: the row is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The copy is the next one in line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The copy is durable as it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """The store did not take the copy."""
+
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Begin a handover from the owner; answered with NotHandedOver or OwnerGone, or by the session being here."""
+
+    owner: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """Read the row; the answer is what :func:`copy_input` says of it, or of a session without a copy the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Tell those who wait for the session why it cannot be had."""
+
+    reason: str | Refused | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFirst:
+    """Write the first checkpoint of a new session; answered with Recorded, RecordOutdated or Unavailable."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Set the row, from the one before to ours at this epoch."""
+
+    before: Ownership | None
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class FindCheckpoint:
+    """Find the last checkpoint in all changelogs; answered with Found, NobodyHasIt or Unavailable."""
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Set the row, from that of the dead owner to ours at the next epoch."""
+
+    row: Ownership
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareLost:
+    """Put on record that nobody has the session any more, and say so to those who wait for it."""
+
+    row: Ownership
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServeNew:
+    """Serve an empty session."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRebuilt:
+    """Serve the session as its checkpoint has it, and catch up what is missing."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ReportServed:
+    """Tell those who wait that the session is served here."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLine:
+    """The copy sleeps, and waits for its turn; answered with Turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimNext:
+    """Set the row to ours, at the epoch behind the row's and all that the copy was ever served at."""
+
+    row: Ownership | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeActivated:
+    """Serve the copy at the epoch that was claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCopy:
+    """Have the staged copy stored; answered with Stored or StoreFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCopy:
+    """Set the row, from the source's to ours at the copy's epoch."""
+
+    row: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class ServeCommitted:
+    """Serve the staged copy at its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropCopy:
+    """Delete the staged copy; tell those who wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCopy:
+    """Delete the copy; tell those who wait where the session is."""
+
+    row: Ownership
+
+
+# ---------------------------------------------------------------- the table
+
+_S = AcquisitionState
+
+
+def _by_row(state: Enum) -> Table:
+    """Return the rows for what the registry's row means, which are the same wherever it is learnt."""
+    return {
+        (state, Unavailable): ((GiveUp,), _S.ENDED),
+        (state, RowAbsent): ((RecordFirst,), _S.RECORDING),
+        (state, OwnedElsewhere): ((Fetch,), _S.FETCHING),
+        (state, OwnerEnded): ((FindCheckpoint,), _S.FINDING),
+        (state, CopyServed): ((ReportServed,), _S.ENDED),
+        (state, CopyInTransfer): ((), _S.ENDED),
+        (state, CopyToActivate): ((JoinLine,), _S.QUEUED),
+        (state, CopyToCommit): ((StoreCopy,), _S.STORING),
+        (state, CopyInDoubt): ((ReadRow,), _S.READING),
+        (state, CopySuperseded): ((DropCopy,), _S.ENDED),
+        (state, CopyOutlived): ((ReleaseCopy,), _S.ENDED),
+    }
+
+
+TABLE: Table = {
+    (_S.WANTED, OwnerHinted): ((Fetch,), _S.ASKING),
+    (_S.WANTED, OwnerUnknown): ((ReadRow,), _S.READING),
+    **_by_row(_S.WANTED),
+    (_S.ASKING, NotHandedOver): ((ReadRow,), _S.READING),
+    (_S.ASKING, OwnerGone): ((ReadRow,), _S.READING),
+    (_S.READING, NotHandedOver): ((GiveUp,), _S.ENDED),
+    **_by_row(_S.READING),
+    (_S.FETCHING, NotHandedOver): ((GiveUp,), _S.ENDED),
+    (_S.FETCHING, OwnerGone): ((ReadRow,), _S.READING),
+    (_S.RECORDING, Recorded): ((Create,), _S.CREATING),
+    (_S.RECORDING, RecordOutdated): ((ReadRow,), _S.COMPARING),
+    (_S.RECORDING, Unavailable): ((GiveUp,), _S.ENDED),
+    (_S.COMPARING, RowUnchanged): ((RecordFirst,), _S.RECORDING),
+    **_by_row(_S.COMPARING),
+    (_S.CREATING, Won): ((ServeNew,), _S.ENDED),
+    **_by_row(_S.CREATING),
+    (_S.FINDING, Found): ((TakeOver,), _S.TAKING_OVER),
+    (_S.FINDING, NobodyHasIt): ((DeclareLost,), _S.ENDED),
+    (_S.FINDING, Unavailable): ((GiveUp,), _S.ENDED),
+    (_S.TAKING_OVER, Won): ((ServeRebuilt,), _S.ENDED),
+    (_S.TAKING_OVER, Unavailable): ((GiveUp,), _S.ENDED),
+    (_S.QUEUED, Turn): ((ClaimNext,), _S.ACTIVATING),
+    (_S.ACTIVATING, Won): ((ServeActivated,), _S.ENDED),
+    (_S.ACTIVATING, CopyToActivate): ((ClaimNext,), _S.ACTIVATING),
+    (_S.ACTIVATING, CopyOutlived): ((ReleaseCopy,), _S.ENDED),
+    (_S.ACTIVATING, CopyInDoubt): ((ReadRow,), _S.READING),
+    (_S.ACTIVATING, RowBehind): ((), _S.ENDED),
+    (_S.ACTIVATING, Unavailable): ((GiveUp,), _S.ENDED),
+    (_S.STORING, Stored): ((CommitCopy,), _S.COMMITTING),
+    (_S.STORING, StoreFailed): ((), _S.ENDED),
+    (_S.COMMITTING, Won): ((ServeCommitted,), _S.ENDED),
+    **_by_row(_S.COMMITTING),
+}
+
+
+class Acquisition(TableMachine):
+    """One session on its way to be served here.
+
+    Args:
+        session: the session.
+        proxy: this proxy.
+        incarnation: the lease under which it is acquired: it ends with it.
+        copy_epoch: of the copy that is here; NO_EPOCH: there is none.
+    """
+
+    table = TABLE
+    ended = AcquisitionState.ENDED
+
+    def __init__(
+        self, session: SessionId, proxy: ProxyId, incarnation: Incarnation, copy_epoch: Epoch = NO_EPOCH
+    ) -> None:
+        super().__init__(AcquisitionState.WANTED)
+        self.session = session
+        self.proxy = proxy
+        self.incarnation = incarnation
+        self.copy_epoch = copy_epoch
+        self.row: Ownership | None = None
+        """What the registry had when the present way was chosen."""
+        self.tried: Ownership | None = None
+        """An owner that did not hand the session over."""
+        self.lost = ""
+        """Why nobody has the session any more, as that owner said."""
+        self.is_owned = False
+        """An owner wrote the checkpoint of the name which the registry knows nothing of."""
+        self.above = NO_EPOCH
+        """The epoch of that checkpoint."""
+        self.checkpoint: Checkpoint | None = None
+        """The session's last one, once it was found."""
+
+    def key(self, attempt: int) -> ReplyKey:
+        """Return the key of the question with this number."""
+        return ReplyKey(self.session, self.copy_epoch, self.incarnation, attempt)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch at which the session is served if the compare-and-set under way is done.
+
+        One behind all that is known: the row's, the copy's and the checkpoint's. A registry that was restored from an
+        older copy names an epoch long past.
+        """
+        if self.above:
+            # Of a later generation than what the registry has lost: its own checkpoints would count less.
+            return Epoch(Ownership(NO_PROXY, self.above).gone().epoch + 1)
+        found = self.checkpoint.epoch if self.checkpoint else NO_EPOCH
+        known = self.row.epoch if self.row else NO_EPOCH
+        return Epoch(max(known, self.copy_epoch, found) + 1)
+
+    def took(self, given: object) -> None:
+        """Remember what later effects need of an input that was taken."""
+        match given:
+            case RowAbsent(row=row):
+                self.row, self.above = row, NO_EPOCH
+            case OwnedElsewhere(row=row) | OwnerEnded(row=row) | CopyToCommit(row=row) | CopyToActivate(row=row):
+                self.row = row
+            case NotHandedOver(owner=owner, lost=lost):
+                self.tried, self.lost = owner, lost
+            case RecordOutdated(epoch=epoch, by_owner=by_owner):
+                self.above, self.is_owned = epoch, by_owner
+            case Found(checkpoint=checkpoint):
+                self.checkpoint = checkpoint
+
+    def effect(self, kind: type, given: object) -> object:
+        """Return the effect of that kind, filled in by what is known."""
+        if kind is GiveUp:
+            return GiveUp(self._why_not(given))
+        if kind is Fetch:
+            return Fetch(given.owner if isinstance(given, OwnerHinted) else self._known())
+        if kind is RecordFirst:
+            return RecordFirst(self.epoch)
+        if kind is Create:
+            return Create(self.row, self.epoch)
+        if kind is ClaimNext:
+            return ClaimNext(self.row)
+        if kind is FindCheckpoint or kind is CommitCopy:
+            return kind(self._known())
+        match given:
+            case Found(checkpoint=checkpoint):
+                return TakeOver(self._known(), checkpoint)
+            case NobodyHasIt(why=why):
+                return DeclareLost(self._known(), why)
+            case CopyOutlived(row=row):
+                return ReleaseCopy(row)
+            case Won() if kind is ServeRebuilt and self.checkpoint is not None:
+                return ServeRebuilt(self.checkpoint)
+        return super().effect(kind, given)
+
+    def _why_not(self, given: object) -> str | Refused | None:
+        match given:
+            case Unavailable(reason=reason):
+                return reason
+            case NotHandedOver(lost=lost) if lost:
+                return session_lost(self.session, lost)
+        return "the session could not be handed over yet"
+
+    def _known(self) -> Ownership:
+        assert self.row is not None, f"{self.session} in {self.state}: no row is known"
+        return self.row
+
+
+def session_lost(session: SessionId, why: str) -> SessionLost:
+    """Return what whoever wants a session is told that nobody has any more; it is never served empty.
+
+    Args:
+        session: the session.
+        why: how that is known, for people.
+    """
+    return SessionLost(f"session {session} was lost: {why}; waypost sessions rm {session} lets it begin anew")
+
+
+# ---------------------------------------------------------------- what a row means for a copy
+
+
+def went_back(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> bool:
+    """Tell whether a row is of a time before a copy that sleeps here: of an earlier epoch, or its own and another's.
+
+    Args:
+        epoch: of the copy.
+        proxy: this proxy.
+        row: as the registry has it; None: it has none.
+    """
+    return row is None or (row.epoch, row.proxy == proxy) < (epoch, True)
+
+
+def sleeping_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool, is_last: bool) -> object:
+    """Return what a row means for a copy that sleeps here.
+
+    Args:
+        epoch: of the copy.
+        proxy: this proxy.
+        row: as the registry has it; None: it has none.
+        read: the row was read from the registry for this, and not told by the watch, which may be behind.
+        is_last: nobody can have served the session since, although the row is of an earlier epoch: this process did,
+            or a row of an earlier epoch has stood for so long that nobody will correct it.
+    """
+    if row is None and not read:
+        return CopyInDoubt()
+    if row is None or went_back(epoch, proxy, row):
+        # Whoever took it over since may live, and corrects the row.
+        gone_back = "the registry has gone back: who owns the session may be alive"
+        return CopyToActivate(row) if is_last else Unavailable(gone_back)
+    # A copy of an earlier generation is none of this session, though both are ours (handover rule 22).
+    if row.proxy == proxy and not row.outlives(epoch):
+        return CopyToActivate(row)
+    return CopyOutlived(row)
+
+
+def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> object:
+    """Return what a row means that was there instead of the one from which a copy was to take the next epoch.
+
+    Args:
+        epoch: of the copy.
+        proxy: this proxy.
+        row: as the registry has it; None: it has none.
+    """
+    if row is not None and row.proxy == proxy and not row.outlives(epoch):
+        # An earlier incarnation of ours may have served at that epoch: the one behind it is taken.
+        return CopyToActivate(row) if row.epoch >= epoch else RowBehind()
+    if row is None or row.epoch < epoch:
+        return CopyInDoubt()
+    return CopyOutlived(row)
+
+
+def staged_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None, *, read: bool) -> object:
+    """Return what a row means for a staged copy without its transfer: it is ours if the row has its very epoch.
+
+    As long as the row has the epoch before, the source has not served since the cut, and an earlier claim of ours may
+    still be applied: the copy commits after all, once it is certainly stored.
+
+    Args:
+        epoch: of the copy: that at which its transfer would have committed.
+        proxy: this proxy.
+        row: as the registry has it; None: it has none.
+        read: the row was read from the registry for this, and not told by the watch, which may be behind.
+    """
+    if row is None:
+        return Unavailable("the registry has no row of the session") if read else CopyInDoubt()
+    if row == Ownership(proxy, epoch):
+        return CopyToActivate(row)
+    if row.epoch + 1 == epoch:
+        return CopyToCommit(row)
+    return CopyInDoubt() if row.epoch < epoch and not read else CopySuperseded()

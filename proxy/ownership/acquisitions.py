@@ -1,0 +1,474 @@
+"""Sessions on their way to be served here: the machine of `handover/acquisition.py`, joined to registry and changelog.
+
+Every question has a key, and :meth:`Acquisitions._take_reply` is the one place where an answer comes back: one that was
+asked for something that has changed since is refused there, and counted by what has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from federation.ports import Claimed
+from handover import acquisition
+from handover.acquisition import NO_EPOCH, Acquisition, ReplyKey, StaleReply, Unavailable, session_lost
+from handover.acquisition import AcquisitionState as State
+from proxy.core.context import Context
+from proxy.core.effects import ClaimRow, FindCheckpoint, FoundCheckpoint, ReadRow, claim_row
+from proxy.core.events import AcquireRequest, FetchWanted, SessionServed, SessionUnavailable
+from proxy.ownership.activation_queue import ActivationQueue
+from proxy.ownership.creation_rate import CreationRate
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.ownership.served_sessions import ServedSessions
+from proxy.session.session import Role, Session
+from proxy.stream.persister import Persister
+from waypost import facts
+from waypost.checkpoint import Checkpoint
+from waypost.errors import CheckpointOutdated, UnexpectedInput, WaypostError
+from waypost.identity import Epoch, Ownership, SessionId
+
+NO_LEASE = "this proxy has no lease at the moment"
+NO_REGISTRY = "the registry does not answer"
+OF_A_COPY = frozenset((State.QUEUED, State.ACTIVATING, State.STORING, State.COMMITTING))
+"""States of an acquisition whose copy is to be served as it is."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """An acquisition, and what its effects need.
+
+    Args:
+        copy: of the session, if there is one here.
+        is_waited_for: a client, or another proxy, waits for the session.
+        attempt: the number of the question that is under way.
+    """
+
+    machine: Acquisition
+    request: AcquireRequest
+    copy: Session | None = None
+    is_waited_for: bool = False
+    attempt: int = 0
+
+
+class Acquisitions:
+    """All acquisitions of this proxy, one a session at most."""
+
+    def __init__(self, context: Context, persister: Persister, served: ServedSessions, memory: RegistryMemory) -> None:
+        self._context = context
+        self._persister = persister
+        self._served = served
+        self._memory = memory
+        self._running: dict[SessionId, _Running] = {}
+        self._attempts = 0
+        """Questions that were asked so far."""
+        self._line = ActivationQueue(context.settings.bounds.wakes_at_once)
+        self.creation_rate = CreationRate(context)
+
+    # ------------------------------------------------------------ somebody wants a session
+
+    def acquire(self, session: SessionId, request: AcquireRequest) -> None:
+        """Come to serve the session, by whatever way the registry leaves.
+
+        An owner whom the watch names, or else the client, is asked at once. It may be the owner no more: then the
+        registry is read, as it is where there is nobody to ask. An acquisition that runs goes on for this request too.
+        """
+        running = self._current(session)
+        if running is not None:
+            running.request, running.is_waited_for = running.request.joined(request), True
+            if running.machine.state is State.QUEUED:
+                self._line.join(session, is_waited_for=True)
+            return
+        owner = self._context.cluster.owners.get(session) or request.hint
+        running = self._begin(session, request, None)
+        running.is_waited_for = True
+        if owner is not None and session not in self._context.sessions and self._lives_elsewhere(owner):
+            self._feed(running, acquisition.OwnerHinted(owner))
+        else:
+            self._feed(running, acquisition.OwnerUnknown())
+
+    def not_handed_over(self, session: SessionId, owner: Ownership, lost: str) -> None:
+        """A transfer from that owner came to nothing. `lost`: why nobody has the session any more, as it says."""
+        running = self._current(session)
+        if running is not None and running.machine.state in (State.ASKING, State.FETCHING):
+            gone = not self._context.cluster.alive(owner.proxy)
+            self._feed(running, acquisition.OwnerGone() if gone else acquisition.NotHandedOver(owner, lost))
+        elif running is None:
+            # It was the owner who offered the session.
+            reason = session_lost(session, lost) if lost else "the session could not be handed over yet"
+            self._context.events.report(SessionUnavailable(session, reason))
+
+    def activate(self, copy: Session, *, is_waited_for: bool = False) -> None:
+        """Take the next epoch for a copy that sleeps and that the store says is ours, in its turn."""
+        self.activate_after(copy, Ownership(self._context.proxy, copy.epoch), is_waited_for=is_waited_for)
+
+    def activate_after(self, copy: Session, row: Ownership | None, *, is_waited_for: bool = False) -> None:
+        """The same, where the registry has that row, or had it last; None: it has lost it."""
+        if not self._context.lease.may_serve():
+            return
+        self._tell(copy, acquisition.CopyToActivate(row), is_waited_for=is_waited_for)
+
+    def compare(self, copy: Session, row: Ownership | None) -> None:
+        """Act on what the registry's watch says of a copy that is not served."""
+        self._tell(copy, self._copy_input(copy, row, read=False))
+
+    def _tell(self, copy: Session, given: object, *, is_waited_for: bool = False) -> None:
+        """Tell the acquisition of a copy what its row means, unless it is past that; begin one if none runs.
+
+        One that is still reading the row goes on by what it is told: what is read comes too late then.
+        """
+        running = self._current(copy.id)
+        if running is None:
+            running = self._begin(copy.id, AcquireRequest(), copy)
+        elif is_waited_for and running.machine.state is State.QUEUED:
+            self._line.join(copy.id, is_waited_for=True)
+            return
+        elif running.machine.state is not State.READING or isinstance(given, acquisition.CopyInDoubt):
+            return
+        else:
+            running.copy, running.machine.copy_epoch = copy, copy.epoch
+            running.attempt = self._next_attempt()
+        running.is_waited_for |= is_waited_for
+        self._feed(running, given)
+
+    def end(self, session: SessionId) -> None:
+        """The session is here, or its clients are relayed: nobody needs to acquire it any more."""
+        self._running.pop(session, None)
+        self._line.leave(session)
+
+    def fence(self) -> None:
+        """Our lease may have ended: what was asked under it is answered to nobody."""
+        self._running.clear()
+        self._line.fence()
+
+    # ------------------------------------------------------------ the machine
+
+    def _begin(self, session: SessionId, request: AcquireRequest, copy: Session | None) -> _Running:
+        context = self._context
+        machine = Acquisition(
+            session, context.proxy, context.lease.incarnation, copy.epoch if copy is not None else NO_EPOCH
+        )
+        running = self._running[session] = _Running(machine, request, copy)
+        return running
+
+    def _current(self, session: SessionId) -> _Running | None:
+        """Return the acquisition that runs; one whose copy has gone meanwhile, or whose lease has, runs no more."""
+        running = self._running.get(session)
+        if running is not None and self._why_void(running) is not None:
+            self.end(session)
+            return None
+        return running
+
+    def _why_void(self, running: _Running) -> StaleReply | None:
+        """Return why nothing can come of an acquisition any more."""
+        context, machine = self._context, running.machine
+        if machine.incarnation != context.lease.incarnation:
+            return StaleReply.ANOTHER_INCARNATION
+        if machine.state in OF_A_COPY:
+            here = context.sessions.get(machine.session)
+            if here is None or here is not running.copy or here.role not in (Role.DORMANT, Role.ORPHAN):
+                return StaleReply.ANOTHER_COPY
+        return None
+
+    def _feed(self, running: _Running, given: object) -> None:
+        """Give the machine an input, and perform what follows."""
+        effects = running.machine.step(given, self._context.clock.now_ms())
+        if running.machine.over:
+            self.end(running.machine.session)
+        for effect in effects:
+            self._perform(running, effect)
+
+    def _perform(self, running: _Running, effect: object) -> None:
+        context, session = self._context, running.machine.session
+        match effect:
+            case acquisition.Fetch(owner=owner):
+                context.events.report(FetchWanted(session, owner, running.request))
+            case acquisition.ReadRow():
+                context.outbox.emit(ReadRow(session, self._reply(running)))
+            case acquisition.RecordFirst(epoch=epoch):
+                self._persister.first_checkpoint(self._new_session(session, epoch), self._reply(running))
+            case acquisition.Create(before=before, epoch=epoch):
+                wanted = Ownership(context.proxy, epoch)
+                context.outbox.emit(claim_row(session, before, wanted, self._reply(running)))
+            case acquisition.FindCheckpoint():
+                context.outbox.emit(FindCheckpoint(session, self._reply(running)))
+            case acquisition.TakeOver(row=row):
+                wanted = Ownership(context.proxy, running.machine.epoch)
+                context.outbox.emit(ClaimRow(session, row, wanted, self._reply(running)))
+            case acquisition.JoinLine():
+                self._join_line(running)
+            case acquisition.ClaimNext(row=row):
+                self._claim_next(running, row)
+            case acquisition.StoreCopy():
+                self._persister.saved(self._reply(running))
+            case acquisition.CommitCopy(row=row):
+                context.outbox.emit(ClaimRow(session, row, row.next(context.proxy), self._reply(running)))
+            case _:
+                self._conclude(running, effect)
+
+    def _conclude(self, running: _Running, effect: object) -> None:
+        """Perform an effect with which an acquisition ends."""
+        context, session, copy = self._context, running.machine.session, running.copy
+        match effect:
+            case acquisition.GiveUp(reason=reason):
+                context.events.report(SessionUnavailable(session, reason))
+            case acquisition.DeclareLost(row=row, why=why):
+                self._memory.declare_lost(session, row, why)
+                context.events.report(SessionUnavailable(session, session_lost(session, why)))
+            case acquisition.ServeNew():
+                self._persister.renew(session)
+                new = self._new_session(session, running.machine.epoch)
+                self._served.serve(new, new.epoch, facts.Acquisition.CREATE)
+            case acquisition.ServeRebuilt(checkpoint=checkpoint):
+                self._rebuild(running.machine, checkpoint)
+            case acquisition.ReportServed():
+                context.events.report(SessionServed(context.sessions[session]))
+            case acquisition.ServeActivated() if copy is not None:
+                context.counters.rows_lost += int(running.machine.row is None)
+                self._served.serve(copy, running.machine.epoch, facts.Acquisition.RESTART)
+            case acquisition.ServeCommitted() if copy is not None:
+                copy.become(Role.DORMANT)
+                self._served.serve(copy, copy.epoch, facts.Acquisition.HANDOVER)
+            case acquisition.DropCopy() if copy is not None:
+                self._served.drop(copy)
+                context.events.report(SessionUnavailable(session, "the session was not handed over"))
+            case acquisition.ReleaseCopy(row=row) if copy is not None:
+                # What the store has is none of it (handover rule 22).
+                self._served.release(copy, row)
+            case _:
+                raise UnexpectedInput(f"no part of a proxy performs {effect!r}")
+
+    def _new_session(self, session: SessionId, epoch: Epoch) -> Session:
+        new = Session(session, epoch, Role.DORMANT)
+        new.created_at = dict(self._context.state.frontier)
+        return new
+
+    def _rebuild(self, machine: Acquisition, checkpoint: Checkpoint) -> None:
+        """Make the session from its checkpoint: every origin gated at what was acknowledged (failover)."""
+        session = Session(machine.session, machine.epoch, Role.DORMANT)
+        state = self._context.state
+        session.describe(checkpoint.descriptor)
+        session.expire_unpersisted(checkpoint.acknowledged)
+        session.renumber()
+        session.rebuilding = True
+        acknowledged = state.continued(checkpoint.acknowledged)
+        session.close_gates(state.frontier, seen=acknowledged)
+        session.lift_floors(acknowledged)
+        self._persister.renew(session.id)
+        self._served.serve(session, session.epoch, facts.Acquisition.FAILOVER)
+
+    # ------------------------------------------------------------ copies in line
+
+    def _join_line(self, running: _Running) -> None:
+        copy = running.copy
+        if copy is not None and copy.role is Role.ORPHAN:
+            copy.become(Role.DORMANT)
+        self._line.join(running.machine.session, is_waited_for=running.is_waited_for)
+        self._advance_line()
+
+    def _advance_line(self) -> None:
+        while (session := self._line.next()) is not None:
+            running = self._current(session)
+            if running is not None and running.machine.state is State.QUEUED:
+                self._feed(running, acquisition.Turn())
+
+    def _claim_next(self, running: _Running, row: Ownership | None) -> None:
+        machine, copy = running.machine, running.copy
+        assert copy is not None
+        self._line.claim_begins()
+        if row is not None:
+            copy.epoch = max(copy.epoch, row.epoch)
+        reply = self._reply(running)
+
+        def on_done(answer: Claimed | WaypostError) -> None:
+            self._line.claim_ends()
+            reply(answer)
+            self._advance_line()
+
+        wanted = Ownership(self._context.proxy, machine.epoch)
+        self._context.outbox.emit(claim_row(machine.session, row, wanted, on_done))
+
+    # ------------------------------------------------------------ answers
+
+    def _reply(self, running: _Running) -> Callable[[object], None]:
+        """Return what takes the answer to the next question of the acquisition."""
+        running.attempt = self._next_attempt()
+        return partial(self._take_reply, running.machine.key(running.attempt))
+
+    def _next_attempt(self) -> int:
+        self._attempts += 1
+        return self._attempts
+
+    def _take_reply(self, key: ReplyKey, answer: object) -> None:
+        """Take an answer, unless what it was asked for has changed since: then it is refused, and counted by name."""
+        running = self._running.get(key.session)
+        stale = self._why_stale(running, key)
+        if stale is None and running is not None:
+            self._feed(running, self._input(running, answer))
+            return
+        self._context.counters.stale_replies[stale or StaleReply.ANOTHER_ATTEMPT] += 1
+        if running is not None and running.attempt == key.attempt:
+            self.end(key.session)
+            reason = "the session has changed hands" if stale is StaleReply.ANOTHER_COPY else NO_LEASE
+            self._context.events.report(SessionUnavailable(key.session, reason))
+
+    def _why_stale(self, running: _Running | None, key: ReplyKey) -> StaleReply | None:
+        """Return what has changed since the question of that key was asked; None: nothing that matters."""
+        if key.incarnation != self._context.lease.incarnation:
+            return StaleReply.ANOTHER_INCARNATION
+        if running is None or running.machine.key(running.attempt) != key:
+            return StaleReply.ANOTHER_ATTEMPT
+        if not self._context.lease.may_serve():
+            return StaleReply.NO_LEASE
+        return self._why_void(running)
+
+    def _input(self, running: _Running, answer: object) -> object:
+        """Return what an answer means to the machine in its present state."""
+        machine = running.machine
+        won = isinstance(answer, Claimed) and answer.won
+        row = answer.current if isinstance(answer, Claimed) else None
+        match machine.state:
+            case State.READING:
+                return self._read_input(running, answer)
+            case State.COMPARING:
+                return self._compared_input(running, answer)
+            case State.RECORDING:
+                return _recorded_input(answer)
+            case State.FINDING:
+                return self._found_input(machine, answer)
+            case State.STORING:
+                return acquisition.Stored() if answer is None else acquisition.StoreFailed()
+            case _ if won:
+                return acquisition.Won()
+            case _ if not isinstance(answer, Claimed):
+                return Unavailable(NO_REGISTRY)
+            case State.CREATING:
+                return Unavailable(NO_REGISTRY) if row is None else self._row_input(running, row)
+            case State.TAKING_OVER:
+                # Also if the row is as we wanted it: an earlier incarnation of ours may have served at that epoch.
+                return Unavailable("another proxy took the session over")
+            case State.ACTIVATING:
+                claimed_from = Epoch(machine.epoch - 1)
+                return acquisition.activation_input(claimed_from, machine.proxy, row)
+            case State.COMMITTING:
+                return acquisition.staged_input(machine.copy_epoch, machine.proxy, row, read=False)
+        raise UnexpectedInput(f"nobody asks anything in {machine.state}")
+
+    def _read_input(self, running: _Running, answer: object) -> object:
+        if isinstance(answer, WaypostError):
+            return Unavailable(NO_REGISTRY)
+        assert answer is None or isinstance(answer, Ownership)
+        if answer is not None and answer == running.machine.tried and self._lives_elsewhere(answer):
+            return acquisition.NotHandedOver(answer, running.machine.lost)
+        return self._row_input(running, answer)
+
+    def _compared_input(self, running: _Running, answer: object) -> object:
+        """The registry has lost a session of that name. Who serves it may live, and is to write its row again first."""
+        machine = running.machine
+        if isinstance(answer, WaypostError) or answer != machine.row:
+            return self._read_input(running, answer)
+        if machine.is_owned and not self._memory.is_past(machine.session, machine.row):
+            return Unavailable("the registry has gone back: who owns the session may be alive")
+        return acquisition.RowUnchanged()
+
+    def _found_input(self, machine: Acquisition, answer: object) -> object:
+        """Return what the changelogs say of a session whose row names a dead owner, or us without data."""
+        row = machine.row
+        unread = Unavailable("the session's last checkpoint cannot be read yet")
+        if not isinstance(answer, FoundCheckpoint) or row is None:
+            return unread
+        found = answer.checkpoint
+        if not _is_owners(answer, row):
+            if answer.damaged and answer.complete:
+                return acquisition.NobodyHasIt(answer.damaged)
+            if not answer.complete:
+                return unread
+        if found is None or row.outlives(found.epoch):
+            return acquisition.NobodyHasIt("no changelog has a checkpoint of it")
+        if answer.is_older:
+            lost = "the changelog has lost its last checkpoint, and with it what clients were answered"
+            return acquisition.NobodyHasIt(lost)
+        if found.epoch > row.epoch and not self._memory.is_past(machine.session, row):
+            return Unavailable("the registry has gone back: who owns the session may be alive")
+        if machine.session in self._context.sessions:
+            return Unavailable("a copy of the session has come meanwhile")
+        return acquisition.Found(found)
+
+    # ------------------------------------------------------------ what a row means
+
+    def _row_input(self, running: _Running, row: Ownership | None) -> object:
+        """Return what the registry's row means for a session that is wanted here and not served here."""
+        session, context = running.machine.session, self._context
+        copy = context.sessions.get(session)
+        if copy is not None:
+            running.copy, running.machine.copy_epoch = copy, copy.epoch
+            return self._copy_input(copy, row, read=True)
+        if row is None or row.deleted:
+            return self._absent_input(running, row)
+        if self._lives_elsewhere(row):
+            return acquisition.OwnedElsewhere(row)
+        if not self._is_gone(session, row):
+            return Unavailable("the registry's watch is behind: the owner may be alive")
+        if not context.lease.may_serve() or not context.cluster.is_watching:
+            return Unavailable(NO_LEASE)
+        return acquisition.OwnerEnded(row)
+
+    def _copy_input(self, copy: Session, row: Ownership | None, *, read: bool) -> object:
+        """Return what a row means for a copy of the session that is here."""
+        proxy, epoch = self._context.proxy, copy.epoch
+        if copy.role is Role.SERVING:
+            is_served = self._context.sessions.serving(copy.id) is copy
+            return acquisition.CopyServed() if is_served else Unavailable(NO_LEASE)
+        if copy.role is Role.DORMANT:
+            is_known = read or row is not None
+            is_past = is_known and acquisition.went_back(epoch, proxy, row) and self._memory.is_past(copy.id, row)
+            given = acquisition.sleeping_input(epoch, proxy, row, read=read, is_last=copy.was_served or is_past)
+        elif copy.role is Role.ORPHAN:
+            given = acquisition.staged_input(epoch, proxy, row, read=read)
+        else:
+            return acquisition.CopyInTransfer()
+        takes = isinstance(given, acquisition.CopyToActivate | acquisition.CopyToCommit)
+        return Unavailable(NO_LEASE) if takes and not self._context.lease.may_serve() else given
+
+    def _absent_input(self, running: _Running, row: Ownership | None) -> object:
+        """Return whether the session is made here, in the place of one that was deleted, if there was one."""
+        context, request = self._context, running.request
+        if not request.create:
+            return Unavailable(None)
+        if not context.lease.may_serve():
+            return Unavailable(NO_LEASE)
+        if row is None and self._memory.rows_come_back:
+            return Unavailable("the registry has lost rows: the session may be one that there is")
+        if len(context.sessions) >= context.settings.max_sessions:
+            return Unavailable("this proxy has as many sessions as it may; attach at another one")
+        if not self.creation_rate.take():
+            return Unavailable("many sessions are being made here at the moment")
+        return acquisition.RowAbsent(row)
+
+    def _lives_elsewhere(self, owner: Ownership) -> bool:
+        return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)
+
+    def _is_gone(self, session: SessionId, owner: Ownership) -> bool:
+        """Tell whether the life that took this very epoch has certainly ended: the watch shows no life of the owner.
+
+        It says so of that life only once it has told of the row (handover rule 26): what it told before may be the end
+        of an earlier life, and the owner may serve under its next lease. Where the row is ours, nobody else serves.
+        """
+        return owner.proxy == self._context.proxy or self._context.cluster.has_seen(session, owner)
+
+
+def _recorded_input(answer: object) -> object:
+    if isinstance(answer, CheckpointOutdated):
+        return acquisition.RecordOutdated(Epoch(answer.epoch), answer.by_owner)
+    return acquisition.Recorded() if answer is None else Unavailable("the changelog does not answer")
+
+
+def _is_owners(found: FoundCheckpoint, row: Ownership) -> bool:
+    """Tell whether nothing newer can be anywhere else: it is the owner's own, of its very epoch.
+
+    Else all changelogs must have been read: the registry's watch has told of all, for a site's changelog is written
+    there before its first session is. A first checkpoint is nobody's: whoever tried to create the session has
+    written one of that epoch, and the one that did has perhaps written others since.
+    """
+    last = found.checkpoint
+    return last is not None and last.epoch == row.epoch and last.serial > 0

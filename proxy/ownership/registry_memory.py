@@ -1,0 +1,82 @@
+"""What this proxy remembers of the registry's rows: sessions that nobody has any more, and rows that went back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from proxy.core.context import Context
+from waypost.identity import Epoch, Ownership, SessionId
+
+SWEEPS_A_ROUND = 15
+"""In so many sweeps all of many sessions are looked at."""
+
+
+class Lost(NamedTuple):
+    """A session that nobody has any more: its row, and how that is known."""
+
+    row: Ownership
+    why: str
+
+
+class RegistryMemory:
+    """Remembers as long as the registry says what it said then; :meth:`prune` forgets the rest."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.lost: dict[SessionId, Lost] = {}
+        """Sessions that nobody has any more."""
+        self._earlier_rows: dict[SessionId, tuple[Ownership | None, int]] = {}
+        """Rows that a registry which went back has of sessions, and since when, in ms of the engine's clock."""
+        self._rows_lost_ms = -(1 << 60)
+        """When the registry was last seen to have lost rows."""
+
+    def declare_lost(self, session: SessionId, row: Ownership, why: str) -> None:
+        """Nobody has the session any more. To begin anew is for its owner to say: by deleting it."""
+        self._context.cluster.owned_by(session, row)
+        if self.lost.get(session) != Lost(row, why):
+            self.lost[session] = Lost(row, why)
+            self._context.counters.damaged["session"] += 1
+
+    def why_lost(self, session: SessionId, epoch: Epoch) -> str:
+        """Return why nobody has the session any more that we own at that epoch; empty: nothing is known of that."""
+        lost = self.lost.get(session)
+        return lost.why if lost is not None and lost.row == Ownership(self._context.proxy, epoch) else ""
+
+    def rows_lost(self) -> None:
+        """The registry has lost rows that nobody removed: it was restored from an older copy, or is another one.
+
+        Who serves a session, or did so until its lease ended, writes its row again. Until all have, nobody makes a
+        session in the place of one that there is.
+        """
+        self._rows_lost_ms = self._context.clock.now_ms()
+
+    @property
+    def rows_come_back(self) -> bool:
+        """Whether owners may still write rows again that the registry has lost."""
+        return self._context.clock.now_ms() < self._rows_lost_ms + self._context.settings.rows_back_ms
+
+    def is_past(self, session: SessionId, row: Ownership | None) -> bool:
+        """Tell whether a row, than which we know of a later epoch, has stood for so long that nobody will correct it.
+
+        The registry was restored from an older copy. Who serves at a later epoch writes its row again once it is told
+        of this one, or looks after its sessions; so what this one says of its owner's life says nothing of that.
+        """
+        now = self._context.clock.now_ms()
+        known, since_ms = self._earlier_rows.get(session, (row, now))
+        if known != row:
+            since_ms = now
+        self._earlier_rows[session] = (row, since_ms)
+        return now >= since_ms + (SWEEPS_A_ROUND + 1) * self._context.settings.sweep_ms
+
+    def forget(self, session: SessionId) -> None:
+        """The session is served here."""
+        self.lost.pop(session, None)
+        self._earlier_rows.pop(session, None)
+
+    def prune(self) -> None:
+        """Forget what the registry says otherwise by now."""
+        owners = self._context.cluster.owners
+        for session in [session for session, lost in self.lost.items() if owners.get(session) != lost.row]:
+            del self.lost[session]
+        for session in [session for session, (row, _) in self._earlier_rows.items() if owners.get(session) != row]:
+            del self._earlier_rows[session]

@@ -1,0 +1,129 @@
+"""The sessions that this proxy serves: how serving begins, and the ways in which it ends."""
+
+from __future__ import annotations
+
+from proxy.core import journal_facts
+from proxy.core.context import Context
+from proxy.core.effects import ClaimRow, Send, ignore_result
+from proxy.core.events import NO_REQUESTER, Requester, SessionServed, SessionUnavailable
+from proxy.ownership.registry_memory import RegistryMemory
+from proxy.session.session import Role, Session
+from proxy.stream.coverage import Coverage
+from proxy.stream.persister import Persister
+from waypost.errors import ReceiverTaken
+from waypost.facts import Acquisition, FactKind
+from waypost.identity import Epoch, Origin, Ownership, SessionId
+from waypost.messages import AboutSession, Deleted, Moved, Problem, Wait
+
+
+class ServedSessions:
+    """Begins to serve a session once the registry names us, and stops before anybody else can."""
+
+    def __init__(self, context: Context, persister: Persister, coverage: Coverage, memory: RegistryMemory) -> None:
+        self._context = context
+        self._persister = persister
+        self._coverage = coverage
+        self._memory = memory
+        self._reasons: dict[SessionId, str] = {}
+        """Why we want sessions deleted."""
+
+    def serve(self, session: Session, epoch: Epoch, cause: Acquisition) -> None:
+        """Serve the session from now on; the registry names us at this epoch."""
+        context = self._context
+        session.epoch = epoch
+        session.become(Role.SERVING)
+        session.was_served = True
+        session.since_ms = context.clock.now_ms()
+        session.delivered.clear()
+        session.remove_acknowledged()
+        self._memory.forget(session.id)
+        if context.sessions.get(session.id) is not session:
+            context.sessions.put(session)
+        context.cluster.owned_by(session.id, Ownership(context.proxy, epoch))
+        context.sessions.mark_changed(session.id)
+        if session.held_expressions():
+            context.interest.register(session)
+        context.counters.served[cause] += 1
+        context.journal.attest(FactKind.OWNED, session, cause=cause, frontier=context.frontier(session))
+        session.bound(session.queue.within(context.settings.queue))
+        journal_facts.restated(context, session)
+        journal_facts.lost_with_process(context, session)
+        self._persister.checkpoint(session, ignore_result)
+        self._coverage.watch(session)
+        self._coverage.advance(session)
+        context.events.report(SessionServed(session))
+
+    def delete(self, session: Session, reason: str) -> None:
+        """Delete the session in the registry. What came of it, the watch says: a handover may have been first (F32)."""
+        self._reasons[session.id] = reason
+        mine = Ownership(self._context.proxy, session.epoch)
+        self._context.outbox.emit(ClaimRow(session.id, mine, mine.gone(), ignore_result))
+
+    def release(self, session: Session, to: Ownership | None, taken_by: Requester = NO_REQUESTER) -> None:
+        """The registry names another owner: say where the session went, and delete it here.
+
+        The receiver `taken_by` attached there itself; whoever else uses its name here is told to stop.
+        """
+        frontier = self._context.frontier(session)
+        if to is not None and to.deleted:
+            self._say_deleted(session, frontier)
+        self._context.journal.attest(FactKind.RELEASED, session, frontier=frontier)
+        row = self._context.cluster.proxies.get(to.proxy) if to else None
+        for receiver in session.receivers.values():
+            if receiver.connection is None or (to is not None and to.deleted):
+                continue
+            if receiver.id == taken_by.receiver and receiver.incarnation != taken_by.incarnation:
+                self._context.outbox.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+            elif row is not None:
+                self._context.outbox.emit(Send(receiver.connection, Moved(session.id, row.proxy, row.url)))
+            else:
+                wait = Wait("the session has moved", self._context.settings.retry_ms)
+                self._context.outbox.emit(Send(receiver.connection, wait))
+        self.drop(session)
+        self._context.events.report(SessionUnavailable(session.id, "the session has moved"))
+
+    def _say_deleted(self, session: Session, frontier: dict[Origin, int]) -> None:
+        reason = self._reasons.pop(session.id, "it was deleted; attach again to make a new one")
+        self._context.journal.attest(FactKind.DELETED, session, frontier=frontier, reason=reason)
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._context.outbox.emit(Send(receiver.connection, Deleted(session.id, reason)))
+
+    def sleep(self, session: Session, reason: str) -> None:
+        """Serve the session no more until a later epoch is taken for it; who is attached asks again."""
+        for receiver in session.receivers.values():
+            if receiver.connection is not None:
+                self._context.outbox.emit(Send(receiver.connection, Wait(reason, self._context.settings.retry_ms)))
+            receiver.disconnect()
+        session.become(Role.DORMANT)
+        self._context.events.report(SessionUnavailable(session.id, reason))
+
+    def fence(self) -> None:
+        """Our lease may have ended: serve nothing until a new epoch is taken under a new one."""
+        for session in self._context.sessions.values():
+            if session.role in (Role.SERVING, Role.FROZEN):
+                for receiver in session.receivers.values():
+                    receiver.disconnect()
+            if session.role is Role.SERVING:
+                session.become(Role.DORMANT)
+
+    def drop(self, session: Session) -> None:
+        """Delete this copy, with what it holds at the site."""
+        if self.withdraw(session):
+            self._persister.drop(session.id)
+
+    def withdraw(self, session: Session) -> bool:
+        """Take no part in the session any more; what the store has of it stays. Tell whether we took part."""
+        context = self._context
+        if context.sessions.get(session.id) is not session:
+            return False
+        context.sessions.remove(session.id)
+        context.interest.withdraw(session.id)
+        return True
+
+
+def taken(session: SessionId, receiver: str) -> Problem:
+    """Return what a connection is told whose receiver has attached elsewhere: the newest one counts."""
+    hint = "give each client a receiver's name of its own"
+    text = f"receiver {receiver} of session {session} attached somewhere else; {hint}"
+    return Problem(ReceiverTaken.code, text, "receiver", AboutSession(session))

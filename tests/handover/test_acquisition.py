@@ -1,0 +1,203 @@
+"""How a proxy comes to own a session: the table, the epochs, and what a row means for a copy."""
+
+from __future__ import annotations
+
+import pytest
+
+from handover import acquisition as q
+from handover.acquisition import Acquisition, AcquisitionState, activation_input, sleeping_input, staged_input
+from waypost.checkpoint import Checkpoint, Descriptor
+from waypost.errors import SessionLost, UnexpectedInput
+from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId
+
+S, ME, YOU = SessionId("s"), ProxyId("me"), ProxyId("you")
+STATES = list(AcquisitionState)
+BY_ROW = [AcquisitionState.READING, AcquisitionState.COMPARING, AcquisitionState.CREATING, AcquisitionState.COMMITTING]
+
+
+def mine(epoch: int) -> Ownership:
+    return Ownership(ME, Epoch(epoch))
+
+
+def yours(epoch: int) -> Ownership:
+    return Ownership(YOU, Epoch(epoch))
+
+
+def acquiring(state: AcquisitionState = AcquisitionState.WANTED, copy_epoch: int = 0) -> Acquisition:
+    machine = Acquisition(S, ME, Incarnation("me#1"), Epoch(copy_epoch))
+    machine.state = state
+    return machine
+
+
+def steps(machine: Acquisition, *inputs: object) -> list[object]:
+    """Step the machine; return the effects of the last input."""
+    effects: list[object] = []
+    for given in inputs:
+        effects = machine.step(given, 0)
+    return effects
+
+
+def test_session_that_nobody_has_is_recorded_before_its_row_is_set() -> None:
+    machine = acquiring()
+    assert steps(machine, q.OwnerUnknown()) == [q.ReadRow()]
+    assert steps(machine, q.RowAbsent(None)) == [q.RecordFirst(Epoch(1))]
+    assert steps(machine, q.Recorded()) == [q.Create(None, Epoch(1))]
+    assert steps(machine, q.Won()) == [q.ServeNew()]
+    assert machine.over
+
+
+def test_session_in_the_place_of_a_deleted_one_is_of_the_next_generation() -> None:
+    gone = yours(3).gone()
+    machine = acquiring(AcquisitionState.READING)
+    assert steps(machine, q.RowAbsent(gone)) == [q.RecordFirst(Epoch(gone.epoch + 1))]
+    assert steps(machine, q.Recorded()) == [q.Create(gone, Epoch(gone.epoch + 1))]
+
+
+def test_session_that_the_registry_has_lost_is_made_above_its_last_checkpoint() -> None:
+    machine = acquiring(AcquisitionState.READING)
+    assert steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=True)) == [q.ReadRow()]
+    (record,) = steps(machine, q.RowUnchanged())
+    assert isinstance(record, q.RecordFirst)
+    assert Ownership(ME, record.epoch).outlives(7)
+    assert steps(machine, q.Recorded()) == [q.Create(None, record.epoch)]
+
+
+def test_row_that_changed_while_a_session_was_recorded_counts() -> None:
+    machine = acquiring(AcquisitionState.READING)
+    effects = steps(machine, q.RowAbsent(None), q.RecordOutdated(Epoch(7), by_owner=True), q.OwnedElsewhere(yours(8)))
+    assert effects == [q.Fetch(yours(8))]
+
+
+def test_owner_that_the_watch_names_is_asked_and_the_registry_only_after_it() -> None:
+    machine = acquiring()
+    assert steps(machine, q.OwnerHinted(yours(2))) == [q.Fetch(yours(2))]
+    assert steps(machine, q.NotHandedOver(yours(2), "")) == [q.ReadRow()]
+    assert steps(machine, q.OwnedElsewhere(yours(3))) == [q.Fetch(yours(3))]
+    assert steps(machine, q.NotHandedOver(yours(3), "")) == [q.GiveUp("the session could not be handed over yet")]
+    assert machine.over
+
+
+def test_what_an_owner_has_lost_is_told_as_lost() -> None:
+    (effect,) = steps(acquiring(AcquisitionState.FETCHING), q.NotHandedOver(yours(3), "its changelog is gone"))
+    assert isinstance(effect, q.GiveUp)
+    assert isinstance(effect.reason, SessionLost)
+    assert "its changelog is gone" in effect.reason.message
+
+
+@pytest.mark.parametrize("state", [AcquisitionState.ASKING, AcquisitionState.FETCHING])
+def test_owner_whose_lease_ends_meanwhile_is_looked_up_in_the_registry(state: AcquisitionState) -> None:
+    assert steps(acquiring(state), q.OwnerGone()) == [q.ReadRow()]
+
+
+def checkpoint(epoch: int) -> Checkpoint:
+    return Checkpoint(S, Epoch(epoch), 3, Descriptor(), {})
+
+
+@pytest.mark.parametrize(("row", "found", "epoch"), [(4, 4, 5), (4, 3, 5), (2, 6, 7)])
+def test_failover_takes_the_epoch_behind_row_and_checkpoint(row: int, found: int, epoch: int) -> None:
+    machine = acquiring(AcquisitionState.READING)
+    assert steps(machine, q.OwnerEnded(yours(row))) == [q.FindCheckpoint(yours(row))]
+    assert steps(machine, q.Found(checkpoint(found))) == [q.TakeOver(yours(row), checkpoint(found))]
+    assert machine.epoch == epoch
+    assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(found))]
+
+
+def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
+    machine = acquiring(AcquisitionState.READING)
+    assert steps(machine, q.OwnerEnded(yours(4)), q.NobodyHasIt("gone")) == [q.DeclareLost(yours(4), "gone")]
+    assert machine.over
+
+
+def test_copy_that_sleeps_takes_the_next_epoch_in_its_turn() -> None:
+    machine = acquiring(copy_epoch=4)
+    assert steps(machine, q.CopyToActivate(mine(4))) == [q.JoinLine()]
+    assert steps(machine, q.Turn()) == [q.ClaimNext(mine(4))]
+    assert machine.epoch == 5
+    assert steps(machine, q.CopyToActivate(mine(7))) == [q.ClaimNext(mine(7))]
+    assert machine.epoch == 8
+    assert steps(machine, q.Won()) == [q.ServeActivated()]
+
+
+def test_staged_copy_is_stored_before_it_commits() -> None:
+    machine = acquiring(copy_epoch=4)
+    assert steps(machine, q.CopyToCommit(yours(3))) == [q.StoreCopy()]
+    assert steps(machine, q.Stored()) == [q.CommitCopy(yours(3))]
+    assert steps(machine, q.Won()) == [q.ServeCommitted()]
+
+
+def test_staged_copy_that_cannot_be_stored_does_not_commit() -> None:
+    machine = acquiring(copy_epoch=4)
+    assert steps(machine, q.CopyToCommit(yours(3)), q.StoreFailed()) == []
+    assert machine.over
+
+
+@pytest.mark.parametrize("state", BY_ROW)
+def test_row_means_the_same_wherever_it_is_learnt(state: AcquisitionState) -> None:
+    assert steps(acquiring(state), q.OwnedElsewhere(yours(3))) == [q.Fetch(yours(3))]
+    assert steps(acquiring(state), q.Unavailable("away")) == [q.GiveUp("away")]
+    assert steps(acquiring(state), q.CopyServed()) == [q.ReportServed()]
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state is not AcquisitionState.QUEUED])
+def test_input_that_the_table_does_not_list_changes_nothing(state: AcquisitionState) -> None:
+    machine = acquiring(state)
+    with pytest.raises(UnexpectedInput):
+        machine.step(q.Turn(), 0)
+    assert (machine.state, machine.row) == (state, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "is_last", "means"),
+    [
+        (mine(4), False, q.CopyToActivate(mine(4))),
+        (mine(6), False, q.CopyToActivate(mine(6))),
+        (yours(6), False, q.CopyOutlived(yours(6))),
+        (mine(4).gone().next(ME), False, q.CopyOutlived(mine(4).gone().next(ME))),
+        (mine(4).gone(), True, q.CopyOutlived(mine(4).gone())),
+        (mine(2), True, q.CopyToActivate(mine(2))),
+        (yours(4), True, q.CopyToActivate(yours(4))),
+        (None, True, q.CopyToActivate(None)),
+    ],
+)
+def test_row_of_a_copy_that_sleeps(row: Ownership | None, is_last: bool, means: object) -> None:
+    assert sleeping_input(Epoch(4), ME, row, read=True, is_last=is_last) == means
+
+
+@pytest.mark.parametrize("row", [None, mine(2), yours(2), yours(4)])
+def test_copy_waits_for_a_registry_that_went_back_unless_nobody_can_have_served_since(row: Ownership | None) -> None:
+    assert isinstance(sleeping_input(Epoch(4), ME, row, read=True, is_last=False), q.Unavailable)
+
+
+def test_row_that_only_the_watch_lacks_is_read() -> None:
+    assert sleeping_input(Epoch(4), ME, None, read=False, is_last=True) == q.CopyInDoubt()
+    assert staged_input(Epoch(4), ME, None, read=False) == q.CopyInDoubt()
+
+
+@pytest.mark.parametrize(
+    ("row", "means"),
+    [
+        (mine(4), q.CopyToActivate(mine(4))),
+        (mine(3), q.RowBehind()),
+        (yours(6), q.CopyOutlived(yours(6))),
+        (mine(4).gone().next(ME), q.CopyOutlived(mine(4).gone().next(ME))),
+        (yours(3), q.CopyInDoubt()),
+        (None, q.CopyInDoubt()),
+    ],
+)
+def test_row_that_was_there_instead_of_the_one_that_was_claimed(row: Ownership | None, means: object) -> None:
+    assert activation_input(Epoch(4), ME, row) == means
+
+
+@pytest.mark.parametrize(
+    ("row", "read", "means"),
+    [
+        (mine(4), False, q.CopyToActivate(mine(4))),
+        (yours(3), False, q.CopyToCommit(yours(3))),
+        (yours(2), False, q.CopyInDoubt()),
+        (yours(2), True, q.CopySuperseded()),
+        (yours(4), False, q.CopySuperseded()),
+        (mine(5), False, q.CopySuperseded()),
+    ],
+)
+def test_row_of_a_staged_copy_without_its_transfer(row: Ownership, read: bool, means: object) -> None:
+    assert staged_input(Epoch(4), ME, row, read=read) == means
