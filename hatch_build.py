@@ -8,9 +8,9 @@ does the rest by one rule, *a room's name gets `waypost.` in front*:
     "python -m chaos.model"                 "python -m waypost.chaos.model"
     sim = "chaos.simulator.command:sim"     sim = "waypost.chaos.simulator.command:sim"     (an entry point)
 
-A string names a module if a dotted name in it begins with one that exists, so `"spark.sql.ansi.enabled"` stays. No line
-is added or removed: a traceback of the wheel points into the repository too. What the rule cannot keep right fails the
-build (:class:`Unmovable`). An editable install has the repository's tree, and the hook does nothing there.
+A string names a module where a dotted name begins with one that exists, so `"spark.sql.ansi.enabled"` stays; and behind
+`python -m`. No line is added or removed: a traceback of the wheel points into the repository too. What the rule cannot
+keep right fails the build (:class:`Unmovable`). An editable install has the repository's tree: the hook does nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = "waypost"
 PREFIX = f"{PACKAGE}."
-_FROM = re.compile(rb"from[ \t]+")
-_DOTTED = re.compile(rb"(?<![\w.:/@-])[a-z]\w*\.[a-z]\w*")
+_FROM = re.compile(rb"from[ \t]+(?=\w)")
+_NAMED = re.compile(rb"(?<=python -m )[a-z]\w*|(?<![\w.:/@-])[a-z]\w*\.[a-z]\w*")
 
 
 class Unmovable(Exception):
@@ -62,7 +62,7 @@ class Layout:
 
     def named(self, text: bytes) -> list[int]:
         """Return where in a text modules that move are named."""
-        return [found.start() for found in _DOTTED.finditer(text) if self._is_named(found[0].decode())]
+        return [found.start() for found in _NAMED.finditer(text) if self._is_named(found[0].decode())]
 
     def moves(self, module: str) -> bool:
         """Tell whether a module is in a room that moves."""
