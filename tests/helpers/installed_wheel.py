@@ -88,12 +88,12 @@ def layout() -> Layout:
     return Layout(ROOMS, [str(path.relative_to(ROOT)) for path in files])
 
 
-def copy_tests(folders: Iterable[str], into: Path) -> None:
-    """Copy tests for a run against the wheel, with the names of modules rewritten as the wheel's are."""
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*")):
+def copy_tests(places: Iterable[str], into: Path) -> None:
+    """Copy tests, files or folders, for a run against the wheel: names of modules are rewritten as the wheel's are."""
+    for place in places:
+        for path in sorted([ROOT / place, *(ROOT / place).rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
                 copy = into / path.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 source = path.read_bytes()
-                copy.write_bytes(layout().rewritten(source, folder) if path.suffix == ".py" else source)
+                copy.write_bytes(layout().rewritten(source, str(path)) if path.suffix == ".py" else source)

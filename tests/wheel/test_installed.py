@@ -25,10 +25,10 @@ from tests.helpers.installed_wheel import (
 
 TESTED = os.environ.get("WAYPOST_WHEEL_TESTS", "tests/handover tests/waypost").split()
 """The folders of tests that are run against the wheel."""
-USED_BY_TESTS = ("tests/helpers", "tests/properties")
+USED_BY_TESTS = ("tests/__init__.py", "tests/lanes.py", "tests/helpers", "tests/properties")
 SETTINGS = """
 [pytest]
-addopts = --import-mode=importlib
+addopts = --import-mode=importlib -p tests.lanes
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 filterwarnings = error
