@@ -6,10 +6,11 @@ JOBS ?= 2
 bin := .venv/bin
 uv := $(bin)/uv
 pure := tests/handover tests/matching tests/waypost tests/proxy tests/federation/test_link.py \
-	tests/federation/test_link_in.py tests/federation/test_link_out.py tests/federation/test_site_state.py
+	tests/federation/test_link_in.py tests/federation/test_link_out.py tests/federation/test_site_state.py \
+	tests/wheel/test_layout.py
 demo_flags := $(if $(REAL),--real) $(if $(SEED),--seed $(SEED)) $(if $(ALL),--all)
 
-.PHONY: help setup demo test faults quick check parts sim bench pictures lock
+.PHONY: help setup demo test wheel faults quick check parts sim bench pictures lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +33,9 @@ quick: check ## style, types, and the tests of the pure rooms: Python alone, a m
 
 test: check parts ## everything that must hold, but the long faults: check, then all other tests side by side
 	$(bin)/pytest -q -n $(JOBS) --ignore tests/faults
+
+wheel: setup ## the installed wheel: it offers one name, works, and passes the tests of the pure rooms
+	WAYPOST_WHEEL_TESTS="tests/handover tests/matching tests/waypost tests/proxy" $(bin)/pytest -q tests/wheel
 
 faults: setup parts ## real parts are killed, paused, starved, cut and damaged under load, one test at a time
 	$(bin)/pytest tests/faults

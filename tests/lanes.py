@@ -2,6 +2,8 @@
 
 The tests of a file run in one worker, one after the other, as each worker has servers of its own. All tests of Spark
 run in one: a second worker would start a second JVM, and two of them take longer than one.
+
+An example of Hypothesis has no deadline: it would count the time of the other workers.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 SPARK = "tests/spark/"
+
+settings.register_profile("side by side", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("side by side")
 
 
 def group_of(nodeid: str) -> str:

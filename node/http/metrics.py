@@ -2,8 +2,8 @@
 
 Nothing is counted here, and nothing on the way of a notification knows that there are metrics. The engine keeps plain
 numbers (proxy/core/counters.py); all the rest is looked up in the node at the moment when somebody asks. Labels are
-words of which there are few: never a session, a client or a transfer. `python -m node.metrics` prints the list, for
-docs/operating.md.
+words of which there are few: never a session, a client or a transfer. `python -m node.http.metrics` prints the list,
+for docs/operating.md.
 """
 
 from __future__ import annotations

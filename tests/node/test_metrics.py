@@ -358,7 +358,7 @@ def test_a_value_at_a_bound_is_counted_as_at_most_that(bounds: tuple[int, ...]) 
 
 
 def test_the_page_for_operators_has_the_list_as_it_is() -> None:
-    """Else: `python -m node.metrics`."""
+    """Else: `python -m node.http.metrics`."""
     assert table() in PAGE.read_text()
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-import proxy.session.receivers
+from proxy.session import receivers
 from proxy.session.receivers import Receiver, check_overtaking
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
@@ -187,7 +187,7 @@ class GivenByDeadline(GivenByOrder):
 
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.session.receivers, "OVERTAKING", WINDOW)
+    monkeypatch.setattr(receivers, "OVERTAKING", WINDOW)
 
 
 TestGivenByPriority = GivenByOrder.TestCase

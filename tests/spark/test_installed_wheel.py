@@ -1,12 +1,12 @@
-"""An installed wheel, far from the repository, audits a run on Kafka: what it needs for that comes by itself."""
+"""An installed wheel, far from the repository, audits a run on Kafka: what it needs for that comes by itself.
+
+A user's own `spark.py` in the current folder concerns neither the audit nor Spark's Python workers.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -16,45 +16,28 @@ from chaos.cluster import Place, ProxyProcess
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from spark import connector
+from tests.helpers.installed_wheel import Installation, install, run, write_modules_of_a_user
 from waypost.errors import BadConfiguration, Unreachable
-
-ROOT = Path(__file__).parents[2]
-AUDIT_S = 300
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `waypost` of a virtual environment with the wheel; its libraries are those of this one."""
-    root = tmp_path_factory.mktemp("installed")
-    _run(str(Path(sys.executable).with_name("uv")), "build", "--wheel", "--quiet", "--out-dir", str(root), str(ROOT))
-    _run(sys.executable, "-m", "venv", "--without-pip", str(root / "venv"))
-    (packages,) = (root / "venv").glob("lib/python3*/site-packages")
-    (wheel,) = root.glob("*.whl")
-    _run(sys.executable, "-m", "zipfile", "-e", str(wheel), str(packages))
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
-    command = root / "venv/bin/waypost"
-    command.write_text(f"#!{root}/venv/bin/python\nfrom node.cli.app import main\nmain()\n")
-    command.chmod(0o755)
-    return command
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    return install(tmp_path_factory.mktemp("installed"))
 
 
-def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=AUDIT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def _audit(command: Path, kafka: KafkaServer, cache: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("WAYPOST_PARTS", "PYTHONPATH")}
-    words = [str(command), "audit", f"kafka://A={kafka.bootstrap}/wheel", "--json"]
-    variables = {**kept, "XDG_CACHE_HOME": str(cache), **env}
-    return subprocess.run(
-        words, cwd=cache.parent, env=variables, capture_output=True, text=True, timeout=AUDIT_S, check=False
-    )
+def _audit(
+    installed: Installation, kafka: KafkaServer, cache: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run an audit in a folder that has modules of the rooms' names, where Python looks first."""
+    folder = cache.parent
+    write_modules_of_a_user(folder)
+    words = ("audit", f"kafka://A={kafka.bootstrap}/wheel", "--json")
+    found_first = {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(cache)}
+    return run(installed.waypost, *words, cwd=folder, **found_first, **variables)
 
 
 async def test_an_installed_wheel_audits_a_run_on_kafka(
-    installed: Path, kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
+    installed: Installation, kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"etcd": etcd.endpoint, "kafka": kafka.bootstrap, "prefix": "wheel", "no-discovery": ""}
     proxy = ProxyProcess(Place("a", "A", flags), (), tmp_path / "run")
@@ -75,8 +58,10 @@ async def test_an_installed_wheel_audits_a_run_on_kafka(
     assert [path.name for path in (cache / "waypost").iterdir()] == ["spark-jars"]
 
 
-def test_without_maven_the_audit_says_so_in_one_line(installed: Path, kafka: KafkaServer, tmp_path: Path) -> None:
-    done = _audit(installed, kafka, tmp_path / "cache", PATH=str(installed.parent))
+def test_without_maven_the_audit_says_so_in_one_line(
+    installed: Installation, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    done = _audit(installed, kafka, tmp_path / "cache", PATH=str(installed.waypost.parent))
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["message"].endswith("there is no Maven to fetch it")
 
