@@ -504,10 +504,15 @@ class Acquisition(TableMachine):
     def took(self, given: object) -> None:
         """Remember what later effects need of an input that was taken."""
         match given:
-            case RowAbsent(row=row):
-                self.row, self.above = row, NO_EPOCH
-            case OwnedElsewhere(row=row) | OwnerEnded(row=row) | CopyToCommit(row=row) | CopyToActivate(row=row):
-                self.row = row
+            case (
+                RowAbsent(row=row)
+                | OwnedElsewhere(row=row)
+                | OwnerEnded(row=row)
+                | CopyToCommit(row=row)
+                | CopyToActivate(row=row)
+            ):
+                # Another way: what was known of the way before counts no more.
+                self.row, self.above, self.checkpoint = row, NO_EPOCH, None
             case NotHandedOver(owner=owner, lost=lost):
                 self.tried, self.lost = owner, lost
             case RecordOutdated(epoch=epoch, by_owner=by_owner):
@@ -611,7 +616,7 @@ def activation_input(epoch: Epoch, proxy: ProxyId, row: Ownership | None) -> obj
     if row is not None and row.proxy == proxy and not row.outlives(epoch):
         # An earlier incarnation of ours may have served at that epoch: the one behind it is taken.
         return CopyToActivate(row) if row.epoch >= epoch else RowBehind()
-    if row is None or row.epoch < epoch:
+    if row is None or went_back(epoch, proxy, row):
         return CopyInDoubt()
     return CopyOutlived(row)
 

@@ -73,7 +73,8 @@ class JournalWriter:
                     break
             if not taken:
                 return
-            await journal.attest([fact for effect in taken for fact in effect.facts])
+            if facts := [fact for effect in taken for fact in effect.facts]:
+                await journal.attest(facts)
             self.written += len(taken)
             self.bytes -= size
             for effect in taken:

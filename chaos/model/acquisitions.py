@@ -21,6 +21,7 @@ from waypost.identity import NO_PROXY, Epoch, Incarnation, Ownership, ProxyId, S
 TWO_OWNERS = "P4 at most one proxy serves"
 EMPTY = "P5 no empty session takes the place of one that there is"
 UNNAMED = "P4 whoever serves is named by the registry at that epoch"
+GENERATION_KEPT = "rule 22: only a session that was deleted is followed by one of the next generation"
 NEVER = "P5 the session comes to be served again"
 NAMES = (ProxyId("a"), ProxyId("b"))
 SESSION = SessionId("s")
@@ -247,6 +248,8 @@ class Acquisitions:
             case acquisition.FindCheckpoint():
                 return self._ask(world, which, "find")
             case acquisition.TakeOver(row=row):
+                if wanted.outlives(row.epoch) and not row.deleted:
+                    world = world._replace(wrong=GENERATION_KEPT)
                 return self._ask(world, which, "claim", row, wanted)
             case acquisition.JoinLine():
                 running = proxy.running

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from chaos.simulator import bounds
+from chaos.simulator import bounds, durability
 from chaos.simulator.policies import removed
 from federation.ports import OwnerChanged
 from handover.messages import Chunk, Frozen, Prepared
 from handover.target import TargetState
-from proxy.core.effects import ClaimRow, Save
+from proxy.core.effects import ClaimRow, CreateRow, Save
 from proxy.queue_lengths import Waiting, of_windows
 from waypost.facts import Acquisition, Fact, FactKind
 from waypost.identity import Coordinate, Epoch, Ownership, ProxyId, SessionId
+from waypost.messages import Acknowledged
 
 if TYPE_CHECKING:
     from chaos.simulator.clients import Client
@@ -68,6 +69,20 @@ class Invariants:
         if held is not None:
             self._within(node.proxy, of_windows(held))
 
+    def tells(self, node: Node, client: Client, message: object) -> None:
+        """What a client is told is durable by then: the law of the order (proxy/core/order.py)."""
+        engine = node.engine
+        if isinstance(message, Acknowledged) and not durability.is_logged(node, message):
+            self._world.wrong(f"BEFORE {node.proxy} acknowledges to {client.name} what its log does not have")
+        session = engine.context.sessions.serving(client.session) if engine is not None and client.session else None
+        if session is None or isinstance(message, Acknowledged):
+            # It only passes on what the owner tells.
+            return
+        missing = durability.Told(node, session, client.place[1], message).missing()
+        if missing:
+            what = f"{type(message).__name__} to {client.name}"
+            self._world.wrong(f"BEFORE {node.proxy} tells {what}, and it is not in {'; '.join(missing)}")
+
     def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
         """What is sent over a link stays within its window."""
         self._within(proxy, ends.queues())
@@ -103,9 +118,13 @@ class Invariants:
             if kept is not None and row == Ownership(node.proxy, kept.epoch):
                 self._world.wrong(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
-    def ownership(self, node: Node, claim: ClaimRow) -> None:
-        """Who commits a handover has on its disk what it will own."""
+    def ownership(self, node: Node, claim: CreateRow | ClaimRow) -> None:
+        """Who commits a handover has on its disk what it will own; who makes a session, its first checkpoint."""
         assert node.engine is not None
+        if not durability.claim_is_durable(node, claim):
+            self._world.wrong(f"BEFORE {node.proxy} makes {claim.session}, and no changelog has a checkpoint of it")
+        if isinstance(claim, CreateRow):
+            return
         into = node.engine.transfers.targets.running.get(claim.session)
         if into is not None and into.machine.state is TargetState.COMMITTING:
             kept = node.store.sessions.get(claim.session)

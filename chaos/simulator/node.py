@@ -35,6 +35,7 @@ from federation.site_state import Snapshot, read_snapshot
 from handover.messages import HandoverOffer, MoveRequest, RelayMessage, ToSource, ToTarget
 from node.peers import name_of
 from proxy.core import effects
+from proxy.core.order import LAW
 from proxy.core.settings import Bounds, Settings
 from proxy.core.store_port import Restored
 from proxy.engine import Engine
@@ -501,6 +502,8 @@ class Node:
             return
         if isinstance(effect.message, DeliverEncoded):
             self.world.invariants.delivers(self, wire.client, effect.message.epoch)
+        elif type(effect.message) in LAW:
+            self.world.invariants.tells(self, wire.client, effect.message)
         wire.to_client(effect.message)
 
     def _hang_up(self, effect: effects.Hangup) -> None:
@@ -564,7 +567,7 @@ class Node:
         self, effect: effects.CreateRow | effects.ClaimRow | effects.ReadRow | effects.ForgetRows
     ) -> None:
         world, answering = self.world, f"answer {self.proxy}"
-        if isinstance(effect, effects.ClaimRow):
+        if isinstance(effect, effects.ClaimRow | effects.CreateRow):
             world.invariants.ownership(self, effect)
         writes = not isinstance(effect, effects.ReadRow)
         stalled = max(0, world.stalled.get(self.proxy, 0) - world.clock.time_ms) if writes else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -149,8 +149,10 @@ class AttachHandler:
             self._join(connection, session, message, reliability)
             return
         if place.is_best_effort and reliability.events == "persistent":
-            place.reliability = reliability
-            self._once_written(connection, session, message)
+            place.reliability, place.is_durable = reliability, False
+        if not place.is_durable:
+            # Perhaps another connection waits for that too, or the disk did not take it.
+            self._once_written(connection, session, place, message)
             return
         connection.attach = connection.proof = None
         if self._take_place(connection, session, place, message):
@@ -212,8 +214,7 @@ class AttachHandler:
             joined=fresh,
         )
         self._say(connection, attached)
-        for subscription in session.active():
-            self.tell_effective(connection, subscription)
+        self.tell_promises(connection, session, session.active())
         session.gaps.passed(receiver, frontier)
         if session.gaps.concern(receiver):
             self._tell_gaps_first(session, receiver)
@@ -303,12 +304,13 @@ class AttachHandler:
         )
         self._expiry.watch(session)
         # What it is owed must be on record no later than its place.
-        self._context.journal.once_attested(lambda: self._once_written(connection, session, message))
+        self._context.journal.once_attested(lambda: self._once_written(connection, session, joined, message))
 
-    def _once_written(self, connection: Connection, session: Session, message: Attach) -> None:
-        """Let the receiver in when store and changelog have its place as it is now."""
+    def _once_written(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
+        """Let the receiver in when store and changelog have its registration as it is now."""
 
         def on_done(failure: WaypostError | None) -> None:
+            receiver.is_durable |= failure is None
             if connection.attach is not message or connection.number not in self._connections:
                 return
             if failure is not None:
@@ -336,10 +338,22 @@ class AttachHandler:
 
         self._context.journal.once_attested(tell)
 
-    def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
-        """Tell what is promised; of what is being written who asks hears when it is."""
-        if kept := subscription.kept:
-            self._say(connection, BecameEffective(subscription.id, kept))
+    def tell_promises(self, connection: Connection, session: Session, subscriptions: Iterable[Subscription]) -> None:
+        """Tell the receiver what is promised of these already, once all of it is on record: an owner before us may not
+        have come to that. Of what is being written, it hears when that is.
+        """
+        attached = connection.attached
+        promises = [(subscription, kept) for subscription in subscriptions if (kept := subscription.kept)]
+
+        def tell() -> None:
+            if connection.attached != attached or self._context.sessions.get(session.id) is not session:
+                return
+            for subscription, kept in promises:
+                if session.goes_on(subscription):
+                    self._say(connection, BecameEffective(subscription.id, kept))
+
+        if promises:
+            self._context.journal.once_attested(tell)
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it."""

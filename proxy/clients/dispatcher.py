@@ -24,6 +24,7 @@ from proxy.core.events import DeletionWanted
 from proxy.ownership.drain import SessionMoves
 from proxy.session.receivers import check_overtaking
 from proxy.session.session import Role, Session
+from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
 from proxy.stream.persister import Persister
@@ -337,20 +338,25 @@ class ClientDispatcher:
         self._answers.once_kept(connection, session, message, answer)
 
     def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+        identity, is_made = SubscriptionId(message.subscription), isinstance(message, Subscribe)
+
         def answer() -> None:
-            self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
-            self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+            self._subscriptions.kept(session, [identity])
+            answers = Subscribed if is_made else Unsubscribed
+            self._say(connection, answers(identity, message.number))
+            subscription = session.subscriptions.get(identity)
+            if (subscription is not None) is is_made:
+                # Else it has been changed again since, which is not kept yet.
+                self._tell_subscription(connection, session, identity, subscription)
             self._coverage.promise(session)
 
         self._answers.once_kept(connection, session, message, answer)
 
     def _tell_subscription(
-        self, connection: Connection, session: Session, identity: SubscriptionId, number: int
+        self, connection: Connection, session: Session, identity: SubscriptionId, subscription: Subscription | None
     ) -> None:
-        subscription = session.subscriptions.get(identity)
-        self._say(connection, Unsubscribed(identity, number) if subscription is None else Subscribed(identity, number))
         if subscription is not None:
-            self.attach_handler.tell_effective(connection, subscription)
+            self.attach_handler.tell_promises(connection, session, [subscription])
         self._tell_all(session, identity, connection)
 
     def _tell_all(self, session: Session, identity: SubscriptionId, but: Connection | None = None) -> None:

@@ -63,12 +63,12 @@ class Journal:
         self._facts.append(fact)
 
     def once_attested(self, on_done: Callable[[], None]) -> None:
-        """Call `on_done` when the journal has the facts noted so far: what is promised must be on record first."""
+        """Call `on_done` when the journal has all facts noted so far: what is promised must be on record first."""
         self._waiting.append(on_done)
 
     def flush(self, outbox: Outbox) -> None:
-        """Have the facts so far written, if there are any."""
-        if not self._facts:
+        """Have the facts so far written; where there are none, whoever waits is answered behind those of before."""
+        if not self._facts and not self._waiting:
             return
         facts, self._facts = self._facts, []
         waiting, self._waiting = self._waiting, []

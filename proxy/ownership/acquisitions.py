@@ -437,13 +437,21 @@ class Acquisitions:
             return Unavailable(None)
         if not context.lease.may_serve():
             return Unavailable(NO_LEASE)
-        if row is None and self._memory.rows_come_back:
+        if self._has_lost(running.machine.session, row):
+            # The watch has not told of it yet.
+            self._memory.rows_lost()
+        if self._memory.rows_come_back:
             return Unavailable("the registry has lost rows: the session may be one that there is")
         if len(context.sessions) >= context.settings.max_sessions:
             return Unavailable("this proxy has as many sessions as it may; attach at another one")
         if not self.creation_rate.take():
             return Unavailable("many sessions are being made here at the moment")
         return acquisition.RowAbsent(row)
+
+    def _has_lost(self, session: SessionId, row: Ownership | None) -> bool:
+        """Tell whether the registry had a later row of the session than it says now: it was restored, or is another."""
+        known = self._context.cluster.owners.get(session)
+        return known is not None and not known.deleted and (row is None or row.epoch < known.epoch)
 
     def _lives_elsewhere(self, owner: Ownership) -> bool:
         return not owner.deleted and owner.proxy != self._context.proxy and self._context.cluster.alive(owner.proxy)

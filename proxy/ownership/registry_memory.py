@@ -61,7 +61,7 @@ class RegistryMemory:
         The registry was restored from an older copy. Who serves at a later epoch writes its row again once it is told
         of this one, or looks after its sessions; so what this one says of its owner's life says nothing of that.
         """
-        now = self._context.clock.now_ms()
+        now, row = self._context.clock.now_ms(), _as_told(row)
         known, since_ms = self._earlier_rows.get(session, (row, now))
         if known != row:
             since_ms = now
@@ -78,5 +78,11 @@ class RegistryMemory:
         owners = self._context.cluster.owners
         for session in [session for session, lost in self.lost.items() if owners.get(session) != lost.row]:
             del self.lost[session]
-        for session in [session for session, (row, _) in self._earlier_rows.items() if owners.get(session) != row]:
+        earlier = self._earlier_rows.items()
+        for session in [session for session, (row, _) in earlier if _as_told(owners.get(session)) != row]:
             del self._earlier_rows[session]
+
+
+def _as_told(row: Ownership | None) -> Ownership | None:
+    """Return a row as the watch tells of it: a session without one counts as deleted only to whoever reads it."""
+    return None if row is None or row.deleted else row

@@ -119,6 +119,9 @@ class ServedSessions:
             return False
         context.sessions.remove(session.id)
         context.interest.withdraw(session.id)
+        for receiver in session.receivers.values():
+            # What is still to be told of this session must not reach the next one of its name, on the same connection.
+            receiver.disconnect()
         return True
 
 

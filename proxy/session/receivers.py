@@ -104,6 +104,8 @@ class Receiver:
     """It was given its place, and was not told so yet."""
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
+    is_durable: bool = True
+    """Store and changelog have its registration as it is: until then it is not let in (proxy/core/order.py)."""
 
     # ------------------------------------------------------------ attachments
 

@@ -436,11 +436,19 @@ class Session:
 
     # ------------------------------------------------------------ receivers
 
+    def goes_on(self, subscription: Subscription) -> bool:
+        """Tell whether a subscription is one still, or the next one of its name took its place with other keys.
+
+        Else it has ended, and its name may mean another one.
+        """
+        now = self.subscriptions.get(subscription.id)
+        return now is subscription or (now is not None and subscription.replaced)
+
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
         begins = join(dict(self.created_at if above is None else above), self.departed.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(
-            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, fresh=True
+            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, fresh=True, is_durable=False
         )
         return joined
 

@@ -412,9 +412,7 @@ class Coverage:
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
-            now = session.subscriptions.get(subscription.id)
-            if now is not subscription and not (now and subscription.replaced):
-                # It has ended meanwhile, and its name may mean another one.
+            if not session.goes_on(subscription):
                 return
             for receiver in session.receivers.values():
                 if receiver.connection is not None and receiver.connection in connections:

@@ -102,6 +102,17 @@ def test_failover_takes_the_epoch_behind_row_and_checkpoint(row: int, found: int
     assert steps(machine, q.Won()) == [q.ServeRebuilt(checkpoint(found))]
 
 
+def test_failover_behind_a_creation_that_came_too_late_stays_in_its_generation() -> None:
+    """What was known of the way before counts no more: the session was made by another proxy, which has died since."""
+    machine = acquiring(AcquisitionState.READING)
+    steps(
+        machine, q.RowAbsent(None), q.RecordOutdated(Epoch(1), by_owner=True), q.OwnedElsewhere(yours(1)), q.OwnerGone()
+    )
+    assert steps(machine, q.OwnerEnded(yours(1))) == [q.FindCheckpoint(yours(1))]
+    steps(machine, q.Found(checkpoint(1)))
+    assert machine.epoch == 2
+
+
 def test_session_without_a_checkpoint_is_lost_and_never_served_empty() -> None:
     machine = acquiring(AcquisitionState.READING)
     assert steps(machine, q.OwnerEnded(yours(4)), q.NobodyHasIt("gone")) == [q.DeclareLost(yours(4), "gone")]
@@ -181,6 +192,7 @@ def test_row_that_only_the_watch_lacks_is_read() -> None:
         (yours(6), q.CopyOutlived(yours(6))),
         (mine(4).gone().next(ME), q.CopyOutlived(mine(4).gone().next(ME))),
         (yours(3), q.CopyInDoubt()),
+        (yours(4), q.CopyInDoubt()),
         (None, q.CopyInDoubt()),
     ],
 )

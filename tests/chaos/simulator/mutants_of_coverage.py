@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -22,8 +22,11 @@ from handover.gate import Gate
 from proxy.clients.connection import Connection
 from proxy.clients.dispatcher import ClientDispatcher
 from proxy.clients.publish import PublishHandler
+from proxy.core.journal import Journal
 from proxy.engine import Engine
 from proxy.ownership import incoming_transfers
+from proxy.ownership.served_sessions import ServedSessions
+from proxy.session.receivers import Receiver
 from proxy.session.retention import Matched
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
@@ -33,12 +36,13 @@ from tests.chaos.simulator.mutation import Mutant, Switch, replaced
 from waypost.checkpoint import Checkpoint, encode_checkpoint
 from waypost.client.delivery_state import DeliveryState
 from waypost.frontier import RecentIds
-from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, SiteId, SubscriptionId
-from waypost.messages import Deliver, Delivery, Subscribe, Unsubscribe
+from waypost.identity import NO_PROXY, NOTHING, Epoch, Origin, Ownership, ProxyId, ReceiverId, SiteId, SubscriptionId
+from waypost.messages import Deliver, Delivery, Subscribe, Subscribed, Unsubscribe, Unsubscribed
 from waypost.records import Effective, Forwarded, Progress, Record
 
 _arrive, _deliver, _publish = Session.arrive, DeliveryState.deliver, PublishHandler._append
 _effective, _announce, _fold, _heard = SiteState._effective, SiteState._announce, SiteState.fold, LinkIn.receive
+_join, _withdraw = Session.join, ServedSessions.withdraw
 _decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
@@ -58,8 +62,29 @@ def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin
 def _answer_at_once(
     self: ClientDispatcher, connection: Connection, session: Session, message: Subscribe | Unsubscribe
 ) -> None:
-    self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+    identity = SubscriptionId(message.subscription)
+    answers = Subscribed if isinstance(message, Subscribe) else Unsubscribed
+    self._say(connection, answers(identity, message.number))
+    self._tell_subscription(connection, session, identity, session.subscriptions.get(identity))
     self._coverage.promise(session)
+
+
+def _once_attested_at_once(self: Journal, on_done: Callable[[], None]) -> None:
+    on_done()
+
+
+def _joins_as_durable(self: Session, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
+    joined = _join(self, identity, above)
+    joined.is_durable = True
+    return joined
+
+
+def _withdraw_attached(self: ServedSessions, session: Session) -> bool:
+    connections = {receiver.id: receiver.connection for receiver in session.receivers.values()}
+    is_ours = _withdraw(self, session)
+    for receiver in session.receivers.values():
+        receiver.connection = connections[receiver.id]
+    return is_ours
 
 
 def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None:
@@ -224,6 +249,27 @@ MUTANTS = (
         ("LOST", "STUCK"),
         scenarios=("published_while_nobody_held_it",),
         rule=3,
+    ),
+    Mutant(
+        "tells before the journal has it",
+        "promises and gaps are told before the journal has them",
+        replaced(Journal, "once_attested", _once_attested_at_once),
+        ("BEFORE",),
+        (1, 2, 3),
+    ),
+    Mutant(
+        "lets in who is not registered durably",
+        "a receiver that attaches twice is let in before store or changelog have its registration",
+        replaced(Session, "join", _joins_as_durable),
+        ("BEFORE",),
+        kept=("91200152",),
+    ),
+    Mutant(
+        "speaks on for a session that is gone",
+        "what was still to be told of a session that was deleted reaches the next one of its name",
+        replaced(ServedSessions, "withdraw", _withdraw_attached),
+        ("BEFORE",),
+        kept=("91200384",),
     ),
     Mutant(
         "answered before it is kept",

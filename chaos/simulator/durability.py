@@ -1,0 +1,165 @@
+"""Whether what a proxy tells is durable by then: the law of `proxy/core/order.py`, looked at from outside.
+
+The evidence is what the plain parts have - disk, changelog, journal, log - and never what the proxy believes to have
+written. Where something may have changed again since, the evidence is weaker: that there is any trace of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proxy.core.effects import ClaimRow, CreateRow
+from proxy.core.order import LAW, Durable
+from waypost.checkpoint import Descriptor, SubscriptionRow
+from waypost.facts import FactKind
+from waypost.identity import SiteId
+from waypost.messages import (
+    AccessChanged,
+    Acknowledged,
+    Attached,
+    BecameEffective,
+    Forgotten,
+    Gap,
+    KeysChanged,
+    Subscribed,
+    Unsubscribed,
+)
+
+if TYPE_CHECKING:
+    from chaos.simulator.node import Node
+    from proxy.session.session import Session
+
+PROMISES = (FactKind.EFFECTIVE, FactKind.RESTATED)
+
+
+class Told:
+    """One message to a client, or one claim, of a session that the proxy serves.
+
+    Args:
+        node: who tells it.
+        session: as its engine has it now.
+        receiver: to whom it is told; empty: to the registry.
+        message: what is told.
+    """
+
+    def __init__(self, node: Node, session: Session, receiver: str, message: Any) -> None:
+        self._node = node
+        self._session = session
+        self._receiver = receiver
+        self._message = message
+
+    def missing(self) -> list[str]:
+        """Return where it is not durable, although the law says so."""
+        law = LAW.get(type(self._message), frozenset())
+        return sorted(where.value for where in law if not self._is_durable(where))
+
+    def _is_durable(self, where: Durable) -> bool:
+        match where:
+            case Durable.STORE:
+                return self._shows(self._stored())
+            case Durable.CHANGELOG:
+                return self._shows(self._checkpointed())
+            case Durable.STORE_OR_CHANGELOG:
+                sites = map(SiteId, self._node.world.changelogs)
+                return any(map(self._shows, [self._stored(), *map(self._checkpoint_of, sites)]))
+            case Durable.JOURNAL:
+                return self._is_journalled()
+            case Durable.SITE_LOG:
+                return is_logged(self._node, self._message)
+
+    def _stored(self) -> Descriptor | None:
+        kept = self._node.store.descriptors.get(self._session.id)
+        return None if kept is None else msgspec.json.decode(kept, type=Descriptor)
+
+    def _checkpointed(self) -> Descriptor | None:
+        return self._checkpoint_of(self._node.site)
+
+    def _checkpoint_of(self, site: SiteId) -> Descriptor | None:
+        latest = self._node.world.changelogs[site].latest(self._session.id)
+        return None if latest is None else latest.descriptor
+
+    def _shows(self, descriptor: Descriptor | None) -> bool:
+        if descriptor is None:
+            return False
+        shows = _SHOWS.get(type(self._message))
+        return True if shows is None else shows(self._session, descriptor, self._message, self._receiver)
+
+    def _is_journalled(self) -> bool:
+        name, message = self._session.id, self._message
+        facts = [fact for fact in self._node.world.journal if fact.session == name]
+        if isinstance(message, Gap):
+            return any(fact.kind == FactKind.GAP and fact.origin == message.origin for fact in facts)
+        told = {
+            origin
+            for fact in facts
+            if fact.kind in PROMISES and fact.subscription == message.subscription
+            for origin in fact.frontier
+        }
+        return told.issuperset(message.above)
+
+
+def is_logged(node: Node, message: Acknowledged) -> bool:
+    """Tell whether the log has what a producer is told to be safe; one that has lost its end proves nothing."""
+    log = node.world.logs[node.site]
+    return Durable.SITE_LOG not in LAW[Acknowledged] or log.losses > 0 or max(message.offsets, default=-1) < len(log)
+
+
+def claim_is_durable(node: Node, claim: CreateRow | ClaimRow) -> bool:
+    """Tell whether the row of a new session has its first checkpoint; a staged copy is looked at by `STAGE`."""
+    new = claim.ownership if isinstance(claim, CreateRow) else claim.new
+    expected = None if isinstance(claim, CreateRow) else claim.expected
+    is_new = not new.deleted and (expected is None or expected.deleted)
+    if not is_new or Durable.CHANGELOG not in LAW[CreateRow]:
+        return True
+    return node.world.changelogs[node.site].latest(claim.session) is not None
+
+
+def _rows(descriptor: Descriptor, name: str) -> list[SubscriptionRow]:
+    return [row for row in descriptor.subscriptions if row.id == name]
+
+
+def _subscribed(_: Session, descriptor: Descriptor, message: Subscribed, __: str) -> bool:
+    return bool(_rows(descriptor, message.subscription))
+
+
+def _unsubscribed(session: Session, descriptor: Descriptor, message: Unsubscribed, _: str) -> bool:
+    """No row of it is active; but one that was made since, of which another answer tells."""
+    now = session.subscriptions.get(message.subscription)
+    active = [row.life for row in _rows(descriptor, message.subscription) if row.end is None]
+    return not active or (now is not None and active == [now.life])
+
+
+def _promised(_: Session, descriptor: Descriptor, message: BecameEffective, __: str) -> bool:
+    rows = _rows(descriptor, message.subscription)
+    return all(any(origin in row.promised for row in rows) for origin in message.above)
+
+
+def _registered(_: Session, descriptor: Descriptor, __: Attached, receiver: str) -> bool:
+    return receiver in descriptor.receivers
+
+
+def _forgotten(session: Session, descriptor: Descriptor, message: Forgotten, _: str) -> bool:
+    return message.receiver in session.receivers or message.receiver not in descriptor.receivers
+
+
+def _access(session: Session, descriptor: Descriptor, _: AccessChanged, __: str) -> bool:
+    return len(descriptor.access) == len(session.access) or not descriptor.access or not session.access
+
+
+def _keys(session: Session, descriptor: Descriptor, _: KeysChanged, receiver: str) -> bool:
+    return receiver in descriptor.receivers or receiver not in session.receivers
+
+
+_SHOWS: Mapping[type, Callable[[Session, Descriptor, Any, str], bool]] = {
+    Subscribed: _subscribed,
+    Unsubscribed: _unsubscribed,
+    BecameEffective: _promised,
+    Attached: _registered,
+    Forgotten: _forgotten,
+    AccessChanged: _access,
+    KeysChanged: _keys,
+}
+"""What shows that a descriptor knows of it."""

@@ -1,0 +1,67 @@
+"""The law of the order: what must be durable before it is told (persist before send).
+
+Effects are performed in the order in which they come out, and each is answered when it is done. Whatever a client,
+another proxy or the registry is told as done must survive this process, and where the table says so its disk: the
+effect that makes it durable has been answered before the effect that tells it comes out. etcd raft states the same
+law at its Ready: entries are in stable storage before messages are sent.
+
+:data:`LAW` is the whole of it. Who keeps it: `proxy/clients/durable_reply.py` for answers to clients,
+`proxy/stream/coverage.py` and `proxy/core/journal.py` for promises and gaps, `handover/acquisition.py` and
+`handover/target.py` for rows. The simulator looks at every step whether it is kept (`chaos/simulator/durability.py`).
+
+What is not in the table may be told at once: it is the proxy's own state (`Welcome`, `Wait`, `Moved`, `Interest`), it
+is durable already (`Deliver`: the site log has it), or it comes again after a crash (chunks of a copy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from proxy.core.effects import ClaimRow, CreateRow
+from waypost.messages import (
+    AccessChanged,
+    Acknowledged,
+    Attached,
+    BecameEffective,
+    Forgotten,
+    Gap,
+    KeysChanged,
+    Subscribed,
+    Unsubscribed,
+)
+
+
+class Durable(Enum):
+    """Where something is that survives the process."""
+
+    STORE = "the store: the proxy's own disk"
+    CHANGELOG = "the site's changelog: survives the disk"
+    STORE_OR_CHANGELOG = "one of them at least, from which the session was raised"
+    JOURNAL = "the journal: what the audit reads"
+    SITE_LOG = "the site log"
+
+
+_BOTH = frozenset((Durable.STORE, Durable.CHANGELOG))
+
+LAW: Mapping[type, frozenset[Durable]] = {
+    # The change that a client asked for (handover rule 6).
+    Subscribed: _BOTH,
+    Unsubscribed: _BOTH,
+    KeysChanged: _BOTH,
+    AccessChanged: _BOTH,
+    Forgotten: _BOTH,
+    # The registration of the receiver: a failover must keep for it what others have.
+    Attached: frozenset((Durable.STORE_OR_CHANGELOG,)),
+    # A promise: a restart and a failover must know of it, and the audit, before anybody relies on it.
+    BecameEffective: frozenset((Durable.STORE_OR_CHANGELOG, Durable.JOURNAL)),
+    # A gap: whoever gets past it has it on record (handover rule 21).
+    Gap: frozenset((Durable.JOURNAL,)),
+    # A notification that its producer need not keep any more.
+    Acknowledged: frozenset((Durable.SITE_LOG,)),
+    # A row that is made: without its first checkpoint it would mean that the session was lost.
+    CreateRow: frozenset((Durable.CHANGELOG,)),
+    # A row that a staged copy commits: whatever dies next, the owner that the row names has the session.
+    ClaimRow: frozenset((Durable.STORE,)),
+}
+"""What is told -> where it must be durable before."""
