@@ -109,6 +109,8 @@ LOOK_S = 2.0
 BEGINS_ANEW = (StoreDamaged, LogReplaced, HistoryTruncated)
 """After these another node begins in place of the one that ended (node/service.py)."""
 LOG_END_S = 10.0
+TAKE_BACK_S = 2.0
+"""So long a proxy that ends waits for the registry's word on sessions that were frozen for a handover."""
 NAME_LOOK_S = 0.25
 NAME_MARGIN_MS = 2_500
 """So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
@@ -374,15 +376,25 @@ class Node:
             await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
-        saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        saved: asyncio.Future[WaypostError | None] = loop.create_future()
+        checkpointed: asyncio.Future[None] = loop.create_future()
         self._telling.leaving()
-        engine.leave(marked=not self._is_log_replaced)
+        engine.stop_handovers()
+        self.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TAKE_BACK_S):
+                while engine.is_handing_over:
+                    await asyncio.sleep(0.01)
+        engine.leave(checkpointed.set_result, marked=not self._is_log_replaced)
         engine.persister.saved(saved.set_result)
         self.drain()
         await saved
         while self._facts:
             await self._facts.write(self.parts.journal)
             self.drain()
+        # Before the lease is given back: whoever takes a session over reads the changelog.
+        await checkpointed
 
     # ------------------------------------------------------------ the engine's inputs
 
