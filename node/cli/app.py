@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -27,6 +28,8 @@ expression; 3 not reachable in time, trying again may help; 5 not found or confl
 inside Waypost; 130 ended by Ctrl-C."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
+INTERRUPTED = 130
+"""The status of a command that Ctrl-C has ended."""
 HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
@@ -76,6 +79,7 @@ def serve(
             print(f"proxy {chosen.name} of site {chosen.site} listens at {url}", flush=True)
 
     run(chosen, started)
+    end_by_signal(0)
 
 
 # ---------------------------------------------------------------- clients
@@ -129,17 +133,16 @@ def sub(
     """
     if session == "" or receiver == "":
         raise BadMessage("an empty name", field="session" if session == "" else "receiver")
-    import asyncio
-
     from node.cli.commands.input import asked_reliability, first_line, order_of
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.receive import PASSWORD, receive
 
-    asyncio.run(
+    run(
         receive(
             expression,
             session=session,
+    from node.cli.commands.interrupt import run
             receiver=receiver,
             count=count,
             wait_s=wait,
@@ -175,14 +178,13 @@ def pub(
 
     Example: waypost pub origin=JFK dep_delay:int32=45
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.publish import notifications_of, send
 
     notifications, keys = notifications_of(attributes or [], lines=lines), read_keys(keys_file, "producer")
-    asyncio.run(
+    run(
         send(
             notifications,
             proxy=proxy,
@@ -251,12 +253,11 @@ def token(
     """
     if not 0 < len(principal) <= MAX_ID_LENGTH:
         raise Refused(f"a name of 1 to {MAX_ID_LENGTH} characters, please", field="principal")
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.token import token as make
 
     chosen = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
-    asyncio.run(make(chosen, principal, round(hours * 3600), as_json=json_))
+    run(make(chosen, principal, round(hours * 3600), as_json=json_))
 
 
 @app.command()
@@ -346,7 +347,7 @@ def main() -> None:
         command = error.ctx.command_path if isinstance(error, UsageError) and error.ctx else "waypost"
         status = report(Refused(error.format_message(), hint=f"{command} --help"), as_json=_wants_json(arguments))
     except (typer.Abort, KeyboardInterrupt):
-        status = 130
+        status = INTERRUPTED
     except SystemExit as end:
         # So Typer ends, with 1, when the reader of our stdout has gone: it has what it wanted.
         if not isinstance(end.__context__, BrokenPipeError):
@@ -368,9 +369,20 @@ def _fault(error: Exception, arguments: list[str]) -> int:
     return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
 
 
+    if status == INTERRUPTED:
+        # Typer has made a status of most of them.
+        end_by_signal(INTERRUPTED)
 def _flushed(status: int) -> int:
     """Write what was printed so far, and return the exit status: another one if stdout does not take it."""
     try:
+def end_by_signal(status: int) -> NoReturn:
+    """End as a signal asked for: at once, for the next one would break into Python's own end, and be the status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status = _flushed(status)
+    sys.stderr.flush()
+    os._exit(status)
+
+
         sys.stdout.flush()
     except BrokenPipeError:
         _print_no_more()

@@ -31,14 +31,13 @@ def offer(
 
     Example: waypost rendezvous offer bob ~/photos
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.rendezvous import offer as answer
 
     key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    asyncio.run(answer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
+    run(answer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
 
 
 @app.command("ask")
@@ -58,15 +57,14 @@ def ask(
 
     Example: waypost rendezvous ask bob holiday/1.jpg --as alice
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.rendezvous import ask as arrange
 
     key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
     token = token_of(token_file)
-    asyncio.run(arrange(requester, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
+    run(arrange(requester, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
 
 
 @app.command("take")
@@ -86,11 +84,10 @@ def take(
 
     Example: waypost rendezvous take ~/incoming --as alice --count 1
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.rendezvous import take as receive
 
     key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    asyncio.run(receive(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
+    run(receive(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
