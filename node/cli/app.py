@@ -21,7 +21,7 @@ from node.cli.commands.input import printable
 from node.cli.options import Json, KeysFile, Proxy, TokenFile, with_settings
 from node.config import load_config, load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
-from waypost.limits import MAX_ID_LENGTH
+from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_TTL_S
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
@@ -96,15 +96,23 @@ def sub(
     wait: Annotated[
         float,
         typer.Option(
-            "-W", "--wait", min=0, help="End with status 27 after so many seconds in vain, all told; 0: go on."
+            "-W",
+            "--wait",
+            min=0,
+            max=MAX_TTL_S,
+            help="End with status 27 after so many seconds in vain, all told; 0: go on.",
         ),
     ] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
     ttl: Annotated[
-        int | None, typer.Option(help="Keep what matches for so many seconds while we are away; else for ever.")
+        int | None,
+        typer.Option(
+            min=1, max=MAX_TTL_S, help="Keep what matches for so many seconds while we are away; else for ever."
+        ),
     ] = None,
     max_count: Annotated[
-        int | None, typer.Option(help="Keep only so many while we are away, the newest; else all.")
+        int | None,
+        typer.Option(min=1, max=MAX_COUNT, help="Keep only so many while we are away, the newest; else all."),
     ] = None,
     principal: Annotated[str, typer.Option(help="As whom, if the session's access names principals.")] = "",
     password_file: Annotated[
@@ -134,6 +142,7 @@ def sub(
     if session == "" or receiver == "":
         raise BadMessage("an empty name", field="session" if session == "" else "receiver")
     from node.cli.commands.input import asked_reliability, first_line, order_of
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.receive import PASSWORD, receive
@@ -142,7 +151,6 @@ def sub(
         receive(
             expression,
             session=session,
-    from node.cli.commands.interrupt import run
             receiver=receiver,
             count=count,
             wait_s=wait,
@@ -361,20 +369,12 @@ def main() -> None:
             status = _not_printed(error)
         else:
             status = _fault(error, arguments)
-    sys.exit(_flushed(status if isinstance(status, int) else 0))
-
-
-def _fault(error: Exception, arguments: list[str]) -> int:
-    hint = "this is Waypost's fault, not yours; WAYPOST_DEBUG=1 shows where"
-    return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
-
-
     if status == INTERRUPTED:
         # Typer has made a status of most of them.
         end_by_signal(INTERRUPTED)
-def _flushed(status: int) -> int:
-    """Write what was printed so far, and return the exit status: another one if stdout does not take it."""
-    try:
+    sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
 def end_by_signal(status: int) -> NoReturn:
     """End as a signal asked for: at once, for the next one would break into Python's own end, and be the status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -383,6 +383,14 @@ def end_by_signal(status: int) -> NoReturn:
     os._exit(status)
 
 
+def _fault(error: Exception, arguments: list[str]) -> int:
+    hint = "this is Waypost's fault, not yours; WAYPOST_DEBUG=1 shows where"
+    return report(Internal(f"{type(error).__name__}: {error}", hint=hint), as_json=_wants_json(arguments))
+
+
+def _flushed(status: int) -> int:
+    """Write what was printed so far, and return the exit status: another one if stdout does not take it."""
+    try:
         sys.stdout.flush()
     except BrokenPipeError:
         _print_no_more()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from node.cli.options import Json, Proxy, TokenFile, group
+from waypost.limits import MAX_TTL_S
 
 app = group("Files of somebody who may be away, for somebody who may be away when they come.")
 
@@ -73,7 +74,7 @@ def take(
     requester: AsWhom,
     count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
     wait: Annotated[
-        float, typer.Option("-W", "--wait", min=0, help="End after so many seconds, all told; 0: go on.")
+        float, typer.Option("-W", "--wait", min=0, max=MAX_TTL_S, help="End after so many seconds, all told; 0: go on.")
     ] = 0,
     key_file: KeyFile = None,
     token_file: TokenFile = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from node.cli.options import Json, Proxy, group
+from waypost.limits import MAX_COUNT, MAX_STORED, MAX_STORED_BYTES, MAX_TTL_S
 
 app = group("Sessions of the federation.")
 Subscription = Annotated[str, typer.Argument(help="The id of one of its subscriptions.")]
@@ -64,10 +65,15 @@ def access(
 def set_(
     session: str,
     expiry: Annotated[
-        int | None, typer.Option(min=0, help="It ends when nobody was attached for so many seconds; 0: never.")
+        int | None,
+        typer.Option(min=0, max=MAX_TTL_S, help="It ends when nobody was attached for so many seconds; 0: never."),
     ] = None,
     max_count: Annotated[
-        int | None, typer.Option(min=0, help="So many notifications it stores at most; 0: no bound of its own.")
+        int | None,
+        typer.Option(min=0, max=MAX_STORED, help="So many notifications it stores at most; 0: no bound of its own."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=0, max=MAX_STORED_BYTES, help="Bytes of the same; 0: no bound of its own.")
     ] = None,
     max_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes of the same; 0: no bound of its own.")] = None,
     discard: Annotated[
@@ -103,8 +109,12 @@ def set_(
 def retain(
     session: str,
     subscription: Subscription,
-    ttl: Annotated[int | None, typer.Option(min=0, help="Store what matches for so many seconds; 0: for ever.")] = None,
-    max_count: Annotated[int | None, typer.Option(min=0, help="Store only so many, the newest; 0: all.")] = None,
+    ttl: Annotated[
+        int | None, typer.Option(min=0, max=MAX_TTL_S, help="Store what matches for so many seconds; 0: for ever.")
+    ] = None,
+    max_count: Annotated[
+        int | None, typer.Option(min=0, max=MAX_COUNT, help="Store only so many, the newest; 0: all.")
+    ] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:

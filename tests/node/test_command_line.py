@@ -154,7 +154,7 @@ def test_a_disk_that_is_full_is_one_line() -> None:
 
 def test_help_of_serve_shows_the_defaults() -> None:
     told = " ".join(run("serve", "--help").stdout.split())
-    for default in ("[default: (127.0.0.1)]", "[default: (3000)]", "[default: (run)]", "[default: (yes)]"):
+    for default in ("[default: (127.0.0.1)]", "[default: (3000); ", "[default: (run)]", "[default: (yes)]"):
         assert default in told
 
 
