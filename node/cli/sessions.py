@@ -16,7 +16,10 @@ Subscription = Annotated[str, typer.Argument(help="The id of one of its subscrip
 
 @app.command("ls")
 def ls(proxy: Proxy = None, json_: Json = False) -> None:
-    """List all sessions: owner, epoch, and what the asked proxy knows of its own."""
+    """List all sessions: owner, epoch, and what the asked proxy knows of its own.
+
+    That is how much a session stores, how many receivers are attached, and how many are registered, attached or away.
+    """
     from node.cli.commands.sessions import list_sessions
 
     list_sessions(proxy, as_json=json_)
