@@ -78,7 +78,6 @@ def set_(
     max_bytes: Annotated[
         int | None, typer.Option(min=0, max=MAX_STORED_BYTES, help="Bytes of the same; 0: no bound of its own.")
     ] = None,
-    max_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes of the same; 0: no bound of its own.")] = None,
     discard: Annotated[
         str | None, typer.Option(help="What goes when it is more: any, fifo, lifo, priority or deadline.")
     ] = None,
@@ -121,11 +120,13 @@ def retain(
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Say how long what a subscription matches is stored, and how much of it; what is not said stays."""
-    from node.cli.commands.session_admin import bounds, change
+    """Say how long what a subscription matches is stored, and how much of it; what is not said stays.
 
-    asked = bounds({"ttl_s": ttl, "max_count": max_count})
-    change("retention", session, {"subscription": subscription, **asked}, proxy=proxy, as_json=json_)
+    Example: waypost sessions retain team/red goals --ttl 3600
+    """
+    from node.cli.commands.session_admin import set_retention
+
+    set_retention(session, subscription, {"ttl_s": ttl, "max_count": max_count}, proxy=proxy, as_json=json_)
 
 
 @app.command("unsubscribe")
