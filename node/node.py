@@ -108,7 +108,11 @@ MARK_S = 10.0
 LOOK_S = 2.0
 BEGINS_ANEW = (StoreDamaged, LogReplaced, HistoryTruncated)
 """After these another node begins in place of the one that ended (node/service.py)."""
-LOG_END_S = 10.0
+LOG_END_S = 2.5
+"""So long the log may take to say where it ends. With LOOK_S before that, one that stands still is noticed in 5 s."""
+LOG_GUARD_S = 10.0
+TAKE_BACK_S = 2.0
+"""So long a proxy that ends waits for the registry's word on sessions that were frozen for a handover."""
 NAME_LOOK_S = 0.25
 NAME_MARGIN_MS = 2_500
 """So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
@@ -234,6 +238,8 @@ class Node:
             return "it has no lease"
         if not self.engine.context.cluster.is_watching:
             return "it has not read the registry yet"
+        if Dependency.LOG in self.troubles.now:
+            return "the log of its site does not answer"
         if self.watchdog.why_not_ready:
             return self.watchdog.why_not_ready
         return "it is being drained" if self.engine.moving.row is not None else ""
@@ -374,15 +380,25 @@ class Node:
             await self.parts.close()
 
     async def _leave(self, engine: Engine) -> None:
-        saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        saved: asyncio.Future[WaypostError | None] = loop.create_future()
+        checkpointed: asyncio.Future[None] = loop.create_future()
         self._telling.leaving()
-        engine.leave(marked=not self._is_log_replaced)
+        engine.stop_handovers()
+        self.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TAKE_BACK_S):
+                while engine.is_handing_over:
+                    await asyncio.sleep(0.01)
+        engine.leave(checkpointed.set_result, marked=not self._is_log_replaced)
         engine.persister.saved(saved.set_result)
         self.drain()
         await saved
         while self._facts:
             await self._facts.write(self.parts.journal)
             self.drain()
+        # Before the lease is given back: whoever takes a session over reads the changelog.
+        await checkpointed
 
     # ------------------------------------------------------------ the engine's inputs
 
@@ -415,15 +431,22 @@ class Node:
             try:
                 async with asyncio.timeout(LOG_END_S):
                     self.log_end = await self.parts.log.end()
-                self.troubles.there(Dependency.LOG)
-                context = self._engine.context
-                reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
-                async with asyncio.timeout(LOG_END_S):
-                    await self.log_guard.watch(self.log_end, reports=reports)
             except LogReplaced:
                 raise
             except (Unreachable, TimeoutError) as error:
                 self.troubles.missing(Dependency.LOG, error)
+                continue
+            self.troubles.there(Dependency.LOG)
+            context = self._engine.context
+            reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
+            try:
+                async with asyncio.timeout(LOG_GUARD_S):
+                    await self.log_guard.watch(self.log_end, reports=reports)
+            except LogReplaced:
+                raise
+            except (Unreachable, TimeoutError) as error:
+                # What it waited for is the registry, or another proxy: the log has just answered.
+                log.debug("the site log cannot be looked after now", error=str(error))
 
     async def _mend_changelog(self) -> None:
         """Write again what the changelog has lost, whenever it has."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from types import FrameType
 from typing import TextIO, cast
 
 import structlog
@@ -218,13 +219,20 @@ def _failure(failures: Exception) -> WaypostError:
 async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        # One that comes after the end of the loop has nothing to end any more.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    # Not the loop's own: it takes them away when it closes, and the next signal would break into the end.
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+        signal.signal(name, on_signal)
     await serve(config, started, stop, garbage_collection.keep)
 
 
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:
-    """Run one node in this process until SIGTERM or SIGINT."""
+    """Run one node in this process until SIGTERM or SIGINT. Further ones change nothing, until the process is gone."""
     sys.setswitchinterval(THREAD_TURN_S)
     with take_name(config):
         uvloop.run(_until_signal(config, started))

@@ -416,16 +416,34 @@ class Engine:
         """How many sessions here do not have all yet that is owed below the last closing marker."""
         return len(self._undrained)
 
-    def leave(self, *, marked: bool = True) -> None:
+    def stop_handovers(self) -> None:
+        """The process is about to end in good order: no session is to be frozen when it does.
+
+        None is once the registry has answered (:attr:`is_handing_over`); then comes :meth:`leave`.
+        """
+        self.transfers.sources.leave()
+        self._after()
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Some session is on its way from here to another proxy."""
+        return bool(self.transfers.sources.running)
+
+    def leave(self, on_done: Callable[[None], None] = ignore_result, *, marked: bool = True) -> None:
         """The process is about to end in good order: what is said from here on is the last.
 
+        Sessions stay ours in the registry until somebody takes their next epoch; who does so reads the changelog, and
+        finds there what receivers have acknowledged, up to this moment.
+
         Args:
+            on_done: called when the changelog has that, or did not take it.
             marked: say in the site log up to where it is complete; not where that log has been replaced.
         """
         self.persister.leaving()
         if marked:
             self.close_log()
         self.lease_lost()
+        self.persister.last_checkpoints(on_done)
         self.context.journal.attest(FactKind.CLOSED)
 
     # ------------------------------------------------------------ clients and peers

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from waypost.arguments import flag, seconds
 from waypost.client import entry
 from waypost.client import producer as asynchronous_producer
 from waypost.client import receiver as asynchronous_receiver
@@ -133,6 +134,8 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
 
     def next(self, timeout_s: float | None = None) -> Received | None:
         """Return the next notification; None when the session was closed. Raises TimeoutError: none came so soon."""
+        if timeout_s is not None:
+            seconds(timeout_s)
 
         async def step() -> Received | None:
             try:
@@ -196,6 +199,7 @@ class Receiver(_Blocking[asynchronous_receiver.Receiver]):
 
     def close(self, *, forget: bool = False) -> None:
         """Leave in peace; `forget`: for good, and nothing is stored for this receiver any more."""
+        flag(forget, "forget")
         self._leave(lambda: self._client.close(forget=forget))
 
 

@@ -46,6 +46,12 @@ class Refused(WaypostError):
     exit_status = 2
 
 
+class BadArgument(Refused, TypeError, ValueError):
+    """An argument of the public API is of a wrong type, or out of its range. `field` names it. Nothing was done."""
+
+    code = "BAD_ARGUMENT"
+
+
 class BadNotification(Refused):
     code = "BAD_NOTIFICATION"
 

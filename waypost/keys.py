@@ -24,10 +24,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.errors import Refused
+from waypost.arguments import instance, listed, one_of, wrong
+from waypost.errors import BadArgument, Refused
 from waypost.limits import MAX_KEY_BYTES, MAX_KEYS
 
 Algorithm = Literal["sha256", "sha1"]
+ALGORITHMS: tuple[Algorithm, ...] = ("sha256", "sha1")
 Scheme = Literal["sha256-producer", "sha256-consumer", "sha256-dual", "sha1-producer", "sha1-consumer", "sha1-dual"]
 Side = Literal["producer", "consumer"]
 PRODUCER: Side = "producer"
@@ -72,7 +74,12 @@ def algorithm_of(scheme: Scheme) -> Algorithm:
 
 
 def public_key(raw: bytes, algorithm: Algorithm = "sha256") -> bytes:
-    """Return the public form of a raw key: what is handed to those on the other side."""
+    """Return the public form of a raw key: what is handed to those on the other side.
+
+    Raises BadArgument: it is no key, or the algorithm is none.
+    """
+    one_of(algorithm, "algorithm", ALGORITHMS)
+    raw_key(raw, "raw")
     return hashlib.new(algorithm, raw).digest()
 
 
@@ -86,6 +93,10 @@ class Keys:
     """
 
     keys: frozenset[Key] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.keys, frozenset) or not all(isinstance(each, Key) for each in self.keys):
+            raise wrong(self.keys, "keys", KEYS)
 
     @classmethod
     def producer(cls, *values: bytes, algorithm: Algorithm = "sha256") -> Keys:
@@ -111,14 +122,16 @@ class Keys:
         Raises:
             Refused: a key is empty or too long, or there are too many.
         """
+        one_of(algorithm, "algorithm", ALGORITHMS)
         whole: Scheme = f"{algorithm}-{scheme}"  # type: ignore[assignment]
         if whole not in SIDES:
             raise Refused(f"{whole} is no scheme; there are {', '.join(SIDES)}", field="keys")
-        made = [Key(whole, PRODUCER, _checked(each)) for each in producer]
-        made += [Key(whole, CONSUMER, _checked(each)) for each in consumer]
+        made = [Key(whole, PRODUCER, raw_key(each, "keys")) for each in listed(producer, "producer", "a list of keys")]
+        made += [Key(whole, CONSUMER, raw_key(each, "keys")) for each in listed(consumer, "consumer", "a list of keys")]
         return cls(frozenset(made))
 
     def __or__(self, other: Keys) -> Keys:
+        instance(other, "keys", Keys, KEYS)
         return Keys(self.keys | other.keys)
 
     def listed(self) -> list[Key]:
@@ -128,15 +141,23 @@ class Keys:
         return sorted(self.keys)
 
 
+KEYS = "waypost.Keys, such as Keys.consumer(secret)"
 NO_KEYS = Keys()
 
 
-def _checked(value: bytes) -> bytes:
+def raw_key(value: bytes, field: str) -> bytes:
+    """Return the key. Raises BadArgument: it is none."""
     if not isinstance(value, bytes):
-        raise Refused(f"a key is bytes, and this is {type(value).__name__}", field="keys")
+        # Not the value: it may be a secret.
+        raise BadArgument(f"a key is bytes, and this is {type(value).__name__}; write os.urandom(32)", field=field)
     if not 0 < len(value) <= MAX_KEY_BYTES:
-        raise Refused(f"{len(value)} bytes; a key has 1 to {MAX_KEY_BYTES}", field="keys")
+        raise BadArgument(f"{len(value)} bytes; a key has 1 to {MAX_KEY_BYTES}", field=field)
     return value
+
+
+def check_keys(value: object, field: str = "keys") -> None:
+    """Raise BadArgument unless these are keys."""
+    instance(value, field, Keys, KEYS)
 
 
 class Protection(msgspec.Struct, frozen=True, array_like=True, order=True):

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from waypost.arguments import instance, shown
 from waypost.errors import BadNotification
 from waypost.limits import ATTRIBUTE_NS, BYTES_A_NS, MAX_ATTRIBUTES, MAX_NAME_BYTES, MAX_NOTIFICATION_BYTES
 
@@ -78,6 +79,12 @@ class Notification(Mapping[str, Value]):
     __slots__ = ("_attributes", "_body")
 
     def __init__(self, attributes: Mapping[str, Value]) -> None:
+        if not isinstance(attributes, Mapping):
+            raise BadNotification(
+                f"{shown(attributes)} is of type {type(attributes).__name__}; write a dict of attributes, such as "
+                "{'dep_delay': 45}",
+                field="notification",
+            )
         checked = {name: _checked(name, value) for name, value in attributes.items()}
         self._attributes: Mapping[str, Value] | None = MappingProxyType(checked)
         self._body = _encode(checked)
@@ -85,7 +92,9 @@ class Notification(Mapping[str, Value]):
 
     @classmethod
     def from_body(cls, body: bytes) -> Notification:
-        """Wrap an encoded notification; it is decoded when first looked at."""
+        """Wrap an encoded notification; it is decoded when first looked at. Raises BadArgument: it is no bytes."""
+        if type(body) is not bytes:
+            body = bytes(instance(body, "body", bytes, "the bytes of a notification's body"))
         notification = cls.__new__(cls)
         notification._body = body
         notification._attributes = None
@@ -176,26 +185,37 @@ def _encode(attributes: Mapping[str, Value]) -> bytes:
     try:
         return _encoder.encode(attributes)
     except (UnicodeEncodeError, OverflowError) as error:
-        raise BadNotification(f"cannot be encoded: {error}") from None
+        raise BadNotification("a name or a text has half of a surrogate pair; write Unicode") from error
 
 
 def _checked(name: object, value: object) -> Value:
     if not isinstance(name, str):
-        raise BadNotification(f"attribute name {name!r} is not a string")
+        raise BadNotification(f"attribute name {shown(name)} is of type {type(name).__name__}; write a string")
     if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         raise BadNotification(f"a name of over {MAX_NAME_BYTES} bytes: {name[:40]!r}...", field=name[:40])
     if isinstance(value, bool) or not isinstance(value, int | float | str | bytes):
-        raise BadNotification(f"{type(value).__name__} is none of int32, int64, real64, string, opaque", field=name)
+        raise BadNotification(
+            f"{type(value).__name__} is none of int32, int64, real64, string, opaque; write an int, a float, a str or "
+            "bytes",
+            field=name[:40],
+        )
     if isinstance(value, int):
         return _checked_integer(name, value)
     if isinstance(value, str) and "\0" in value:
-        raise BadNotification("a string holds no NUL", field=name)
-    return value
+        raise BadNotification("a string holds no NUL", field=name[:40])
+    return value if type(value) in _TYPE_NAMES else _plain(value)
+
+
+def _plain(value: float | str | bytes) -> Value:
+    """Return the same value as one of Python's own types: others are no attribute types on the wire."""
+    if isinstance(value, str):
+        return "".join(value)
+    return bytes(value) if isinstance(value, bytes) else float(value)
 
 
 def _checked_integer(name: str, value: int) -> int:
     if not INT64_MIN <= value <= INT64_MAX:
-        raise BadNotification(f"{value} does not fit an int64", field=name)
-    if isinstance(value, Int64) or INT32_MIN <= value <= INT32_MAX:
+        raise BadNotification(f"{shown(value)} does not fit an int64", field=name[:40])
+    if isinstance(value, Int64):
         return value
-    return Int64(value)
+    return int(value) if INT32_MIN <= value <= INT32_MAX else Int64(value)

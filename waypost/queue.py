@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from waypost.arguments import flag, one_of, whole_or_none
 from waypost.clock import NEVER
 from waypost.limits import MAX_STORED, MAX_STORED_BYTES
 from waypost.notification import Value
@@ -43,6 +44,13 @@ class Queue(msgspec.Struct, frozen=True, array_like=True):
     max_bytes: Annotated[int, Meta(ge=1, le=MAX_STORED_BYTES)] | None = None
     discard: Discard = "fifo"
     deadlines: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises BadArgument."""
+        whole_or_none(self.max_count, "max_count", 1, MAX_STORED)
+        whole_or_none(self.max_bytes, "max_bytes", 1, MAX_STORED_BYTES)
+        one_of(self.discard, "discard", DISCARDS)
+        flag(self.deadlines, "deadlines")
 
     def within(self, other: Queue) -> Queue:
         """Return the tighter bounds of the two; what goes, and whether deadlines count, is as this one says."""

@@ -23,7 +23,8 @@ from typing import Literal
 
 import msgspec
 
-from waypost.errors import Refused
+from waypost.arguments import one_of
+from waypost.errors import BadArgument, Refused
 
 Degree = Literal["best-effort", "persistent"]
 DEGREES: tuple[Degree, ...] = ("best-effort", "persistent")
@@ -31,14 +32,16 @@ DEGREES: tuple[Degree, ...] = ("best-effort", "persistent")
 
 
 class Reliability(msgspec.Struct, frozen=True, array_like=True):
-    """One cell of the matrix. Raises ValueError: it is the one that means nothing."""
+    """One cell of the matrix. Raises BadArgument: it is the one that means nothing, or a word is none of these."""
 
     events: Degree = "persistent"
     connection: Degree = "persistent"
 
     def __post_init__(self) -> None:
+        one_of(self.events, "events", DEGREES)
+        one_of(self.connection, "connection", DEGREES)
         if (self.events, self.connection) == ("persistent", "best-effort"):
-            raise ValueError("persistent events on a connection of best effort mean nothing")
+            raise BadArgument("persistent events on a connection of best effort mean nothing", field="connection")
 
     def below(self, other: Reliability) -> Reliability:
         """Return what is in force where both are said, one at each level: the lower of each."""
@@ -59,13 +62,7 @@ def _lower(one: Degree, other: Degree) -> Degree:
 
 def reliability_of(events: str, connection: str) -> Reliability:
     """Return the one that somebody named. Raises Refused: a word is none of ours, or together they mean nothing."""
-    for field, degree in (("events", events), ("connection", connection)):
-        if degree not in DEGREES:
-            raise Refused(f"{degree!r} is neither {' nor '.join(DEGREES)}", field=field)
-    try:
-        return Reliability(events, connection)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise Refused(str(error), field="connection") from None
+    return Reliability(events, connection)  # type: ignore[arg-type]
 
 
 def check_level(asked: Reliability, above: Reliability, level: str) -> None:

@@ -21,6 +21,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from waypost.arguments import instance, text, whole
 from waypost.errors import BadNotification, LimitExceeded
 from waypost.identity import SessionId
 from waypost.keys import CONSUMER, Key
@@ -42,7 +43,8 @@ MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_PART_BYTES)
 
 def check_name(name: str, field_: str) -> None:
     """Raise LimitExceeded unless somebody can be called so, and have a session."""
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+    text(name, field_, such_as="a name, as text")
+    if not 0 < len(name) <= MAX_NAME_LENGTH:
         raise LimitExceeded(f"a name has 1 to {MAX_NAME_LENGTH} characters", field=field_)
 
 
@@ -88,10 +90,12 @@ class Request:
         """Return it as it is published. Raises LimitExceeded, which names the field."""
         for field_, name in (("id", self.id), ("owner", self.owner), ("requester", self.requester)):
             check_name(name, field_)
+        text(self.path, "path", such_as="a path, as text")
         if not 0 < len(self.path) <= MAX_PATH_LENGTH:
             raise LimitExceeded(f"{len(self.path)} characters; a path has 1 to {MAX_PATH_LENGTH}", field="path")
-        if not 1 <= self.most_bytes <= MAX_RESOURCE_BYTES:
-            raise LimitExceeded(f"{self.most_bytes}; it is from 1 to {MAX_RESOURCE_BYTES}", field="most_bytes")
+        whole(self.most_bytes, "most_bytes", 1, MAX_RESOURCE_BYTES)
+        if self.key is not None:
+            instance(self.key, "key", Key, "the public form of a consumer's key, a waypost.keys.Key")
         attributes: dict[str, Value] = {
             KIND: REQUEST,
             ID: self.id,
@@ -124,7 +128,8 @@ class Request:
         )
 
     def answer(self, attempt: str, data: bytes) -> Iterator[Notification]:
-        """Yield the resource in parts, as they are published."""
+        """Yield the resource in parts, as they are published. Raises BadArgument: it is no bytes."""
+        data = bytes(instance(data, "data", bytes | bytearray | memoryview, "the bytes of the resource"))  # type: ignore[arg-type]
         if len(data) > self.most_bytes:
             yield self.refusal(attempt, f"{len(data)} bytes; {self.requester} takes {self.most_bytes}")
             return
@@ -136,6 +141,7 @@ class Request:
 
     def refusal(self, attempt: str, why: str) -> Notification:
         """Return what says that it cannot be had."""
+        text(why, "why", such_as="the reason, as text")
         return Notification({**self._answer(attempt), ERROR: why[:MAX_PATH_LENGTH]})
 
     def _answer(self, attempt: str) -> dict[str, Value]:

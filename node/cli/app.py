@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,13 +21,15 @@ from node.cli.commands.input import printable
 from node.cli.options import Json, KeysFile, Proxy, TokenFile, with_settings
 from node.config import load_config, load_serving
 from waypost.errors import BadMessage, Internal, OutputFailed, Refused, WaypostError
-from waypost.limits import MAX_ID_LENGTH
+from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_TTL_S
 
 STATUSES = """Exit status: 0 done; 1 the answer is no: an audit or a demo found an anomaly; 2 wrong usage or a bad
 expression; 3 not reachable in time, trying again may help; 5 not found or conflict; 27 waited -W in vain; 70 a fault
 inside Waypost; 130 ended by Ctrl-C."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to stdout may fail by; what else fails so, names a file, or has been translated at its border."""
+INTERRUPTED = 130
+"""The status of a command that Ctrl-C has ended."""
 HELP_NAMES = ["-h", "--help"]
 
 app = typer.Typer(
@@ -76,6 +79,7 @@ def serve(
             print(f"proxy {chosen.name} of site {chosen.site} listens at {url}", flush=True)
 
     run(chosen, started)
+    end_by_signal(0)
 
 
 # ---------------------------------------------------------------- clients
@@ -92,15 +96,23 @@ def sub(
     wait: Annotated[
         float,
         typer.Option(
-            "-W", "--wait", min=0, help="End with status 27 after so many seconds in vain, all told; 0: go on."
+            "-W",
+            "--wait",
+            min=0,
+            max=MAX_TTL_S,
+            help="End with status 27 after so many seconds in vain, all told; 0: go on.",
         ),
     ] = 0,
     format_: Annotated[str | None, typer.Option("-f", "--format", help="Such as '{origin} {dep_delay}'.")] = None,
     ttl: Annotated[
-        int | None, typer.Option(help="Keep what matches for so many seconds while we are away; else for ever.")
+        int | None,
+        typer.Option(
+            min=1, max=MAX_TTL_S, help="Keep what matches for so many seconds while we are away; else for ever."
+        ),
     ] = None,
     max_count: Annotated[
-        int | None, typer.Option(help="Keep only so many while we are away, the newest; else all.")
+        int | None,
+        typer.Option(min=1, max=MAX_COUNT, help="Keep only so many while we are away, the newest; else all."),
     ] = None,
     principal: Annotated[str, typer.Option(help="As whom, if the session's access names principals.")] = "",
     password_file: Annotated[
@@ -129,14 +141,13 @@ def sub(
     """
     if session == "" or receiver == "":
         raise BadMessage("an empty name", field="session" if session == "" else "receiver")
-    import asyncio
-
     from node.cli.commands.input import asked_reliability, first_line, order_of
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.receive import PASSWORD, receive
 
-    asyncio.run(
+    run(
         receive(
             expression,
             session=session,
@@ -175,14 +186,13 @@ def pub(
 
     Example: waypost pub origin=JFK dep_delay:int32=45
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import read_keys
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.publish import notifications_of, send
 
     notifications, keys = notifications_of(attributes or [], lines=lines), read_keys(keys_file, "producer")
-    asyncio.run(
+    run(
         send(
             notifications,
             proxy=proxy,
@@ -251,12 +261,11 @@ def token(
     """
     if not 0 < len(principal) <= MAX_ID_LENGTH:
         raise Refused(f"a name of 1 to {MAX_ID_LENGTH} characters, please", field="principal")
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.token import token as make
 
     chosen = load_config({"data": data, "etcd": etcd, "prefix": prefix}, config)
-    asyncio.run(make(chosen, principal, round(hours * 3600), as_json=json_))
+    run(make(chosen, principal, round(hours * 3600), as_json=json_))
 
 
 @app.command()
@@ -346,7 +355,7 @@ def main() -> None:
         command = error.ctx.command_path if isinstance(error, UsageError) and error.ctx else "waypost"
         status = report(Refused(error.format_message(), hint=f"{command} --help"), as_json=_wants_json(arguments))
     except (typer.Abort, KeyboardInterrupt):
-        status = 130
+        status = INTERRUPTED
     except SystemExit as end:
         # So Typer ends, with 1, when the reader of our stdout has gone: it has what it wanted.
         if not isinstance(end.__context__, BrokenPipeError):
@@ -360,7 +369,18 @@ def main() -> None:
             status = _not_printed(error)
         else:
             status = _fault(error, arguments)
+    if status == INTERRUPTED:
+        # Typer has made a status of most of them.
+        end_by_signal(INTERRUPTED)
     sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def end_by_signal(status: int) -> NoReturn:
+    """End as a signal asked for: at once, for the next one would break into Python's own end, and be the status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status = _flushed(status)
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _fault(error: Exception, arguments: list[str]) -> int:

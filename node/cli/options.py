@@ -55,7 +55,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             default=None,
             annotation=Annotated[
                 _word(each, kinds) | None,
-                typer.Option(help=each.metadata["help"], show_default=_told(each.default)),
+                typer.Option(help=each.metadata["help"], show_default=_told(each.default), **_range(each)),
             ],
         )
         for each in fields(NodeConfig)
@@ -64,6 +64,14 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     return command
+
+
+def _range(setting: Field[Any]) -> dict[str, Any]:
+    """Return the bounds of a number, by which it is refused before anything of a proxy is imported."""
+    if setting.metadata["check"]:
+        return {}
+    bounds = setting.metadata["bounds"]
+    return {name: bounds[bound] for name, bound in (("min", "ge"), ("max", "le")) if bound in bounds}
 
 
 def _word(setting: Field[Any], kinds: Mapping[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from node.cli.options import Json, Proxy, TokenFile, group
+from waypost.limits import MAX_TTL_S
 
 app = group("Files of somebody who may be away, for somebody who may be away when they come.")
 
@@ -31,14 +32,13 @@ def offer(
 
     Example: waypost rendezvous offer bob ~/photos
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.rendezvous import offer as answer
 
     key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    asyncio.run(answer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
+    run(answer(name, folder, proxy=proxy, key=key, token=token, as_json=json_))
 
 
 @app.command("ask")
@@ -58,15 +58,14 @@ def ask(
 
     Example: waypost rendezvous ask bob holiday/1.jpg --as alice
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.rendezvous import ask as arrange
 
     key, owner_key = consumer_key(key_file, "raw"), consumer_key(owner_key_file, "public")
     token = token_of(token_file)
-    asyncio.run(arrange(requester, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
+    run(arrange(requester, owner, path, proxy=proxy, key=key, owner_key=owner_key, token=token, as_json=json_))
 
 
 @app.command("take")
@@ -75,7 +74,7 @@ def take(
     requester: AsWhom,
     count: Annotated[int, typer.Option("-C", "--count", min=0, help="End after so many; 0: go on.")] = 0,
     wait: Annotated[
-        float, typer.Option("-W", "--wait", min=0, help="End after so many seconds, all told; 0: go on.")
+        float, typer.Option("-W", "--wait", min=0, max=MAX_TTL_S, help="End after so many seconds, all told; 0: go on.")
     ] = 0,
     key_file: KeyFile = None,
     token_file: TokenFile = None,
@@ -86,11 +85,10 @@ def take(
 
     Example: waypost rendezvous take ~/incoming --as alice --count 1
     """
-    import asyncio
-
+    from node.cli.commands.interrupt import run
     from node.cli.commands.keys import consumer_key
     from node.cli.commands.proxy_client import token_of
     from node.cli.commands.rendezvous import take as receive
 
     key, token = consumer_key(key_file, "raw"), token_of(token_file)
-    asyncio.run(receive(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))
+    run(receive(requester, folder, count=count, wait_s=wait, proxy=proxy, key=key, token=token, as_json=json_))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from node.cli.options import Json, Proxy, group
+from waypost.limits import MAX_COUNT, MAX_STORED, MAX_STORED_BYTES, MAX_TTL_S
 
 app = group("Sessions of the federation.")
 Subscription = Annotated[str, typer.Argument(help="The id of one of its subscriptions.")]
@@ -15,7 +16,10 @@ Subscription = Annotated[str, typer.Argument(help="The id of one of its subscrip
 
 @app.command("ls")
 def ls(proxy: Proxy = None, json_: Json = False) -> None:
-    """List all sessions: owner, epoch, and what the asked proxy knows of its own."""
+    """List all sessions: owner, epoch, and what the asked proxy knows of its own.
+
+    That is how much a session stores, how many receivers are attached, and how many are registered, attached or away.
+    """
     from node.cli.commands.sessions import list_sessions
 
     list_sessions(proxy, as_json=json_)
@@ -64,12 +68,16 @@ def access(
 def set_(
     session: str,
     expiry: Annotated[
-        int | None, typer.Option(min=0, help="It ends when nobody was attached for so many seconds; 0: never.")
+        int | None,
+        typer.Option(min=0, max=MAX_TTL_S, help="It ends when nobody was attached for so many seconds; 0: never."),
     ] = None,
     max_count: Annotated[
-        int | None, typer.Option(min=0, help="So many notifications it stores at most; 0: no bound of its own.")
+        int | None,
+        typer.Option(min=0, max=MAX_STORED, help="So many notifications it stores at most; 0: no bound of its own."),
     ] = None,
-    max_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes of the same; 0: no bound of its own.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=0, max=MAX_STORED_BYTES, help="Bytes of the same; 0: no bound of its own.")
+    ] = None,
     discard: Annotated[
         str | None, typer.Option(help="What goes when it is more: any, fifo, lifo, priority or deadline.")
     ] = None,
@@ -103,16 +111,22 @@ def set_(
 def retain(
     session: str,
     subscription: Subscription,
-    ttl: Annotated[int | None, typer.Option(min=0, help="Store what matches for so many seconds; 0: for ever.")] = None,
-    max_count: Annotated[int | None, typer.Option(min=0, help="Store only so many, the newest; 0: all.")] = None,
+    ttl: Annotated[
+        int | None, typer.Option(min=0, max=MAX_TTL_S, help="Store what matches for so many seconds; 0: for ever.")
+    ] = None,
+    max_count: Annotated[
+        int | None, typer.Option(min=0, max=MAX_COUNT, help="Store only so many, the newest; 0: all.")
+    ] = None,
     proxy: Proxy = None,
     json_: Json = False,
 ) -> None:
-    """Say how long what a subscription matches is stored, and how much of it; what is not said stays."""
-    from node.cli.commands.session_admin import bounds, change
+    """Say how long what a subscription matches is stored, and how much of it; what is not said stays.
 
-    asked = bounds({"ttl_s": ttl, "max_count": max_count})
-    change("retention", session, {"subscription": subscription, **asked}, proxy=proxy, as_json=json_)
+    Example: waypost sessions retain team/red goals --ttl 3600
+    """
+    from node.cli.commands.session_admin import set_retention
+
+    set_retention(session, subscription, {"ttl_s": ttl, "max_count": max_count}, proxy=proxy, as_json=json_)
 
 
 @app.command("unsubscribe")

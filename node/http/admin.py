@@ -9,13 +9,20 @@ from functools import partial
 
 from msgspec.structs import asdict, replace
 
-from node.http.schemas import AccessRequest, PolicyRequest, ReceiverRequest, RetentionRequest, SubscriptionRequest
+from node.http.schemas import (
+    AccessRequest,
+    PolicyRequest,
+    ReceiverRequest,
+    RetentionRequest,
+    SessionRequest,
+    SubscriptionRequest,
+)
 from node.node import Node
 from proxy.clients.admin import Administration, Then
 from proxy.clients.session_policy import Terms, terms_of
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
-from waypost.errors import NoAnswer
+from waypost.errors import BadMessage, NoAnswer
 from waypost.identity import ReceiverId, SessionId, SubscriptionId
 from waypost.messages import Granted
 from waypost.queue import UNBOUNDED
@@ -31,6 +38,8 @@ async def set_access(node: Node, wish: AccessRequest) -> SessionId:
 
 
 async def set_terms(node: Node, wish: PolicyRequest) -> SessionId:
+    _check_named(wish, "expiry_s", "queue", "reliability")
+
     def wanted(session: Session) -> Terms:
         terms, named = terms_of(session), wish.model_fields_set
         if "expiry_s" in named:
@@ -48,6 +57,7 @@ async def set_terms(node: Node, wish: PolicyRequest) -> SessionId:
 
 async def set_retention(node: Node, wish: RetentionRequest) -> SessionId:
     name, named = SubscriptionId(wish.subscription), wish.model_fields_set
+    _check_named(wish, "ttl_s", "max_count")
 
     def wanted(known: Subscription) -> tuple[int | None, int | None]:
         return (
@@ -68,6 +78,12 @@ async def unsubscribe(node: Node, wish: SubscriptionRequest) -> SessionId:
 async def forget(node: Node, wish: ReceiverRequest) -> SessionId:
     name = ReceiverId(wish.receiver)
     return await _changed(node, wish.session, lambda here, session, on_done: here.forget(session, name, on_done))
+
+
+def _check_named(wish: SessionRequest, *fields: str) -> None:
+    """Raises BadMessage: none of the fields that change something is named."""
+    if not wish.model_fields_set.intersection(fields):
+        raise BadMessage(f"nothing is to be changed; name one of {', '.join(fields)}", field=fields[0])
 
 
 async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> SessionId:

@@ -139,8 +139,8 @@ METRICS = (
     ),
     gauge(
         "waypost_ready",
-        "As /readyz: 1: the proxy takes new clients. 0: it starts, ends, has lost its lease, or is being drained; "
-        "`why_not` at /v1/status says which.",
+        "As /readyz: 1: the proxy takes new clients. 0: it starts, ends, has lost its lease, is being drained, or "
+        "has no answer of its site's log; `why_not` at /v1/status says which.",
         lambda look: not look.node.why_not_ready,
     ),
     gauge(

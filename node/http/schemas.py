@@ -207,7 +207,9 @@ class PlaceShown(_Shape):
 
 
 class SessionShown(_Shape):
-    """`url`: where its owner is, which alone knows what is null here."""
+    """`url`: where its owner is, which alone knows what is null here. `registered`: so many receivers have a place,
+    attached or away; `attached`: so many of them are attached now.
+    """
 
     session: str
     owner: str
@@ -215,7 +217,8 @@ class SessionShown(_Shape):
     epoch: int
     state: str
     stored: int | None
-    receivers: int | None
+    attached: int | None
+    registered: int | None
     subscriptions: dict[str, SubscriptionShown] | None
     expiry_s: int | None
     queue: QueueShown | None

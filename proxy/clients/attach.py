@@ -188,6 +188,8 @@ class AttachHandler:
         if admitted.until_ms != NEVER:
             self._ending[connection.number] = connection
         receiver.connect(connection.number, message)
+        # What it says now need not be said again: another receiver of its name may come without a state of its own.
+        session.had(receiver, self._context.known(message.frontier))
         connection.session, connection.receiver = session.id, receiver.id
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability

@@ -6,6 +6,8 @@ store and in the changelog, with epoch and lease looked at again after the write
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from proxy.clients.access_control import AccessControl
 from proxy.clients.admin import Administration
 from proxy.clients.attach import AttachHandler
@@ -22,7 +24,7 @@ from proxy.core.context import Context
 from proxy.core.effects import Attest, Hangup, Send
 from proxy.core.events import DeletionWanted
 from proxy.ownership.drain import SessionMoves
-from proxy.session.receivers import check_overtaking
+from proxy.session.receivers import Receiver, check_overtaking
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
@@ -38,7 +40,7 @@ from waypost.errors import (
     WaypostError,
     WrongVersion,
 )
-from waypost.identity import SessionId, SubscriptionId
+from waypost.identity import Origin, SessionId, SubscriptionId
 from waypost.keys import PRODUCER, primed
 from waypost.limits import MAX_SUBSCRIPTIONS_PER_SESSION
 from waypost.messages import (
@@ -248,13 +250,28 @@ class ClientDispatcher:
             # What it has, the next owner is to be told; who was fenced or has released the session has said so.
             wait = Wait("the session changes hands at this moment", self._context.settings.retry_ms)
             self._say(connection, wait)
+            if session.role is Role.FROZEN:
+                self._had_while_frozen(session, receiver, self._context.known(message.frontier), message.selective)
         elif session is not None and receiver is not None:
             self._say(connection, Left(receiver.id))
             receiver.had_selectively(message.selective)
-            # What we never heard of, nobody here was ever sent.
-            known = self._context.state.frontier
-            session.had(receiver, {origin: upto for origin, upto in message.frontier.items() if origin in known})
+            session.had(receiver, self._context.known(message.frontier))
             self._context.sessions.mark_changed(session.id)
+
+    def _had_while_frozen(
+        self,
+        session: Session,
+        receiver: Receiver,
+        frontier: Mapping[Origin, int],
+        selective: Mapping[Origin, list[int]],
+    ) -> None:
+        """Move the receiver's cursors, and nothing that is handed over: entries go when the session thaws.
+
+        Should this process end before the registry has decided, store and changelog have what the receiver said.
+        """
+        receiver.had_selectively(selective)
+        receiver.had(frontier)
+        self._context.sessions.mark_changed(session.id)
 
     def _forget(self, connection: Connection, message: Detach) -> None:
         """Give up the receiver's place; answered once store and changelog know of it, as all that changes a session."""
@@ -390,10 +407,10 @@ class ClientDispatcher:
             session.gaps.confirm(receiver, message.gaps)
             self._context.sessions.mark_changed(session.id)
         self._context.counters.acknowledged += receiver.acknowledge(message.through)
-        receiver.had_selectively(message.selective)
         if session.role is Role.FROZEN:
-            # What is handed over must not change any more; it goes when the session thaws.
+            self._had_while_frozen(session, receiver, message.frontier, message.selective)
             return
+        receiver.had_selectively(message.selective)
         session.had(receiver, message.frontier)
         self._context.sessions.mark_changed(session.id)
         self.delivery.to(session, receiver)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from federation.site_state import SiteState
@@ -90,6 +91,10 @@ class Context:
     def frontier(self, session: Session) -> dict[Origin, int]:
         """Return up to where the session has taken what it wanted of each origin."""
         return session.frontier(self.state.frontier)
+
+    def known(self, frontier: Mapping[Origin, int]) -> dict[Origin, int]:
+        """Return what of a client's frontier is of origins that are known here: nobody here was sent anything else."""
+        return {origin: upto for origin, upto in frontier.items() if origin in self.state.frontier}
 
     def take_effects(self) -> list[Effect]:
         """Return the effects so far, facts last, and begin anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, KeysView, Mapping, ValuesView
 
 from proxy.core.lease import Lease
 from proxy.core.matcher import Matcher
@@ -68,6 +68,11 @@ class SessionTable(Mapping[SessionId, Session]):
     def has_changes(self) -> bool:
         """Some session changed since the last take."""
         return bool(self._changed)
+
+    @property
+    def changed(self) -> KeysView[SessionId]:
+        """The sessions that changed since the last take."""
+        return self._changed.keys()
 
     def mark_changed(self, session: SessionId) -> None:
         """The store is to have the session as it is now, at the next flush."""

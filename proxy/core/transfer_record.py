@@ -21,6 +21,7 @@ NO_ENDING = Ending("", "")
 TIMEOUT = Ending("timeout", "patience was at an end")
 SUPERSEDED = Ending("superseded", "another transfer of the session began")
 LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
+LEAVING = Ending("source ends", "the source was asked to end")
 RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
 COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
 """Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its home.

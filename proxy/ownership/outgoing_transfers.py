@@ -35,6 +35,7 @@ from proxy.core.transfer_record import (
     AHEAD,
     COMMITTED,
     LEASE_LOST,
+    LEAVING,
     RECEIVER_BACK,
     REST,
     SUPERSEDED,
@@ -105,6 +106,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         super().__init__(context)
         self._served = served
         self._memory = memory
+        self._is_leaving = False
 
     def prepare(self, requester: ProxyId, message: Prepare) -> None:
         """A proxy asks for a session."""
@@ -165,6 +167,8 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         session = self._context.sessions.serving(message.session)
         if requester == self._context.proxy:
             return _No("target is the source", wrong="target is the source")
+        if self._is_leaving:
+            return _No(LEAVING.why)
         if message.transfer in self.over:
             return _No("that transfer is over", wrong="transfer is over")
         if running and running.machine.transfer == message.transfer:
@@ -222,6 +226,24 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             self._context.outbox.emit(SendPeer(transfer.target, refusal))
             out.record.ending = RECEIVER_BACK
             self.feed(out, Aborted(session, transfer.transfer, transfer.owned.epoch, refusal.reason))
+
+    def leave(self) -> None:
+        """This process is about to end in good order: hand nothing over any more, and take back what is frozen.
+
+        What receivers have acknowledged since the cut is not in the copy that a target has staged. So that copy must
+        not be served: the next epoch is ours, or the target has it already.
+        """
+        self._is_leaving = True
+        for out in list(self.running.values()):
+            before, now = out.machine.state, self._context.clock.now_ms()
+            transfer = out.machine
+            if before is SourceState.FROZEN:
+                self.perform(out, before, transfer.step(machine.Deadline(), now), LEAVING)
+            elif before in (SourceState.COPYING, SourceState.WAITING):
+                refusal = Refused(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
+                self._context.outbox.emit(SendPeer(transfer.target, refusal))
+                aborted = Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, LEAVING.why)
+                self.perform(out, before, transfer.step(aborted, now), LEAVING)
 
     def moved(self) -> None:
         """The log moved: a session may have passed what its transfer waited for."""

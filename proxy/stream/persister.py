@@ -353,6 +353,38 @@ class Persister:
             if written is None or _reached(session, acknowledged) != written.reached:
                 self.checkpoint(session, ignore_result)
 
+    def last_checkpoints(self, on_done: Callable[[None], None]) -> None:
+        """Write the checkpoints of all sessions that changed since their last one; `on_done` is called after the last.
+
+        The lease is given up: sessions that were served or frozen are dormant by now. A copy that was never served by
+        this process has nothing that its last checkpoint lacks.
+        """
+        sessions = self._context.sessions
+        changed = (sessions.get(identity) for identity in sorted(self._touched.union(sessions.changed)))
+        due = [
+            session
+            for session in changed
+            if session is not None and session.role is Role.DORMANT and session.was_served and self._is_behind(session)
+        ]
+        waits = len(due)
+
+        def written(_: WaypostError | None) -> None:
+            nonlocal waits
+            waits -= 1
+            if not waits:
+                on_done(None)
+
+        for session in due:
+            self.checkpoint(session, written)
+        if not due:
+            on_done(None)
+
+    def _is_behind(self, session: Session) -> bool:
+        """Tell whether the session's last checkpoint lacks something, or another one is under way."""
+        written = self._checkpointed.get(session.id)
+        acknowledged = session.acknowledged_frontier(self._context.state.frontier)
+        return session in self._next or written is None or _reached(session, acknowledged) != written.reached
+
     def _keep_site(self, now_ms: int) -> None:
         """Write the site's state where it is time: all its proxies have the same, and the first of them writes it."""
         context = self._context

@@ -163,7 +163,7 @@ async def test_a_change_that_locks_its_owner_out_is_refused(home: ProxyProcess, 
     async with waypost.attach(name, proxy=home.url) as session:
         with pytest.raises(Refused, match="could never change it again"):
             await session.set_access({"alice": waypost.grant("owner", password=SECRET)})
-    with pytest.raises(Refused, match="reader is no right"):
+    with pytest.raises(Refused, match="is no right"):
         waypost.grant("reader")
 
 

@@ -205,6 +205,39 @@ async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
     )
 
 
+@pytest.mark.parametrize(("page", "more"), [("terms", {}), ("retention", {"subscription": "x"})])
+async def test_change_that_changes_nothing_is_refused(cluster: Cluster, page: str, more: dict[str, str]) -> None:
+    here = cluster.proxies["a1"].url
+    async with waypost.attach("admin/nothing", proxy=here) as session:
+        await session.subscribe("n > 0", id="x")
+    with pytest.raises(Refused) as caught:
+        await asyncio.to_thread(
+            proxy_client.ask, here, f"/v1/sessions/{page}", {"session": "admin/nothing", **more}, post=True
+        )
+    assert caught.value.field in ("expiry_s", "ttl_s")
+    assert "nothing is to be changed" in caught.value.message
+
+
+async def test_attached_receivers_and_registered_ones_are_counted_apart(cluster: Cluster) -> None:
+    proxy, name = cluster.proxies["a1"], "admin/counted"
+
+    def counts() -> tuple[int, int] | None:
+        row = proxy.shown(name)
+        return (row["attached"], row["registered"]) if row else None
+
+    async with waypost.attach(name, proxy=proxy.url, receiver="away") as away:
+        await away.wait_attached()
+    async with waypost.attach(name, proxy=proxy.url, receiver="here") as here:
+        await here.wait_attached()
+        await until_seen(lambda: counts() == (1, 2), "one of two is attached")
+        words = [WAYPOST, "sessions", "ls", "--proxy", proxy.url]
+        done = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)
+        headings, *rows = done.stdout.splitlines()
+        assert headings.split()[-2:] == ["attached", "registered"]
+        assert [row.split()[-2:] for row in rows if name in row] == [["1", "2"]]
+    await until_seen(lambda: counts() == (0, 2), "nobody is attached")
+
+
 async def test_what_is_said_twice_or_is_too_long_is_refused(cluster: Cluster) -> None:
     address = f"http://127.0.0.1:{cluster.proxies['a1'].port}/v1/sessions/delete"
     for body in (b'{"session": "one", "session": "another"}', b" " * (MAX_BODY_BYTES + 1), b"[" * 100_000):

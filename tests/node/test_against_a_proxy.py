@@ -122,7 +122,7 @@ def test_sessions_are_listed_and_shown(proxy: ProxyProcess, session: str) -> Non
         told = json.loads(run("sessions", "ls", "--json", "--proxy", proxy.url).stdout)
         shown = json.loads(run("sessions", "show", session, "--json", "--proxy", proxy.url).stdout)
     row = next(line.split() for line in listed.stdout.splitlines() if session in line)
-    assert row == [session, "a", "1", "serving", "0", "1"]
+    assert row == [session, "a", "1", "serving", "0", "1", "1"]
     assert shown["subscriptions"] == {"ones": {"expression": "a == 1", "owner": "main", "keys": 0, "insecure": True}}
     assert {"v": 1} | next(each for each in told["sessions"] if each["session"] == session) == shown
     missing = run("sessions", "show", "tests/nosuch", "--proxy", proxy.url)

@@ -10,7 +10,7 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, Place
 from tests.helpers.waiting import until_seen
-from waypost.errors import BadMessage
+from waypost.errors import Refused
 
 PATIENCE_S = 60.0
 
@@ -94,5 +94,5 @@ async def test_by_deadline_the_one_that_ends_first_and_what_never_ends_last(clus
 
 
 def test_an_order_that_is_none_is_refused_before_anything_is_said() -> None:
-    with pytest.raises(BadMessage, match="order"):
+    with pytest.raises(Refused, match="order"):
         waypost.attach("order/u", order="random")  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from federation.ports import DrainChanged, DrainRow, Reloaded
 from node.backends import Backends
 from node.config import NodeConfig
+from node.dependency_health import Dependency
 from node.http.api import routes
 from node.links import Links
 from node.node import Node
@@ -70,6 +71,15 @@ async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> No
     engine.registry_event(DrainChanged(ProxyId("a"), DrainRow(rate=5)))
     assert await asked(node) == (503, False, "it is being drained")
     engine.registry_event(DrainChanged(ProxyId("a"), None))
+    assert await asked(node) == (200, True, None)
+
+
+async def test_node_whose_site_log_does_not_answer_is_not_ready_until_it_does() -> None:
+    node, engine = started(ManualClock(1_000))
+    engine.lease_granted(LIFE, 1_000_000)
+    node.troubles.missing(Dependency.LOG, TimeoutError())
+    assert await asked(node) == (503, False, "the log of its site does not answer")
+    node.troubles.there(Dependency.LOG)
     assert await asked(node) == (200, True, None)
 
 

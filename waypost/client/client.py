@@ -9,13 +9,15 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from waypost.arguments import flag, seconds, text
 from waypost.client.connector import Connector, Finder, check_address
 from waypost.client.events import ClientEvent, Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
-from waypost.errors import Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
+from waypost.errors import BadArgument, Internal, NoAnswer, NoProxy, Refused, Unreachable, WaypostError
 from waypost.identity import Coordinate, NotificationId
-from waypost.keys import NO_KEYS, Keys
+from waypost.keys import NO_KEYS, Keys, check_keys
+from waypost.limits import MAX_ID_LENGTH, MAX_QUENCH_NAMES
 from waypost.messages import Interest, Welcome
 from waypost.notification import Notification, Value
 
@@ -150,9 +152,11 @@ class Client:
 
         Waits only while too many are unanswered. Raises what the session ended with.
         """
-        self._check_entered()
+        check_keys(keys)
+        flag(insecure, "insecure")
         listed = keys.listed() if keys.keys else None
         body = (notification if isinstance(notification, Notification) else Notification(notification)).body
+        self._check_entered()
         while self._machine.publish_room <= 0:
             if self._failure is not None:
                 raise self._failure
@@ -178,7 +182,14 @@ class Client:
             keys: those that will be published with, beside those of :meth:`publish_with`.
             insecure: what is going to be published may go where no keys meet.
         """
+        check_keys(keys)
+        flag(insecure, "insecure")
+        if len(names) > MAX_QUENCH_NAMES:
+            raise BadArgument(f"{len(names)} names; {MAX_QUENCH_NAMES} are the most", field="names")
+        for name in names:
+            text(name, "names", 1, MAX_ID_LENGTH, such_as="names of attributes, each a text")
         listed = keys.listed()
+        self._check_entered()
         self._machine.quench(list(names), listed, insecure=insecure)
         self._connector.wake()
 
@@ -191,10 +202,13 @@ class Client:
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
         """Tell whether anybody may want it, by what :meth:`quench` was told; where that does not say, somebody may."""
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
         return self._machine.quench_view.wanted(notification)
 
     async def wait_wanted(self, notification: Mapping[str, Value], timeout_s: float) -> bool:
         """Wait until :meth:`wanted` says so, for so long at most; tell whether it does."""
+        seconds(timeout_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self.wanted(notification) and self._failure is None:
@@ -219,6 +233,7 @@ class Client:
 
     async def publish_with(self, keys: Keys) -> None:
         """Change the keys that go with all that is published from here on. See :class:`waypost.Keys`."""
+        check_keys(keys)
         self._machine.publish_with(keys.listed())
         self._connector.wake()
 

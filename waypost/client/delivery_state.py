@@ -31,6 +31,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
+from waypost.arguments import instance, mapping, text, whole, wrong
 from waypost.batches import batches
 from waypost.checksum import checksum
 from waypost.errors import Altered
@@ -45,7 +46,7 @@ from waypost.identity import (
     SubscriptionId,
     new_incarnation,
 )
-from waypost.limits import ATTESTATIONS, ATTESTATIONS_BYTES, DELIVERY_BATCH
+from waypost.limits import ATTESTATIONS, ATTESTATIONS_BYTES, DELIVERY_BATCH, MAX_ID_LENGTH
 from waypost.messages import Acknowledge, Attestation, Deliver, Delivery
 from waypost.notification import read_body
 from waypost.queue import Order, goes_by_attributes, rank
@@ -73,6 +74,31 @@ class ReceiverState:
     """The number of the last attestation made."""
     unconfirmed: deque[Attestation] = field(default_factory=deque)
 
+    def check(self) -> None:
+        """Raise BadArgument unless this may be what a receiver had: it may have been kept in any way."""
+        pair = self.receiver
+        if pair is not None and not (
+            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(each, str) for each in pair)
+        ):
+            raise wrong(pair, "state.receiver", "a pair of texts, the session and the receiver, or None")
+        for origin, offset in mapping(self.frontier, "state.frontier", "a dict of offsets, by origin").items():
+            text(origin, "state.frontier", 1, MAX_ID_LENGTH, such_as="origins, each a text such as 'A/0'")
+            whole(offset, "state.frontier", NOTHING, MAX_OFFSET)
+        for name, kind in STATE_FIELDS.items():
+            instance(getattr(self, name), f"state.{name}", kind, "a state as Receiver.state had it")
+        for name in ("epoch", "attach_seq", "attested"):
+            whole(getattr(self, name), f"state.{name}", 0, MAX_OFFSET)
+
+
+STATE_FIELDS: dict[str, type] = {
+    "selective": Selective,
+    "ranks": dict,
+    "recent": RecentIds,
+    "proxy": str,
+    "incarnation": str,
+    "unconfirmed": deque,
+}
+MAX_OFFSET = 2**63 - 1
 
 Taken = tuple[Delivery, tuple[SubscriptionId, ...], tuple[SubscriptionId, ...]]
 """What the application is given: the notification, the subscriptions that it matched, and those of them whose keys it

@@ -6,18 +6,30 @@ import ssl
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
+from waypost.arguments import (
+    flag,
+    function,
+    instance,
+    listed,
+    one_of,
+    seconds,
+    text,
+    whole,
+    whole_or_none,
+)
 from waypost.client.connector import Finder, check_address
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.machine import ClientMachine
 from waypost.client.producer import Producer
-from waypost.client.receiver import Receiver, checked
-from waypost.errors import Refused
-from waypost.frames import check_client_message
+from waypost.client.receiver import Receiver
+from waypost.errors import BadArgument
 from waypost.identity import SessionId
-from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
-from waypost.messages import Attach, Credential
-from waypost.queue import Order, Queue
+from waypost.limits import MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TOKEN_LENGTH, MAX_TTL_S, RECEIVER_WINDOW
+from waypost.messages import Credential
+from waypost.queue import ORDERS, Order, Queue
 from waypost.reliability import Reliability
+
+ADDRESS = "the address of a proxy, such as ws://host:7301, or a list of them"
 
 
 def attach(
@@ -83,38 +95,36 @@ def attach(
         Refused: a name is too long, or empty; an address is none; the state is another receiver's.
     """
     addresses = _addresses(proxy)
+    _check_options(timeout_s, token, on_event, tls)
     for field, given, kind in (
         ("state", state, ReceiverState),
         ("reliability", reliability, Reliability),
         ("session_reliability", session_reliability, Reliability),
         ("queue", queue, Queue),
     ):
-        if given is not None and not isinstance(given, kind):
-            raise Refused(f"a waypost.{kind.__name__}, please", field=field)
-    for field, text in (("session", session), ("receiver", receiver), ("name", name or session)):
-        _check_text(text, 1, MAX_ID_LENGTH, field)
-    if state is not None and state.receiver not in (None, (session, receiver)):
-        whose, which = state.receiver or ("", "")
-        raise Refused(f"it is that of receiver {which} of session {whose}", field="state")
-    _check_text(principal, 0, MAX_ID_LENGTH, "principal")
-    _check_text(password, 0, MAX_PASSWORD_LENGTH, "password")
-    wished = Attach(
-        session=session,
-        receiver=receiver,
-        incarnation="life",
-        frontier={},
-        window=window,
-        credential=Credential(principal, password),
-        reliability=reliability,
-        session_reliability=session_reliability,
-        queue=queue,
-        order=order,
-    )
-    check_client_message(wished)
-    checked(session_expiry_s, MAX_TTL_S, "session_expiry_s")
-    checked(receiver_expiry_s, MAX_TTL_S, "receiver_expiry_s")
+        if given is not None:
+            instance(given, field, kind, f"a waypost.{kind.__name__}")
+    name = f"{session}/{receiver}"[:MAX_ID_LENGTH] if name is None else name
+    for field, said, such_as in (
+        ("session", session, "the id of a session, such as 'travellers/alice'"),
+        ("receiver", receiver, "the name of a receiver, such as 'main'"),
+        ("name", name, "a name, as text"),
+    ):
+        text(said, field, 1, MAX_ID_LENGTH, such_as=such_as)
+    if state is not None:
+        state.check()
+        if state.receiver not in (None, (session, receiver)):
+            whose, which = state.receiver or ("", "")
+            raise BadArgument(f"it is that of receiver {which} of session {whose}", field="state")
+    text(principal, "principal", 0, MAX_ID_LENGTH)
+    text(password, "password", 0, MAX_PASSWORD_LENGTH)
+    flag(create, "create")
+    whole(window, "window", 1, RECEIVER_WINDOW)
+    one_of(order, "order", ORDERS)
+    whole_or_none(session_expiry_s, "session_expiry_s", 1, MAX_TTL_S)
+    whole_or_none(receiver_expiry_s, "receiver_expiry_s", 1, MAX_TTL_S)
     machine = ClientMachine(
-        name or f"{session}/{receiver}"[:MAX_ID_LENGTH],
+        name,
         SessionId(session),
         receiver,
         state,
@@ -147,7 +157,8 @@ def produce(
         token: proves who publishes, where not everybody may. A function is asked on every connection.
     """
     addresses = _addresses(proxy)
-    _check_text(name, 1, MAX_ID_LENGTH, "name")
+    _check_options(timeout_s, token, on_event, tls)
+    text(name, "name", 1, MAX_ID_LENGTH, such_as="the name of a producer, such as 'weather'")
     machine = ClientMachine(name, None, token=token if callable(token) else lambda: token)
     return Producer(machine, addresses, None if addresses else _finder(), timeout_s, on_event, tls)
 
@@ -156,17 +167,21 @@ def _addresses(proxy: str | Sequence[str] | None) -> list[str] | None:
     """Return addresses of proxies; None: they are to be found. Raises Refused: one is none."""
     if proxy is None:
         return None
-    given = [proxy] if isinstance(proxy, str) else proxy
-    if isinstance(given, bytes) or not isinstance(given, Sequence) or not given:
-        raise Refused(f"{proxy!r:.40} is no address and no list of them, such as ws://host:7301", field="proxy")
+    given = [proxy] if isinstance(proxy, str) else listed(proxy, "proxy", ADDRESS)
+    if not given:
+        raise BadArgument(f"there is no address in it; write {ADDRESS}, or leave it out", field="proxy")
     return [check_address(each) for each in given]
 
 
-def _check_text(text: object, least: int, most: int, field: str) -> None:
-    if not isinstance(text, str):
-        raise Refused(f"{text!r:.40} is no text", field=field)
-    if not least <= len(text) <= most:
-        raise Refused(f"{len(text)} characters; it has {least} to {most}", field=field)
+def _check_options(timeout_s: object, token: object, on_event: object, tls: object) -> None:
+    """Raise BadArgument unless these are what every client may be told."""
+    seconds(timeout_s)
+    if not callable(token):
+        text(token, "token", 0, MAX_TOKEN_LENGTH, such_as="a token as text, or a function that returns one")
+    if on_event is not None:
+        function(on_event, "on_event", "a function of one argument, the event")
+    if tls is not None:
+        instance(tls, "tls", ssl.SSLContext, "an ssl.SSLContext")
 
 
 def _finder() -> Finder | None:

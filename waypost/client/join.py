@@ -27,13 +27,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from waypost.arguments import instance, listed, shown, text
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.entry import attach
 from waypost.client.received_notification import Received
 from waypost.client.receiver import Receiver
-from waypost.errors import Refused
+from waypost.errors import BadArgument, NotFound
 from waypost.frontier import RecentIds
 from waypost.identity import NotificationId, SessionId, SubscriptionId
+from waypost.limits import MAX_ID_LENGTH
 from waypost.queue import goes_by_attributes
 
 MOMENT_S = 0.005
@@ -87,7 +89,10 @@ class Joined:
         """Sessions whose head is waited for."""
 
     def __getitem__(self, session: str) -> Receiver:
-        return self._sessions[SessionId(session)]
+        found = self._sessions.get(SessionId(text(session, "session", such_as="the id of one of these sessions")))
+        if found is None:
+            raise NotFound(f"{shown(session)} is none of {', '.join(self._sessions)}", field="session")
+        return found
 
     # ------------------------------------------------------------ life
 
@@ -188,14 +193,18 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
     Raises:
         Refused: there is none, or one twice; or they are to be given in another order than theirs.
     """
-    if isinstance(sessions, str):
-        raise Refused("a list of sessions, please", field="sessions")
-    listed = [SessionId(each) for each in sessions]
-    if not listed or len({*listed}) != len(listed):
-        raise Refused("one session or several, each once", field="sessions")
+    instead = "a list of sessions, such as ['team/red', 'team/blue']"
+    named = [
+        SessionId(text(each, "sessions", 1, MAX_ID_LENGTH, such_as=instead))
+        for each in listed(sessions, "sessions", instead)
+    ]
+    if not named or len({*named}) != len(named):
+        raise BadArgument("one session or several, each once", field="sessions")
+    if state is not None:
+        instance(state, "state", JoinedState, "an earlier Joined.state")
     if goes_by_attributes(options.get("order", "any")):
-        raise Refused("joined sessions are given in the order in which their notifications came", field="order")
+        raise BadArgument("joined sessions are given in the order in which their notifications came", field="order")
     place = state or JoinedState()
-    for identity in listed:
+    for identity in named:
         place.states.setdefault(identity, ReceiverState())
-    return Joined({each: attach(each, state=place.states[each], **options) for each in listed}, place)
+    return Joined({each: attach(each, state=place.states[each], **options) for each in named}, place)

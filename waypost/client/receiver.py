@@ -20,17 +20,22 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from waypost.access import LEVELS
+from waypost.arguments import flag, instance, listed, mapping, seconds, shown, text, whole_or_none
 from waypost.client.client import Client, log
 from waypost.client.connector import FAREWELL_S, Finder, check_address
 from waypost.client.delivery_state import ReceiverState
 from waypost.client.events import ClientEvent, Outcome, RequestKind, RequestResult
 from waypost.client.machine import ClientMachine
 from waypost.client.received_notification import Received
-from waypost.errors import Refused, WaypostError
+from waypost.errors import BadArgument, WaypostError
 from waypost.identity import Origin, SubscriptionId
-from waypost.keys import NO_KEYS, Keys
+from waypost.keys import NO_KEYS, Keys, check_keys
 from waypost.limits import MAX_COUNT, MAX_ID_LENGTH, MAX_PASSWORD_LENGTH, MAX_TTL_S
 from waypost.messages import Attached, BecameEffective, Deleted, Granted, SubscriptionChanged
+from waypost.subscription.expression import EXPRESSION
+
+MAX_ITEMS = 1 << 31
+"""More than a window ever has."""
 
 
 class Receiver(Client):
@@ -76,6 +81,7 @@ class Receiver(Client):
         proxy that serves the session hears that we leave, none knows what we had last either: a warning says so, and
         `state` has it.
         """
+        flag(forget, "forget")
         self._machine.settle()
         if forget and not self._connector.over:
             with contextlib.suppress(WaypostError, TimeoutError):
@@ -131,9 +137,9 @@ class Receiver(Client):
             Forbidden: we may not change it.
             Refused: we could never change it again, or a principal has no password that it could keep.
         """
+        chosen = dict(_checked_grants({} if grants is None else grants))
         if password is not None:
-            grants = dict(grants or {}) | {"": grant("owner", password=password)}
-        chosen = dict(grants or {})
+            chosen[""] = grant("owner", password=password)
         async with self._changing:
             await self._have(RequestKind.ACCESS, lambda: self._machine.set_access(chosen), "no answer about the access")
 
@@ -178,6 +184,8 @@ class Receiver(Client):
         Raises:
             StopAsyncIteration: the session was left.
         """
+        whole_or_none(max_items, "max_items", 1, MAX_ITEMS)
+        flag(manual_ack, "manual_ack")
         self._check_entered()
         while True:
             if self._failure is not None:
@@ -212,6 +220,7 @@ class Receiver(Client):
 
     async def wait_attested(self, timeout_s: float = 5) -> bool:
         """Wait until a journal has all that the application was given; tell whether it has."""
+        seconds(timeout_s)
         self._machine.settle()
         self._connector.wake()
         with contextlib.suppress(TimeoutError):
@@ -246,13 +255,16 @@ class Receiver(Client):
         Raises:
             Refused: the expression or the id is not acceptable; `code` and `field` say why.
         """
-        identity = SubscriptionId(id or _short(expression))
-        checked(ttl_s, MAX_TTL_S, "ttl_s")
-        checked(max_count, MAX_COUNT, "max_count")
-        listed = keys.listed()
+        text(expression, "expression", such_as=EXPRESSION)
+        identity = SubscriptionId(_short(expression) if id is None else _checked_id(id, "id"))
+        whole_or_none(ttl_s, "ttl_s", 1, MAX_TTL_S)
+        whole_or_none(max_count, "max_count", 1, MAX_COUNT)
+        check_keys(keys)
+        flag(insecure, "insecure")
+        said = keys.listed()
         await self._ask(
             identity,
-            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, listed, insecure=insecure),
+            lambda: self._machine.subscribe(identity, expression, ttl_s, max_count, said, insecure=insecure),
         )
         return identity
 
@@ -267,16 +279,19 @@ class Receiver(Client):
         Raises:
             Forbidden: we may not subscribe.
         """
+        for field, keys in (("subscribing", subscribing), ("publishing", publishing)):
+            if keys is not None:
+                check_keys(keys, field)
         if publishing is not None:
             await self.publish_with(publishing)
         if subscribing is not None:
-            listed = subscribing.listed()
+            said = subscribing.listed()
             async with self._changing:
-                await self._have(RequestKind.KEYS, lambda: self._machine.set_keys(listed), "no answer about the keys")
+                await self._have(RequestKind.KEYS, lambda: self._machine.set_keys(said), "no answer about the keys")
 
     async def unsubscribe(self, subscription: str) -> None:
         """End a subscription; what matched before is still delivered."""
-        identity = SubscriptionId(subscription)
+        identity = SubscriptionId(_checked_id(subscription, "subscription"))
         await self._ask(identity, lambda: self._machine.unsubscribe(identity))
         # The next one of this name is promised anew.
         self._effective.pop(identity, None)
@@ -292,10 +307,14 @@ class Receiver(Client):
 
     def effective(self, subscription: str) -> Mapping[Origin, int]:
         """Return from above which offsets, by origin, the subscription is promised to be complete."""
-        return self._effective.get(SubscriptionId(subscription), {})
+        return self._effective.get(SubscriptionId(_checked_id(subscription, "subscription")), {})
 
     async def wait_effective(self, subscription: str, origins: Sequence[str]) -> None:
         """Wait until the subscription is effective for these origins, such as ``B/0``."""
+        _checked_id(subscription, "subscription")
+        origins = listed(origins, "origins", "a list of origins, such as ['A/0']")
+        for origin in origins:
+            text(origin, "origins", 1, such_as="origins, each a text such as 'A/0'")
 
         async def wait() -> None:
             while not set(origins) <= set(self.effective(subscription)) and self._failure is None:
@@ -352,10 +371,19 @@ class Receiver(Client):
         self._effective_changed.set()
 
 
-def checked(value: int | None, most: int, name: str) -> None:
-    """Raise Refused unless the value is None or from 1 to `most`."""
-    if value is not None and not (isinstance(value, int) and 1 <= value <= most):
-        raise Refused(f"{value!r}; it is a whole number from 1 to {most}", field=name)
+def _checked_id(identity: object, field: str) -> str:
+    """Return the id of a subscription. Raises BadArgument: it is none."""
+    return text(identity, field, 1, MAX_ID_LENGTH, such_as="the id of a subscription, a text")
+
+
+def _checked_grants(grants: object) -> Mapping[str, Granted]:
+    """Return the grants. Raises BadArgument: they are none."""
+    instead = "a dict of principals, such as {'alice': waypost.grant('owner')}"
+    found = mapping(grants, "grants", instead)
+    for principal, granted in found.items():
+        text(principal, "grants", 0, MAX_ID_LENGTH, such_as="principals, each a text")
+        instance(granted, "grants", Granted, "what waypost.grant(...) returns")
+    return found
 
 
 def _short(expression: str) -> SubscriptionId:
@@ -377,11 +405,13 @@ def grant(*rights: str, password: str | None = None, by_token: bool = False) -> 
     Raises:
         Refused: there is no such right.
     """
-    unknown = [each for each in rights if each not in (*LEVELS, *LEVELS["owner"])]
+    known = (*LEVELS["owner"], *LEVELS)
+    unknown = [each for each in rights if not isinstance(each, str) or each not in known]
     if unknown or not rights:
-        known = ", ".join((*LEVELS["owner"], *LEVELS))
-        raise Refused(f"{unknown[0] if unknown else 'nothing'} is no right; there are {known}", field="rights")
-    if password is not None and len(password) > MAX_PASSWORD_LENGTH:
-        raise Refused(f"{len(password)} characters; the limit is {MAX_PASSWORD_LENGTH}", field="password")
+        what = shown(unknown[0]) if unknown else "nothing"
+        raise BadArgument(f"{what} is no right; there are {', '.join(known)}", field="rights")
+    if password is not None:
+        text(password, "password", 0, MAX_PASSWORD_LENGTH)
+    flag(by_token, "by_token")
     wanted = {right for each in rights for right in LEVELS.get(each, (each,))}
     return Granted([right for right in LEVELS["owner"] if right in wanted], password, by_token)

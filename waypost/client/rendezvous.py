@@ -25,12 +25,13 @@ from inspect import isawaitable
 from typing import Any
 from uuid import uuid4
 
+from waypost.arguments import function, whole
 from waypost.client.entry import attach
 from waypost.client.received_notification import Received
-from waypost.client.receiver import Receiver, checked
+from waypost.client.receiver import Receiver
 from waypost.errors import BadNotification, NotFound, WaypostError
 from waypost.identity import SubscriptionId
-from waypost.keys import CONSUMER, NO_KEYS, Key, Keys
+from waypost.keys import CONSUMER, NO_KEYS, Key, Keys, raw_key
 from waypost.limits import MAX_RESOURCE_BYTES, MAX_TTL_S, MEETING_BYTES
 from waypost.notification import Notification
 from waypost.reliability import BEST_EFFORT
@@ -218,9 +219,14 @@ class Meeting(_Party):
             Refused: the path or a name is too long.
         """
         request = Request(
-            id=id or uuid4().hex, owner=owner, requester=self._name, path=path, most_bytes=most_bytes, key=self._public
+            id=uuid4().hex if id is None else id,
+            owner=owner,
+            requester=self._name,
+            path=path,
+            most_bytes=most_bytes,
+            key=self._public,
         )
-        keys = NO_KEYS if key is None else Keys.consumer(key)
+        keys = NO_KEYS if key is None else Keys.consumer(raw_key(key, "key"))
         notification = request.notification()
         await self._ask_who_wants(notification, keys)
         self.known = await self.session.wait_wanted(notification, KNOWN_S)
@@ -287,8 +293,8 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
     Raises:
         Refused: the name is too long.
     """
-    checked(kept_s, MAX_TTL_S, "kept_s")
-    check_name(name, "name")
+    function(provide, "provide", "a function that is given a waypost.Request and returns bytes")
+    _check_party(name, key, kept_s)
     return Offering(attach(session_of_owner(name), **options), name, provide, key, kept_s)
 
 
@@ -303,9 +309,16 @@ def connect_rendezvous(name: str, *, key: bytes | None = None, kept_s: int = KEP
     Raises:
         Refused: the name is too long.
     """
-    checked(kept_s, MAX_TTL_S, "kept_s")
-    check_name(name, "name")
+    _check_party(name, key, kept_s)
     return Meeting(attach(session_of_requester(name), **options), name, key, kept_s)
+
+
+def _check_party(name: str, key: bytes | None, kept_s: int) -> None:
+    """Raise BadArgument or LimitExceeded: one of these is not what it should be."""
+    whole(kept_s, "kept_s", 1, MAX_TTL_S)
+    check_name(name, "name")
+    if key is not None:
+        raw_key(key, "key")
 
 
 async def ask(

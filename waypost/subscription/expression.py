@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from weakref import WeakValueDictionary
 
+from waypost.arguments import wrong
 from waypost.notification import Notification, Value
 from waypost.subscription.canonical import write
 from waypost.subscription.check import check
@@ -23,6 +24,7 @@ from waypost.subscription.parser import read, refuse_too_deep, refuse_too_long
 from waypost.subscription.tree import Node
 from waypost.subscription.tree import names as names_of
 
+EXPRESSION = "an expression as text, such as 'dep_delay > 30'"
 _CACHED_EXPRESSIONS = 1024
 """Expressions kept ready; the least recently used go first, and are parsed again when asked for."""
 _CACHED_NODES = 15_000
@@ -69,7 +71,10 @@ def parse(text: str) -> Expression:
 
     Raises:
         SubscriptionError: it is none, or may not be registered. Codes and numbers are Elvin's, 2101 to 2112.
+        BadArgument: it is no text.
     """
+    if not isinstance(text, str):
+        raise wrong(text, "expression", EXPRESSION)
     return _known.get(text) or _known.put(_parsed(text))
 
 

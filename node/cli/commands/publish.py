@@ -11,6 +11,7 @@ from itertools import chain, islice
 
 import waypost
 from node.cli.commands.input import notification_from_text
+from node.cli.commands.interrupt import blocking
 from waypost.errors import BadNotification, Refused, Unreachable
 from waypost.identity import new_incarnation
 from waypost.keys import Keys
@@ -108,6 +109,16 @@ def _print_waiting() -> None:
     print(f"waiting: not known to be safe yet; up to {SAFE_S:g} s", file=sys.stderr, flush=True)
 
 
+def _read(notifications: Iterator[Notification]) -> Iterator[Notification]:
+    """Yield the others, which may be read from a terminal: Ctrl-C ends that."""
+    while True:
+        with blocking():
+            notification = next(notifications, None)
+        if notification is None:
+            return
+        yield notification
+
+
 async def send(
     notifications: Iterator[Notification],
     *,
@@ -119,11 +130,11 @@ async def send(
 ) -> None:
     """Publish them in order; print each coordinate once it is safe."""
     # The first one is read before anybody is bothered: most mistakes show there.
-    first = list(islice(notifications, 1))
+    first = list(islice(_read(notifications), 1))
     if not first:
         return
     async with waypost.produce(f"console/{new_incarnation()}", proxy=proxy, token=token, timeout_s=10) as producer:
-        for notification in chain(first, notifications):
+        for notification in chain(first, _read(notifications)):
             waiting = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, _print_waiting)
             try:
                 async with asyncio.timeout(SAFE_S):

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import waypost
+from node.cli.commands.interrupt import blocking
 from waypost.client.events import Redirected, Retry
 from waypost.client.received_notification import Received
 from waypost.errors import Refused, WaypostError
@@ -136,7 +137,8 @@ async def _forget(place: waypost.Receiver) -> None:
 async def _print_all(place: waypost.Receiver, count: int, form: str | None, as_json: bool) -> None:
     printed = 0
     async for received in place:
-        print(_line(received, form, as_json), flush=True)
+        with blocking():
+            print(_line(received, form, as_json), flush=True)
         printed += 1
         if printed == count:
             return

@@ -74,8 +74,21 @@ def set_terms(
     asked: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
     asked |= {name: given for name, given in (("queue", bounds(queue)), ("reliability", _said(reliability))) if given}
     if not asked:
-        raise Refused("say what is to be changed; --help lists it")
+        raise Refused(
+            "say what is to be changed: --expiry, --max-count, --max-bytes, --discard, --deadlines, --events, "
+            "--connection, or several of these"
+        )
     change("terms", session, asked, proxy=proxy, as_json=as_json)
+
+
+def set_retention(
+    session: str, subscription: str, options: dict[str, int | None], *, proxy: str | None, as_json: bool
+) -> None:
+    """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
+    asked = bounds(options)
+    if not asked:
+        raise Refused("say what is to be changed: --ttl SECONDS, --max-count NUMBER, or both; 0 is no bound")
+    change("retention", session, {"subscription": subscription, **asked}, proxy=proxy, as_json=as_json)
 
 
 def bounds(options: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from node.cli.commands.proxy_client import address, ask
 from waypost.errors import NotFound, Unreachable
 
 ELSEWHERE = "elsewhere"
+COLUMNS = ("session", "owner", "epoch", "state", "stored", "attached", "registered")
 FOLLOWED = 3
 """So many times a session is followed that moves while we ask for it."""
 
@@ -26,10 +27,10 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="")
-    for heading in ("session", "owner", "epoch", "state", "stored", "receivers"):
+    for heading in COLUMNS:
         table.add_column(heading)
     for row in answer["sessions"]:
-        cells = (row[each] for each in ("session", "owner", "epoch", "state", "stored", "receivers"))
+        cells = (row[each] for each in COLUMNS)
         table.add_row(*("" if each is None else escape(printable(str(each))) for each in cells))
     Console(soft_wrap=True).print(table)
 

@@ -1,0 +1,86 @@
+"""Ctrl-C: the first one ends a command in order, within a bound; the second one ends the process at once.
+
+asyncio's own runner raises KeyboardInterrupt at the second one, wherever the loop stands just then: in the middle of a
+farewell, or of the end of the loop itself. What is left of either may wait for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+EXIT_INTERRUPTED = 130
+ORDERLY_END_S = 5.0
+"""So long the end may take that the first Ctrl-C begins."""
+
+
+class _Interrupts:
+    """The Ctrl-C's of a process that runs one coroutine."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.task: asyncio.Task[Any] | None = None
+        self.count = 0
+        self.is_blocking = False
+        """The loop stands still in a call that only an exception ends."""
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count > 1:
+            end_at_once()
+        self._loop.call_soon_threadsafe(self._loop.call_later, ORDERLY_END_S, end_at_once)
+        if self.is_blocking:
+            raise KeyboardInterrupt
+        if self.task is not None:
+            self._loop.call_soon_threadsafe(self.task.cancel)
+
+
+_INTERRUPTS: ContextVar[_Interrupts | None] = ContextVar("interrupts", default=None)
+
+
+def end_at_once(*_: object) -> NoReturn:
+    """End the process. All that was printed with a flush has been written."""
+    os._exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def blocking() -> Iterator[None]:
+    """Let Ctrl-C break off what blocks the loop in here: a read of stdin, a write to a pipe that nobody reads."""
+    interrupts = _INTERRUPTS.get()
+    if interrupts is None:
+        yield
+        return
+    interrupts.is_blocking = True
+    try:
+        if interrupts.count:
+            # The task is to be cancelled, and would not be before it awaits something.
+            raise KeyboardInterrupt
+        yield
+    finally:
+        interrupts.is_blocking = False
+
+
+def run(command: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine, and return its result. Raises KeyboardInterrupt once it has ended in order."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        interrupts = _Interrupts(loop)
+        _INTERRUPTS.set(interrupts)
+        interrupts.task = task = loop.create_task(command)
+        before = signal.signal(signal.SIGINT, interrupts.on_signal)
+        try:
+            return loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            if interrupts.count:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            # After the first one the process ends; until it has, another may come.
+            signal.signal(signal.SIGINT, end_at_once if interrupts.count else before)

@@ -1,0 +1,110 @@
+"""Arguments of the public API, checked before anything is done: which one is wrong, why, and what to write instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from reprlib import Repr
+from typing import Any, TypeVar
+
+from waypost.errors import BadArgument
+
+T = TypeVar("T")
+_repr = Repr()
+_repr.maxstring = _repr.maxother = 40
+_repr.maxlist = _repr.maxtuple = _repr.maxset = _repr.maxfrozenset = _repr.maxdict = 3
+
+
+SECRETS = frozenset({"password", "token", "keys", "key", "raw", "producer", "consumer", "subscribing", "publishing"})
+"""Arguments whose value no error shows."""
+
+
+def shown(value: object) -> str:
+    """Return a value for an error, in a line, however large it is."""
+    try:
+        said = " ".join(_repr.repr(value).split())
+    except Exception:
+        # What a program passes may not even have a repr.
+        said = "<"
+    return f"an object of type {type(value).__name__}" if said.startswith("<") else said
+
+
+def wrong(value: object, field: str, instead: str) -> BadArgument:
+    """Return the error of an argument; `instead`: what is to be written in its place."""
+    said = "" if field in SECRETS or shown(value).startswith("an object of") else f"{shown(value)} is "
+    return BadArgument(f"{said}of type {type(value).__name__}; write {instead}", field=field)
+
+
+def text(value: object, field: str, least: int = 0, most: int | None = None, *, such_as: str = "a text") -> str:
+    """Return the text. Raises BadArgument: it is none, or has not from `least` to `most` characters."""
+    if not isinstance(value, str):
+        raise wrong(value, field, such_as)
+    if len(value) < least or (most is not None and len(value) > most):
+        allowed = f"at least {least}" if most is None else f"{least} to {most}"
+        raise BadArgument(f"{len(value)} characters; it has {allowed}", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadArgument("it has half of a surrogate pair; write Unicode", field=field) from None
+    return value
+
+
+def whole(value: object, field: str, least: int, most: int) -> None:
+    """Raise BadArgument unless the value is a whole number within these bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(value, field, f"a whole number from {least} to {most}")
+    if not least <= value <= most:
+        raise BadArgument(f"{shown(value)}; it is a whole number from {least} to {most}", field=field)
+
+
+def whole_or_none(value: object, field: str, least: int, most: int) -> None:
+    """Raise BadArgument unless the value is None or a whole number within these bounds."""
+    if value is not None:
+        whole(value, field, least, most)
+
+
+def seconds(value: object, field: str = "timeout_s") -> None:
+    """Raise BadArgument unless the value is a number of seconds, which may be infinite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong(value, field, "a number of seconds, such as 30 or 0.5")
+    if math.isnan(value) or value < 0:
+        raise BadArgument(f"{shown(value)} is no time to wait; write a number of seconds, 0 or more", field=field)
+
+
+def flag(value: object, field: str) -> None:
+    """Raise BadArgument unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise wrong(value, field, "True or False")
+
+
+def one_of(value: object, field: str, words: Sequence[str]) -> None:
+    """Raise BadArgument unless the value is one of these words."""
+    if not isinstance(value, str) or value not in words:
+        raise BadArgument(f"{shown(value)} is none of {', '.join(words)}", field=field)
+
+
+def instance(value: object, field: str, kind: type[T], instead: str) -> T:
+    """Return the value. Raises BadArgument: it is not of that kind."""
+    if not isinstance(value, kind):
+        raise wrong(value, field, instead)
+    return value
+
+
+def function(value: object, field: str, instead: str) -> None:
+    """Raise BadArgument unless the value can be called."""
+    if not callable(value):
+        raise wrong(value, field, instead)
+
+
+def listed(value: object, field: str, instead: str) -> list[Any]:
+    """Return the values of a list. Raises BadArgument: it is none, or is one text, which only looks like a list."""
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise wrong(value, field, instead)
+    return list(value)
+
+
+def mapping(value: object, field: str, instead: str) -> Mapping[Any, Any]:
+    """Return the mapping. Raises BadArgument: it is none."""
+    if not isinstance(value, Mapping):
+        raise wrong(value, field, instead)
+    return value
