@@ -1,6 +1,6 @@
 """The proxy as one deterministic machine: inputs in, effects out. No sockets, no clock of its own, no tasks.
 
-A notification's walk through here: `Publish` at the door -> Append -> the site log -> :meth:`Engine.log_batch` ->
+A notification's walk through here: `Publish` at the dispatcher -> Append -> the site log -> :meth:`Engine.log_batch` ->
 fold -> matcher -> session (or its gate) -> Deliver -> `Acknowledge` -> the receiver's cursor -> checkpoint.
 
 The shell (node/) performs the effects in order and calls back with answers; the same engine runs under a simulator.

@@ -21,17 +21,17 @@ KINDS = 5
 PATIENCE_S = 60
 POLL_S = 0.1
 
-MoveRequest = Callable[[Sequence[Received]], Sequence[Received]]
+BatchFilter = Callable[[Sequence[Received]], Sequence[Received]]
 """What stands between library and tally; the tests of the checker swallow and repeat here."""
 
 
 class Guest(Traveller):
     """A traveller whose notifications pass through `give`."""
 
-    give: MoveRequest = staticmethod(lambda batch: batch)
+    filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 
     def tally(self, received: Sequence[Received]) -> None:
-        Traveller.tally(self, self.give(received))
+        Traveller.tally(self, self.filter_batch(received))
 
     async def move(self, url: str) -> None:
         """Vanish here without a word, and attach there; return when the session is served there."""

@@ -25,7 +25,7 @@ class Relays:
     """Both ends of all relays of this proxy: `near`, of clients here, and `far`, of sessions here.
 
     Args:
-        connected, disconnected, message: the door, for receivers whose connection is at another proxy.
+        connected, disconnected, message: the dispatcher, for receivers whose connection is at another proxy.
     """
 
     def __init__(

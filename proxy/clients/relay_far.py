@@ -1,6 +1,6 @@
 """The far end of relays: receivers whose connections are at other proxies, and whose sessions are served here.
 
-For the door such a receiver is one more connection, with a negative number.
+For the dispatcher such a receiver is one more connection, with a negative number.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class _Far:
 
 
 class FarEnds:
-    """What such a receiver says goes to the door, and what it is sent goes to the proxy where it is.
+    """What such a receiver says goes to the dispatcher, and what it is sent goes to the proxy where it is.
 
     Args:
-        connected, disconnected, message: the door.
+        connected, disconnected, message: the dispatcher.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from waypost.subscription import Expression
 
 
 class Subscriptions:
-    """Changes the subscriptions of sessions that are served here; whoever asked is answered by the door."""
+    """Changes the subscriptions of sessions that are served here; the dispatcher answers the requester."""
 
     def __init__(self, context: Context, coverage: Coverage, expiry: Expiry) -> None:
         self._context = context

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.checker import Given, check
 from chaos.cluster import Cluster, Place
-from chaos.workloads.audience import Guest, MoveRequest
+from chaos.workloads.audience import BatchFilter, Guest
 from chaos.workloads.roaming import Roaming
 from tests.helpers.waiting import until
 from waypost.client.received_notification import Received
@@ -59,7 +59,7 @@ def test_no_order_is_asked_between_origins_or_between_lives_of_a_producer() -> N
     assert check(published, {"r": ["n > 0"]}, {"r": [*at(A, TWO, other_life), *at(B, ONE)]}).clean
 
 
-def _swapping() -> tuple[MoveRequest, list[NotificationId]]:
+def _swapping() -> tuple[BatchFilter, list[NotificationId]]:
     """Keep the tenth notification back, and give it after the next one of the same producer."""
     seen = 0
     kept: list[Received] = []
@@ -82,7 +82,7 @@ def _swapping() -> tuple[MoveRequest, list[NotificationId]]:
     return give, planted
 
 
-def _planting(copies: int) -> tuple[MoveRequest, list[NotificationId]]:
+def _planting(copies: int) -> tuple[BatchFilter, list[NotificationId]]:
     """Give the tenth notification `copies` times: 0 swallows, 2 repeats."""
     seen, planted = 0, list[NotificationId]()
 
@@ -105,7 +105,7 @@ def _planting(copies: int) -> tuple[MoveRequest, list[NotificationId]]:
     ids=["swallows", "repeats", "swaps"],
 )
 async def test_what_a_client_swallows_repeats_or_swaps_is_found(
-    planting: Callable[[], tuple[MoveRequest, list[NotificationId]]],
+    planting: Callable[[], tuple[BatchFilter, list[NotificationId]]],
     called: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -115,7 +115,7 @@ async def test_what_a_client_swallows_repeats_or_swaps_is_found(
     await asyncio.to_thread(cluster.__enter__)
     try:
         give, planted = planting()
-        monkeypatch.setattr(Guest, "give", staticmethod(give))
+        monkeypatch.setattr(Guest, "filter_batch", staticmethod(give))
         work = Roaming({"A": [cluster.proxies["a1"].url]}, SEED, clients=1)
         await work.setup()
         work.start()

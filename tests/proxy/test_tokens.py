@@ -68,7 +68,7 @@ def test_whatever_is_said_in_its_place_is_refused_by_name(token: str) -> None:
         read(KEY, token, 0)
 
 
-# ---------------------------------------------------------------- at the door
+# ---------------------------------------------------------------- on attach
 
 
 def token_for(alone: Alone, principal: str = "eve", for_ms: int = HOUR_MS) -> str:
