@@ -25,7 +25,7 @@ LEASE_MS = 6_000
 pytestmark = pytest.mark.usefixtures("healed")
 
 
-class Story:
+class Scenario:
     """A session at a1, epoch 1, whose client then goes to a2, while producers publish at both sites."""
 
     def __init__(self, cluster: Cluster, ways: dict[str, Fronted], work: Audience) -> None:
@@ -58,10 +58,10 @@ class Story:
 
 
 @asynccontextmanager
-async def story(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> AsyncIterator[Story]:
+async def scenario(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> AsyncIterator[Scenario]:
     """Tell the story up to the move, and judge what came of it."""
     work = Audience(cluster.urls, seed, clients=2)
-    told = Story(cluster, ways, work)
+    told = Scenario(cluster, ways, work)
     for guest in work.clients:
         await guest.appear(told.source.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
@@ -77,7 +77,7 @@ async def story(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> AsyncI
 async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_where_it_was(
     cluster: Cluster, ways: dict[str, Fronted]
 ) -> None:
-    async with story(cluster, ways, 40) as told:
+    async with scenario(cluster, ways, 40) as told:
         moving = await told.move()
         moving.cancel()
         await told.guest.vanish(politely=False)
@@ -91,7 +91,7 @@ async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_wher
 
 
 async def test_the_target_is_killed_after_prepare(cluster: Cluster, ways: dict[str, Fronted]) -> None:
-    async with story(cluster, ways, 41) as told:
+    async with scenario(cluster, ways, 41) as told:
         moving = await told.move()
         kill = Kill(told.target)
         await kill.inject()
@@ -103,7 +103,7 @@ async def test_the_target_is_killed_after_prepare(cluster: Cluster, ways: dict[s
 
 
 async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, ways: dict[str, Fronted]) -> None:
-    async with story(cluster, ways, 42) as told:
+    async with scenario(cluster, ways, 42) as told:
         moving = await told.move()
         silence = await told.silence(told.target, QUESTIONS)
         await told.in_phase(told.target, "target committing")
@@ -119,7 +119,7 @@ async def test_the_source_is_killed_after_its_cut_has_left(cluster: Cluster, way
 async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
     cluster: Cluster, ways: dict[str, Fronted]
 ) -> None:
-    async with story(cluster, ways, 43) as told:
+    async with scenario(cluster, ways, 43) as told:
         moving = await told.move()
         silence = await told.silence(told.source, ANSWERS)
         await told.owned_by("a2", 2)
@@ -135,7 +135,7 @@ async def test_the_source_is_killed_after_the_commit_and_before_it_lets_go(
 async def test_the_target_does_not_hear_that_its_commit_was_applied(
     dies: bool, cluster: Cluster, ways: dict[str, Fronted]
 ) -> None:
-    async with story(cluster, ways, 44 + dies) as told:
+    async with scenario(cluster, ways, 44 + dies) as told:
         moving = await told.move()
         silence = await told.silence(told.target, ANSWERS)
         await told.owned_by("a2", 2)

@@ -13,7 +13,7 @@ from handover.messages import HandoverOffer
 from node.operator_log import NOBODYS_FAULT, OperatorLog
 from proxy.core import effects
 from proxy.core.effects import ClaimRow, FoundCheckpoint
-from tests.helpers.alone import ME, SESSION, Alone, owner
+from tests.helpers.engine_harness import ME, SESSION, EngineHarness, owner
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
@@ -23,7 +23,7 @@ OTHER = ProxyId("other")
 PAGE = Path(__file__).parents[2] / "docs/operating.md"
 
 
-class OperatorLogHarness(Alone):
+class OperatorLogHarness(EngineHarness):
     """The engine alone, with what is told of it."""
 
     def __init__(self, *, lease: bool = True) -> None:
@@ -54,9 +54,9 @@ class OperatorLogHarness(Alone):
         """Serve a session whose owner is dead."""
         self.engine.registry_event(OwnerChanged(SessionId(session), owner("dead", 4)))
         self.says(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
-        self.answer(effects.ReadRow, owner("dead", 4))
+        self.complete(effects.ReadRow, owner("dead", 4))
         found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
-        self.answer(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
+        self.complete(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))
         claim = self.next(ClaimRow)
         answer = Claimed(True, claim.new)
         self.operator_log.claimed(claim, answer)

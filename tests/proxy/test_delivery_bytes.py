@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helpers.alone import Alone
+from tests.helpers.engine_harness import EngineHarness
 from tests.proxy.test_dispatcher import delivered
 from waypost.limits import CONNECTION_QUEUE_BYTES, DELIVERY_BATCH_BYTES, RECEIVER_WINDOW_BYTES
 from waypost.messages import Acknowledge, DeliverEncoded, Publish, Subscribe
@@ -12,22 +12,22 @@ LARGE = 250_000
 
 
 def test_no_more_bytes_are_under_way_than_a_connection_takes() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.keep()
-    alone.heard(1)
+    harness = EngineHarness()
+    harness.serve()
+    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.heard(1)
     many = 2 * CONNECTION_QUEUE_BYTES // LARGE
     for number in range(1, many + 1):
         body = Notification({"n": number, "filling": b"x" * LARGE}).body
-        alone.says(9, Publish(producer="p", secret="life", first=number, bodies=[body]))
-        alone.read_log()
-    came = alone.heard(1)
+        harness.says(9, Publish(producer="p", secret="life", first=number, bodies=[body]))
+        harness.read_log()
+    came = harness.heard(1)
     assert RECEIVER_WINDOW_BYTES - 2 * DELIVERY_BATCH_BYTES < sent(came) <= RECEIVER_WINDOW_BYTES
     found = delivered(came)
     while came:
-        alone.says(1, Acknowledge(came[-1].through))
-        came = [each for each in alone.heard(1) if isinstance(each, DeliverEncoded)]
+        harness.says(1, Acknowledge(came[-1].through))
+        came = [each for each in harness.heard(1) if isinstance(each, DeliverEncoded)]
         assert sent(came) <= RECEIVER_WINDOW_BYTES
         found += delivered(came)
     assert found == list(range(1, many + 1))

@@ -20,7 +20,7 @@ from handover.messages import (
 from proxy.core import effects
 from proxy.core.counters import Handover
 from proxy.core.transfer_record import TransferView
-from tests.helpers.alone import SESSION, owner, row
+from tests.helpers.engine_harness import SESSION, owner, row
 from tests.properties.test_wrong_handover_messages import (
     ENTRIES,
     ORIGIN,
@@ -48,15 +48,15 @@ TIMING = Timing()
 
 
 def counted(place: Place) -> list[Handover]:
-    return list(place.alone.engine.context.counters.handovers.elements())
+    return list(place.harness.engine.context.counters.handovers.elements())
 
 
 def last(place: Place) -> TransferView:
-    return place.alone.engine.transfers.shown()[0]
+    return place.harness.engine.transfers.shown()[0]
 
 
 def told(place: Place) -> list[Fact]:
-    return [fact for fact in place.alone.facts if fact.kind == "handover"]
+    return [fact for fact in place.harness.facts if fact.kind == "handover"]
 
 
 def words(place: Place) -> list[str]:
@@ -86,9 +86,9 @@ def test_a_handover_that_runs_is_shown_with_its_phase_and_counted_as_nothing(pha
 
 def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_before() -> None:
     place = copying()
-    place.alone.pass_time(100)
+    place.harness.pass_time(100)
     right(place, Ready(SESSION, "t", place.epoch, {ORIGIN: 1 << 40}))
-    place.alone.pass_time(30)
+    place.harness.pass_time(30)
     shown = last(place)
     assert (shown.phase, shown.phase_ms, shown.phases_ms, shown.age_ms) == ("waiting", 30, {"copying": 100}, 130)
 
@@ -98,31 +98,31 @@ def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_befor
 
 def committed_source() -> Place:
     place = frozen()
-    place.alone.reload({SESSION: owner("you", 2)}, "you")
+    place.harness.reload({SESSION: owner("you", 2)}, "you")
     return place
 
 
 def committed_target() -> Place:
     place = committing_again()
-    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 4)))
+    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
     return place
 
 
 def committing_again() -> Place:
     place = staging()
-    place.alone.keep()
+    place.harness.complete_writes()
     return place
 
 
 def thawed() -> Place:
     place = reclaiming()
-    place.alone.answer(effects.ClaimRow, Claimed(True, owner("me", 2)))
+    place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     return place
 
 
 def back() -> Place:
     place = waiting()
-    place.alone.attach(3)
+    place.harness.attach(3)
     return place
 
 
@@ -134,7 +134,7 @@ def given_up() -> Place:
 
 def tired_source() -> Place:
     place = copying()
-    place.alone.pass_time(TIMING.prepare_ms)
+    place.harness.pass_time(TIMING.prepare_ms)
     return place
 
 
@@ -147,14 +147,14 @@ def superseded() -> Place:
 
 def gone() -> Place:
     place = waiting()
-    place.alone.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
-    place.alone.settle()
+    place.harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
+    place.harness.settle()
     return place
 
 
 def no_lease(place: Place) -> Place:
-    place.alone.engine.lease_lost()
-    place.alone.settle()
+    place.harness.engine.lease_lost()
+    place.harness.settle()
     return place
 
 
@@ -172,7 +172,7 @@ def relayed(why: StayReason) -> Place:
 
 def tired_target() -> Place:
     place = preparing()
-    place.alone.pass_time(TIMING.prepare_ms)
+    place.harness.pass_time(TIMING.prepare_ms)
     return place
 
 
@@ -180,13 +180,13 @@ def full_disk() -> Place:
     place = staging()
     # The write that was under way, and the one that the merge waits for.
     for _ in range(2):
-        place.alone.answer_all(effects.Save, StoreFailed("disk full"))
+        place.harness.complete_all(effects.Save, StoreFailed("disk full"))
     return place
 
 
 def lost_to_another() -> Place:
     place = committing_again()
-    place.alone.answer(effects.ClaimRow, Claimed(False, owner("they", 4)))
+    place.harness.complete(effects.ClaimRow, Claimed(False, owner("they", 4)))
     return place
 
 
@@ -264,7 +264,7 @@ def test_a_handover_is_counted_once_by_what_became_of_it_and_why(
     assert words(place)[-1] == said
     shown = last(place)
     assert (shown.phase, shown.outcome, shown.cause) == ("ended", outcome, cause)
-    side = place.alone.engine.transfers.sources if role == "source" else place.alone.engine.transfers.targets
+    side = place.harness.engine.transfers.sources if role == "source" else place.harness.engine.transfers.targets
     assert side.running == {}
 
 
@@ -289,7 +289,7 @@ def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
 
 def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_it() -> None:
     place = thawed()
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     assert {phase: spread.total for phase, spread in counters.phases.items()} == {
         ("source", "copying"): 0,
         ("source", "waiting"): TIMING.passing_ms,
@@ -302,12 +302,12 @@ def test_the_time_of_every_phase_is_noted_when_it_has_ended_and_the_pause_with_i
 
 
 def test_a_handover_that_never_froze_has_no_pause() -> None:
-    assert given_up().alone.engine.context.counters.pauses == {}
+    assert given_up().harness.engine.context.counters.pauses == {}
 
 
 def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
     place = frozen()
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     assert counters.copied["source", "ahead"] == 5
     right(place, Ready(SESSION, "t", place.epoch, {}))
     assert last(place).ahead == 5 == last(place).entries - counters.copied["source", "rest"]
@@ -317,7 +317,7 @@ def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
 
 def test_the_target_counts_what_came() -> None:
     place = shadowing()
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     size = sum(len(each.delivery) for each in ENTRIES)
     assert (counters.copied["target", "ahead"], counters.copied_bytes["target", "ahead"]) == (1, size)
     right(place, chunk(place))
@@ -340,16 +340,16 @@ def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
             checksum=checksum(entries),
         ),
     )
-    counters = place.alone.engine.context.counters
+    counters = place.harness.engine.context.counters
     assert (counters.copied["target", "ahead"], counters.copied["target", "rest"]) == (1, 1)
     assert last(place).ahead == 1
 
 
 def test_the_latest_handover_is_shown_first() -> None:
     place = superseded()
-    assert [each.transfer for each in place.alone.engine.transfers.shown()] == ["u", "t"]
+    assert [each.transfer for each in place.harness.engine.transfers.shown()] == ["u", "t"]
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:
-    assert thawed().alone.engine.context.counters.served == {"create": 1, "thaw": 1}
-    assert committed_target().alone.engine.context.counters.served == {"handover": 1}
+    assert thawed().harness.engine.context.counters.served == {"create": 1, "thaw": 1}
+    assert committed_target().harness.engine.context.counters.served == {"handover": 1}

@@ -99,8 +99,8 @@ def test_what_a_notification_may_take_goes_by_who_may_want_it() -> None:
 def test_where_all_together_take_no_time_each_counts_as_the_slowest() -> None:
     matcher = Matcher()
     matcher.put(session("s", x="n > 0"))
-    (alone,) = matcher.foreseen_ns([Notification({"n": 5}).body])
-    assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [alone] * 3
+    (harness,) = matcher.foreseen_ns([Notification({"n": 5}).body])
+    assert matcher.foreseen_ns([Notification({"o": 1}).body] * 3) == [harness] * 3
 
 
 def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, reject, settings
 
 from proxy.clients.quench import terms_of
 from tests.helpers import expressions
-from tests.helpers.alone import Alone
+from tests.helpers.engine_harness import EngineHarness
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.keys import Keys, Protection, public_key
 from waypost.limits import QUENCH_LOOKED_AT, QUENCH_TERMS
@@ -23,7 +23,7 @@ YOU, LIFE, FAR = ProxyId("you"), Incarnation("i"), SiteId("B")
 K = Protection(tuple(Keys.producer(public_key(b"k")).listed()), False)
 
 
-class Quenched(Alone):
+class Quenched(EngineHarness):
     """What a producer was told so far, as it would have it."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Quenched(Alone):
         while self.engine.next_deadline() <= self.clock.now_ms():
             self.engine.tick()
             self.settle()
-            self.waiting.clear()
+            self.pending.clear()
         said = [each for each in self.heard(PRODUCER) if isinstance(each, Interest)]
         for each in said:
             assert not self.terms.intersection(each.added) and self.terms.issuperset(each.removed)
@@ -59,154 +59,154 @@ class Quenched(Alone):
 
 
 def test_a_producer_is_told_of_terms_with_its_attributes_alone() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
-    alone.ask("a")
-    assert alone.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
-    assert alone.level
+    harness = Quenched()
+    harness.hold("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
+    harness.ask("a")
+    assert harness.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
+    assert harness.level
 
 
 def test_where_nobody_wants_anything_it_is_told_so_at_once() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    assert (alone.terms, alone.level) == (set(), True)
+    harness = Quenched()
+    harness.ask("a")
+    assert (harness.terms, harness.level) == (set(), True)
 
 
 def test_it_is_told_of_every_change_and_of_nothing_else() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.hold("a == 1", "b == 1")
-    assert alone.terms == {"a == 1"}
-    alone.hold("a == 1", session="t")
-    assert alone.listen() == []
-    alone.hold("a == 2", "b == 1")
-    assert alone.terms == {"a == 1", "a == 2"}
-    alone.hold(session="t")
-    assert alone.terms == {"a == 2"}
+    harness = Quenched()
+    harness.ask("a")
+    harness.hold("a == 1", "b == 1")
+    assert harness.terms == {"a == 1"}
+    harness.hold("a == 1", session="t")
+    assert harness.listen() == []
+    harness.hold("a == 2", "b == 1")
+    assert harness.terms == {"a == 1", "a == 2"}
+    harness.hold(session="t")
+    assert harness.terms == {"a == 2"}
 
 
 def test_a_term_that_several_want_goes_with_the_last_of_them() -> None:
-    alone = Quenched()
-    alone.hold("a == 1 || b == 1", session="s")
-    alone.hold("a == 1 || c == 1", session="t")
-    alone.ask("a")
-    alone.hold(session="s")
-    assert alone.terms == {"a == 1"}
-    alone.hold(session="t")
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.hold("a == 1 || b == 1", session="s")
+    harness.hold("a == 1 || c == 1", session="t")
+    harness.ask("a")
+    harness.hold(session="s")
+    assert harness.terms == {"a == 1"}
+    harness.hold(session="t")
+    assert harness.terms == set()
 
 
 def test_what_a_neighbour_asks_for_is_wanted() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}))
-    alone.listen()
-    assert alone.terms == {"a == 1"}
-    alone.log.append(FiltersRequested(FAR, 1, 2, {}))
-    alone.listen()
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.ask("a")
+    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}))
+    harness.listen()
+    assert harness.terms == {"a == 1"}
+    harness.log.append(FiltersRequested(FAR, 1, 2, {}))
+    harness.listen()
+    assert harness.terms == set()
 
 
 def test_what_a_dead_proxy_held_is_wanted_no_more() -> None:
-    alone = Quenched()
-    alone.hold("a == 1")
-    alone.ask("a")
-    alone.log.append(InterestsExpired(YOU, LIFE))
-    alone.listen()
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.hold("a == 1")
+    harness.ask("a")
+    harness.log.append(InterestsExpired(YOU, LIFE))
+    harness.listen()
+    assert harness.terms == set()
 
 
 def test_our_own_sessions_count() -> None:
-    alone = Quenched()
-    alone.serve()
-    alone.ask("n")
-    alone.says(1, Subscribe(subscription="x", expression="n > 0"))
-    alone.keep()
-    alone.listen()
-    assert alone.terms == {"n > 0"}
-    alone.says(1, Unsubscribe("x"))
-    alone.keep()
-    alone.listen()
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.serve()
+    harness.ask("n")
+    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.complete_writes()
+    harness.listen()
+    assert harness.terms == {"n > 0"}
+    harness.says(1, Unsubscribe("x"))
+    harness.complete_writes()
+    harness.listen()
+    assert harness.terms == set()
 
 
 def test_who_could_not_have_it_does_not_count() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", by=K)
-    alone.hold("a == 2", session="t")
-    alone.ask("a")
-    assert alone.terms == {"a == 2"}
-    alone.ask("a", number=2, secret=b"k", insecure=False)
-    alone.terms = set()
-    alone.ask("a", number=3, secret=b"k", insecure=False)
-    assert alone.terms == {"a == 1"}
+    harness = Quenched()
+    harness.hold("a == 1", by=K)
+    harness.hold("a == 2", session="t")
+    harness.ask("a")
+    assert harness.terms == {"a == 2"}
+    harness.ask("a", number=2, secret=b"k", insecure=False)
+    harness.terms = set()
+    harness.ask("a", number=3, secret=b"k", insecure=False)
+    assert harness.terms == {"a == 1"}
 
 
 def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", by=K)
-    alone.ask("a")
-    alone.says(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
-    alone.listen()
-    assert alone.terms == {"a == 1"}
-    alone.says(PRODUCER, PublishWith([]))
-    alone.listen()
-    assert alone.terms == set()
-    alone.hold("a == 1")
-    assert alone.terms == {"a == 1"}
-    alone.hold("a == 1", by=K)
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.hold("a == 1", by=K)
+    harness.ask("a")
+    harness.says(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
+    harness.listen()
+    assert harness.terms == {"a == 1"}
+    harness.says(PRODUCER, PublishWith([]))
+    harness.listen()
+    assert harness.terms == set()
+    harness.hold("a == 1")
+    assert harness.terms == {"a == 1"}
+    harness.hold("a == 1", by=K)
+    assert harness.terms == set()
 
 
 def test_one_that_wants_it_without_a_key_is_enough() -> None:
-    alone = Quenched()
-    alone.hold("a == 1", by=K)
-    alone.hold("a == 1", session="t")
-    alone.hold("a == 1", session="u")
-    alone.ask("a")
-    assert alone.terms == {"a == 1"}
-    alone.hold(session="t")
-    assert alone.terms == {"a == 1"}
-    alone.hold(session="u")
-    assert alone.terms == set()
+    harness = Quenched()
+    harness.hold("a == 1", by=K)
+    harness.hold("a == 1", session="t")
+    harness.hold("a == 1", session="u")
+    harness.ask("a")
+    assert harness.terms == {"a == 1"}
+    harness.hold(session="t")
+    assert harness.terms == {"a == 1"}
+    harness.hold(session="u")
+    assert harness.terms == set()
 
 
 def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, {"a == 1": (K,)}))
-    alone.listen()
-    assert alone.terms == set()
-    alone.log.append(FiltersRequested(FAR, 1, 2, {"a == 1": 3}))
-    alone.listen()
-    assert alone.terms == {"a == 1"}
+    harness = Quenched()
+    harness.ask("a")
+    harness.log.append(FiltersRequested(FAR, 1, 1, {"a == 1": 3}, {"a == 1": (K,)}))
+    harness.listen()
+    assert harness.terms == set()
+    harness.log.append(FiltersRequested(FAR, 1, 2, {"a == 1": 3}))
+    harness.listen()
+    assert harness.terms == {"a == 1"}
 
 
 def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
-    alone = Quenched()
+    harness = Quenched()
     many = 2 * QUENCH_LOOKED_AT + QUENCH_TERMS
-    alone.hold(*(f"a == {each}" for each in range(many)))
-    alone.says(PRODUCER, Quench(1, ["a"]))
-    alone.engine.tick()
-    alone.settle()
-    assert not any(each.level for each in alone.heard(PRODUCER) if isinstance(each, Interest))
-    alone.ask("a", number=2)
-    said = [len(each.added) for each in alone.listen()]
-    assert alone.level and len(alone.terms) == many
+    harness.hold(*(f"a == {each}" for each in range(many)))
+    harness.says(PRODUCER, Quench(1, ["a"]))
+    harness.engine.tick()
+    harness.settle()
+    assert not any(each.level for each in harness.heard(PRODUCER) if isinstance(each, Interest))
+    harness.ask("a", number=2)
+    said = [len(each.added) for each in harness.listen()]
+    assert harness.level and len(harness.terms) == many
     assert max(said, default=0) <= QUENCH_TERMS
 
 
 def test_who_asks_no_more_or_has_gone_is_told_nothing() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.ask(number=2)
-    alone.hold("a == 1")
-    assert alone.terms == set()
-    alone.ask("a", number=3)
-    alone.engine.client_disconnected(PRODUCER)
-    alone.hold("a == 2")
-    assert alone.listen() == []
-    assert alone.engine.dispatcher.quenching.next_deadline() > alone.clock.now_ms()
+    harness = Quenched()
+    harness.ask("a")
+    harness.ask(number=2)
+    harness.hold("a == 1")
+    assert harness.terms == set()
+    harness.ask("a", number=3)
+    harness.engine.client_disconnected(PRODUCER)
+    harness.hold("a == 2")
+    assert harness.listen() == []
+    assert harness.engine.dispatcher.quenching.next_deadline() > harness.clock.now_ms()
 
 
 @settings(deadline=None)
@@ -224,7 +224,7 @@ def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute
 
 
 def test_what_is_true_of_everything_is_told_to_whoever_asks() -> None:
-    alone = Quenched()
-    alone.ask("a")
-    alone.hold("equals(0, b, 0)")
-    assert len(alone.terms) == 1
+    harness = Quenched()
+    harness.ask("a")
+    harness.hold("equals(0, b, 0)")
+    assert len(harness.terms) == 1

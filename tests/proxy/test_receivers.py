@@ -6,7 +6,7 @@ import pytest
 
 from proxy.session.receivers import Receiver
 from proxy.session.session import Role, Session
-from tests.helpers.alone import SESSION, Alone
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.errors import BadMessage
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId
@@ -16,30 +16,30 @@ from waypost.messages import Acknowledge, Attach, Attached, Detach, Problem
 A = Origin("A/0")
 
 
-def served(alone: Alone) -> Receiver:
-    (receiver,) = alone.engine.context.sessions[SESSION].receivers.values()
+def served(harness: EngineHarness) -> Receiver:
+    (receiver,) = harness.engine.context.sessions[SESSION].receivers.values()
     return receiver
 
 
 def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its_place() -> None:
-    alone = Alone()
-    alone.serve()
-    receiver = served(alone)
+    harness = EngineHarness()
+    harness.serve()
+    receiver = served(harness)
     too_many = {A: [*range(3 * OVERTAKING + 1)]}
-    alone.says(1, Acknowledge(0, selective=too_many))
-    alone.says(
+    harness.says(1, Acknowledge(0, selective=too_many))
+    harness.says(
         1,
         Attach(
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective=too_many
         ),
     )
-    alone.says(
+    harness.says(
         1,
         Attach(
             session=SESSION, receiver=receiver.id, incarnation="i", frontier={}, order="priority", selective={A: [5]}
         ),
     )
-    said = [each for each in alone.heard(1) if isinstance(each, Problem | Attached)]
+    said = [each for each in harness.heard(1) if isinstance(each, Problem | Attached)]
     assert [each.field if isinstance(each, Problem) else "attached" for each in said] == ["selective"] * 2 + [
         "attached"
     ]
@@ -47,20 +47,20 @@ def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its
 
 
 def test_what_is_said_again_counts_once() -> None:
-    alone = Alone()
-    alone.serve()
+    harness = EngineHarness()
+    harness.serve()
     many = {A: [*range(2 * OVERTAKING)]}
-    alone.says(1, Acknowledge(0, selective=many))
-    alone.says(1, Detach(selective=many))
-    assert [each for each in alone.heard(1) if isinstance(each, Problem)] == []
-    assert len(served(alone).selective) == 2 * OVERTAKING
+    harness.says(1, Acknowledge(0, selective=many))
+    harness.says(1, Detach(selective=many))
+    assert [each for each in harness.heard(1) if isinstance(each, Problem)] == []
+    assert len(served(harness).selective) == 2 * OVERTAKING
 
 
 def test_a_last_word_of_origins_that_nobody_heard_of_is_not_kept() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.says(1, Detach(frontier={Origin("nowhere/0"): 5}))
-    assert "nowhere/0" not in served(alone).frontier
+    harness = EngineHarness()
+    harness.serve()
+    harness.says(1, Detach(frontier={Origin("nowhere/0"): 5}))
+    assert "nowhere/0" not in served(harness).frontier
 
 
 @pytest.mark.parametrize(

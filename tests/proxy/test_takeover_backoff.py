@@ -5,7 +5,7 @@ from __future__ import annotations
 from handover.messages import ATTACH, Prepare, Refused
 from proxy.core.effects import SendPeer
 from proxy.core.takeover_backoff import TakeoverBackoff
-from tests.helpers.alone import SESSION, Alone
+from tests.helpers.engine_harness import SESSION, EngineHarness
 from waypost.identity import Epoch, ProxyId, ReceiverId, SessionId
 from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMBERED
 from waypost.messages import Attached, Wait
@@ -38,32 +38,32 @@ def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
 
 
 def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_served_on() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.attach(2)
-    assert any(isinstance(each, Attached) for each in alone.heard(2))
-    alone.attach(3)
-    (wait,) = [each for each in alone.heard(3) if isinstance(each, Wait)]
+    harness = EngineHarness()
+    harness.serve()
+    harness.attach(2)
+    assert any(isinstance(each, Attached) for each in harness.heard(2))
+    harness.attach(3)
+    (wait,) = [each for each in harness.heard(3) if isinstance(each, Wait)]
     assert wait.retry_after_ms == QUARREL_FIRST_MS
-    assert alone.engine.context.sessions[SESSION].receivers[R].connection == 2
-    alone.pass_time(QUARREL_FIRST_MS)
-    alone.attach(3)
-    assert alone.engine.context.sessions[SESSION].receivers[R].connection == 3
+    assert harness.engine.context.sessions[SESSION].receivers[R].connection == 2
+    harness.pass_time(QUARREL_FIRST_MS)
+    harness.attach(3)
+    assert harness.engine.context.sessions[SESSION].receivers[R].connection == 3
 
 
 def test_the_session_is_not_handed_over_for_a_quarrel() -> None:
-    alone = Alone()
-    alone.serve()
-    alone.attach(2)
-    alone.waiting.clear()
+    harness = EngineHarness()
+    harness.serve()
+    harness.attach(2)
+    harness.pending.clear()
     you = ProxyId("you")
-    alone.reload({}, "you")
+    harness.reload({}, "you")
     prepare = Prepare(session=SESSION, transfer="t", epoch=Epoch(1), reason=ATTACH, receiver="r", incarnation="another")
-    alone.engine.peer_message(you, prepare)
-    alone.settle()
-    assert isinstance(alone.next(SendPeer).message, Refused)
-    alone.pass_time(QUARREL_FIRST_MS)
-    alone.waiting.clear()
-    alone.engine.peer_message(you, prepare)
-    alone.settle()
-    assert not isinstance(alone.next(SendPeer).message, Refused)
+    harness.engine.peer_message(you, prepare)
+    harness.settle()
+    assert isinstance(harness.next(SendPeer).message, Refused)
+    harness.pass_time(QUARREL_FIRST_MS)
+    harness.pending.clear()
+    harness.engine.peer_message(you, prepare)
+    harness.settle()
+    assert not isinstance(harness.next(SendPeer).message, Refused)

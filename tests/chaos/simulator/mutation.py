@@ -34,7 +34,7 @@ class Mutant:
     """
 
     name: str
-    what: str
+    effect: str
     switch: Switch
     kinds: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
