@@ -77,7 +77,7 @@ OWNER, LIFE, LEADER, SITE, DRAIN, LOG = "owner/", "life/", "leader/", "site/", "
 COMPACT_S = 300.0
 """So long etcd keeps what rows were before. By itself it keeps that for ever, and whoever changes rows fills it."""
 NAME, SECRET, FLOOR, CHECKPOINT = "name/", "secret", "floor", "checkpoint/"
-UNTOLD = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
+UNWATCHED = (SITE, NAME, SECRET, LOG, FLOOR, CHECKPOINT)
 """Rows of which no event tells."""
 CHANNEL_OPTIONS = {
     "grpc.initial_reconnect_backoff_ms": 50,
@@ -503,7 +503,7 @@ class _View:
 
     def event(self, change: Any) -> RegistryEvent | None:
         """Return what the change says; None: nothing, or nothing that another change of its revision does not say."""
-        if self._split(change.kv)[0] in UNTOLD:
+        if self._split(change.kv)[0] in UNWATCHED:
             return None
         deleted = change.type == rpc.Event.EventType.DELETE
         return self._delete(change.kv) if deleted else self._put(change.kv)
@@ -514,7 +514,7 @@ class _View:
 
     def _put(self, row: Any) -> RegistryEvent | None:
         kind, name = self._split(row)
-        if kind in UNTOLD:
+        if kind in UNWATCHED:
             return None
         if kind == OWNER:
             return OwnerChanged(SessionId(name), _ownership(row.value))

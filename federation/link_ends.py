@@ -222,7 +222,7 @@ class LinkEnds:
         elif self._standing(asked.link) != (asked.installations, asked.protections):
             before = self._written.get(asked.link)
             self._asking[asked.link] = self._written[asked.link] = asked
-            self._emit(Append([asked], partial(self._told, asked, before)))
+            self._emit(Append([asked], partial(self._on_filters_appended, asked, before)))
         else:
             self._applied_serial(asked)
 
@@ -234,7 +234,7 @@ class LinkEnds:
         if word is not None and _rank(word) > (asks.epoch, asks.serial):
             self._ask(word)
 
-    def _told(
+    def _on_filters_appended(
         self, asked: FiltersRequested, before: FiltersRequested | None, answer: list[int] | WaypostError, now_ms: int
     ) -> None:
         """What the log did not take is said again by who wants it."""

@@ -50,7 +50,7 @@ ELECT_MS = 500
 """How often one who does not lead asks to."""
 SILENCE_MS = 3_000
 """So long nothing was heard: the link is opened again."""
-SAY_AGAIN_MS = 1_000
+RESEND_MS = 1_000
 """How often what we want is said again while it has no answer."""
 
 Answer = TypeVar("Answer")
@@ -70,14 +70,14 @@ class Phase(Enum):
 class Pulling(NamedTuple):
     """A pulling end, as operators see it. `silent_ms`: since it heard anything; None: it does not pull.
 
-    `heard_at_ms`: when it heard something last, on the clock of the machine.
+    `last_received_ms`: when it heard something last, on the clock of the machine.
     """
 
     neighbour: SiteId
     leads: bool
     phase: str
     silent_ms: int | None
-    heard_at_ms: int
+    last_received_ms: int
 
 
 class LinkIn:
@@ -103,7 +103,7 @@ class LinkIn:
         """Of the leader that we are; 0: not leading."""
         self._elected_at = self._led_term = 0
         """As the registry counts elections of this link, and the term in which we went on from a higher epoch."""
-        self._asked_knowing = self._told_epoch = 0
+        self._asked_knowing = self._reported_epoch = 0
         """What we knew of :attr:`_known_epoch` when we asked to be elected, and what the neighbour told us of it."""
         self._neighbour = neighbour
         self._state = state
@@ -122,24 +122,24 @@ class LinkIn:
         self._peer: ProxyRow | None = None
         self._opening = 0
         self._expected = 1
-        self._heard_at = 0
+        self._last_received_ms = 0
         self._queued: list[LinkRecord] = []
         self._queued_bytes = 0
         self._appending = False
         self._version = 0
         """Of the state when we last looked at what it wants."""
-        self._said: dict[str, int] = {}
-        self._said_by: dict[str, tuple[Protection, ...]] = {}
+        self._announced_filters: dict[str, int] = {}
+        self._announced_protections: dict[str, tuple[Protection, ...]] = {}
         """What we last said that we want, and by which keys."""
-        self._said_at = 0
+        self._announced_ms = 0
         self._unanswered = False
         self._repaired = state.repaired
         self._applied_serial: int | None = None
         """The serial of the last of our words that is in force there; None: of this opening nothing was heard yet."""
 
     def shown(self, now_ms: int) -> Pulling:
-        silent_ms = now_ms - self._heard_at if self.phase is Phase.PULLING else None
-        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._heard_at)
+        silent_ms = now_ms - self._last_received_ms if self.phase is Phase.PULLING else None
+        return Pulling(self._neighbour, self.epoch > 0, self.phase.value, silent_ms, self._last_received_ms)
 
     def queues(self) -> list[tuple[str, int, int]]:
         """Return what waits here: its name, how many records, and how many may."""
@@ -241,7 +241,7 @@ class LinkIn:
         self._turn += 1
         self._serial += 1
         self._opening, self._expected, self._applied_serial = self._serial, 1, None
-        self._heard_at = self._said_at = now_ms
+        self._last_received_ms = self._announced_ms = now_ms
         self._look()
         state = self._state
         self._send(
@@ -250,8 +250,8 @@ class LinkIn:
                 epoch=self.epoch,
                 frontier=dict(state.frontier),
                 serial=self._serial,
-                installations=self._said,
-                protections=self._said_by,
+                installations=self._announced_filters,
+                protections=self._announced_protections,
             )
         )
 
@@ -261,7 +261,7 @@ class LinkIn:
         """Take the next message of this opening; what comes twice, or belongs to another opening, is passed over."""
         if self._pulls_from(peer) and message.epoch > self.epoch:
             # The neighbour knows a later leader of this link than we are.
-            self._told_epoch = max(self._told_epoch, message.epoch)
+            self._reported_epoch = max(self._reported_epoch, message.epoch)
             self._wait(now_ms)
             return
         if not self._pulls_from(peer) or (message.epoch, message.opening) != (self.epoch, self._opening):
@@ -273,7 +273,7 @@ class LinkIn:
             self._reopen(now_ms)
             return
         self._expected += 1
-        self._heard_at = now_ms
+        self._last_received_ms = now_ms
         self._attempt = 0
         self._applied_serial = message.applied_serial
         self._queued += message.records
@@ -287,7 +287,7 @@ class LinkIn:
     @property
     def _known_epoch(self) -> int:
         """Of the last leader of whom our log, or the neighbour, has something."""
-        return max(self._state.acceptance.link_epochs.get(self._neighbour, 0), self._told_epoch)
+        return max(self._state.acceptance.link_epochs.get(self._neighbour, 0), self._reported_epoch)
 
     def _pulls_from(self, peer: ProxyId) -> bool:
         return self.phase is Phase.PULLING and self._peer is not None and self._peer.proxy == peer
@@ -306,7 +306,7 @@ class LinkIn:
         self._appending = False
         if self.phase is Phase.PULLING and self._opening == opening:
             # While the log took its time the sender may have waited for us.
-            self._heard_at = now_ms
+            self._last_received_ms = now_ms
             self._send(LinkAppended(self._state.site, self.epoch, opening, count))
             self._append()
         elif self.phase is Phase.PAUSING:
@@ -319,9 +319,9 @@ class LinkIn:
         self._version = state.version
         self._unanswered = any(not self._has_answer(expression) for expression in wants)
         protections = state.protections_for(self._neighbour)
-        if (wants, protections) == (self._said, self._said_by):
+        if (wants, protections) == (self._announced_filters, self._announced_protections):
             return False
-        self._said, self._said_by = dict(wants), protections
+        self._announced_filters, self._announced_protections = dict(wants), protections
         return True
 
     @property
@@ -333,9 +333,11 @@ class LinkIn:
         upstream = self._state.upstream
         return any(upstream.get(each) == self._neighbour for each in self._state.effective.get(expression, ()))
 
-    def _say_wants(self, now_ms: int) -> None:
-        self._said_at = now_ms
-        self._send(LinkWants(self._state.site, self.epoch, self._serial, self._said, self._said_by))
+    def _send_filters(self, now_ms: int) -> None:
+        self._announced_ms = now_ms
+        self._send(
+            LinkWants(self._state.site, self.epoch, self._serial, self._announced_filters, self._announced_protections)
+        )
 
     def _send(self, message: LinkOpen | LinkWants | LinkAppended) -> None:
         assert self._peer is not None
@@ -356,7 +358,7 @@ class LinkIn:
             self._wait(now_ms)
         elif self.phase is Phase.PULLING and self._state.version != self._version and self._look():
             self._serial += 1
-            self._say_wants(now_ms)
+            self._send_filters(now_ms)
 
     def proxies_changed(self, now_ms: int) -> None:
         """The neighbour has other proxies now."""
@@ -372,15 +374,15 @@ class LinkIn:
             self._elect()
         elif self.phase is Phase.PAUSING:
             self._level(now_ms)
-        elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._heard_at + SILENCE_MS:
+        elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
-        elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._said_at + SAY_AGAIN_MS:
-            self._say_wants(now_ms)
+        elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._announced_ms + RESEND_MS:
+            self._send_filters(now_ms)
 
     def next_deadline(self) -> int:
         """Return when :meth:`tick` is due; NEVER: only something else can bring us further."""
         if self.phase is Phase.PULLING:
-            silent = NEVER if self._appending else self._heard_at + SILENCE_MS
-            return min(silent, self._said_at + SAY_AGAIN_MS) if self._unheard else silent
+            silent = NEVER if self._appending else self._last_received_ms + SILENCE_MS
+            return min(silent, self._announced_ms + RESEND_MS) if self._unheard else silent
         pausing = self.phase is Phase.PAUSING and not self._appending and self._rows(self._neighbour)
         return self._due if pausing or self.phase is Phase.WAITING else NEVER

@@ -96,7 +96,7 @@ class DependencyHealth:
         else:
             self.outages[part] += 1
             write, event = log.warning, "part is not there; trying again"
-        self._few.say(write, event, part, part=str(part), error=text, **({"hint": hint} if hint else {}))
+        self._few.write(write, event, part, part=str(part), error=text, **({"hint": hint} if hint else {}))
 
     def there(self, part: str) -> None:
         if part in self._unsteady:
@@ -106,11 +106,11 @@ class DependencyHealth:
             del self._unsteady[part]
         if self.now.pop(part, None) is not None:
             self._came_back_ms[part] = self._clock.now_ms()
-            self._few.say(log.info, "part is there again", part, part=str(part))
+            self._few.write(log.info, "part is there again", part, part=str(part))
 
     def look(self) -> None:
         """Do what is due; to be called every second or so."""
-        self._few.tell_of_more()
+        self._few.report_suppressed()
         for part in [part for part, is_there in self._unsteady.items() if is_there]:
             self.there(part)
         self._forget_old()

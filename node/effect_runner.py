@@ -102,7 +102,7 @@ class EffectRunner:
         except WaypostError as error:
             return error
         except Exception as fault:
-            self._few.say(
+            self._few.write(
                 log.error,
                 "a part failed in a way that it must not",
                 type(fault),

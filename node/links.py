@@ -133,7 +133,7 @@ class Links:
             case effects.SeenBeyond():
                 self._authorizer.seen_beyond(effect.origin, effect.offset)
             case effects.Ended():
-                self._few.say(
+                self._few.write(
                     log.warning,
                     "a link ended; its far side will open it again",
                     effect.site,
@@ -159,12 +159,12 @@ class Links:
             with cancellation.translated(lambda _: Internal("the call was cancelled by a library")):
                 answer = await action()
         except Internal as error:
-            self._few.say(log.error, "a link's action failed", exc_info=error)
+            self._few.write(log.error, "a link's action failed", exc_info=error)
             answer = error
         except WaypostError as error:
             answer = error
         except Exception as error:
-            self._few.say(log.error, "a link's action failed", exc_info=error)
+            self._few.write(log.error, "a link's action failed", exc_info=error)
             answer = Internal(str(error))
         on_done(answer, self._clock.now_ms())
         self._drain()

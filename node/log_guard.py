@@ -12,7 +12,16 @@ from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 
-from federation.log_epochs import as_lost, lost_above, raised, record_of, row_as_read, says_so, went_back, with_seen
+from federation.log_epochs import (
+    as_lost,
+    log_confirms,
+    lost_above,
+    raised,
+    record_of,
+    row_as_read,
+    went_back,
+    with_seen,
+)
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
 from node.witnesses import Witnesses
@@ -134,7 +143,7 @@ class LogGuard:
         """
         while True:
             await self._log.interrupted()
-            await self._patiently(self._say_and_look)
+            await self._patiently(self._report_and_check)
             self._log.go_on()
 
     def seen(self, origin: Origin) -> int:
@@ -143,7 +152,7 @@ class LogGuard:
         is_ours = origin == origin_of(self._state.site, log_epoch=self._log_epoch)
         return max(known, self._log.seen_below - 1, self._state.position - 1) if is_ours else known
 
-    async def _say_and_look(self) -> None:
+    async def _report_and_check(self) -> None:
         """Raises LogReplaced: the log ends before what was seen of it."""
         origin = origin_of(self._state.site, log_epoch=self._log_epoch)
         await self._report(self.seen(origin))
@@ -190,7 +199,7 @@ class LogGuard:
         known = row_as_read(self._state.site, self._state.acceptance.mark, self._state.ended)
         while went_back(self._row, known) and not await self._claim(known):
             pass
-        again = says_so(self._state, self._federation, self._row)
+        again = log_confirms(self._state, self._federation, self._row)
         if not again or await self._log.first() > 0:
             await self._log.append([record_of(self._federation, self._row, again=again)])
         self._has_begun = True

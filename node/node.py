@@ -216,7 +216,7 @@ class Node:
             self.tls.peers if self.tls else None,
         )
         self.asking = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
-        self._telling = OperatorLog(self.proxy, url, self._clock)
+        self._operator_log = OperatorLog(self.proxy, url, self._clock)
 
     @property
     def why_not_ready(self) -> str:
@@ -364,7 +364,7 @@ class Node:
         self.troubles.close()
         for connection in list(self._connections.values()):
             connection.hang_up("this proxy is ending")
-        self._telling.close(self.engine)
+        self._operator_log.close(self.engine)
         await self.peers.close()
         for task in list(self._tasks):
             task.cancel()
@@ -375,7 +375,7 @@ class Node:
 
     async def _leave(self, engine: Engine) -> None:
         saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
-        self._telling.leaving()
+        self._operator_log.leaving()
         engine.leave(marked=not self._is_log_replaced)
         engine.persister.saved(saved.set_result)
         self.drain()
@@ -438,7 +438,7 @@ class Node:
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
             self.troubles.look()
-            self._few.tell_of_more()
+            self._few.report_suppressed()
             now_ms = self._clock.now_ms()
             before = set(self.watchdog.stalled)
             for progress in self.watchdog.look(self._progress(), now_ms):
@@ -480,7 +480,7 @@ class Node:
             "lease", self._renewals, self._renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
         )
         for link in self.links.shown()[0]:
-            name, place = f"link from {link.neighbour}", (link.phase, link.heard_at_ms)
+            name, place = f"link from {link.neighbour}", (link.phase, link.last_received_ms)
             yield Progress(name, place, link.leads or link.phase == "electing", LINK_STALL_MS, vital=False)
 
     async def _watch(self) -> None:
@@ -492,12 +492,12 @@ class Node:
                     if not isinstance(event, Reloaded):
                         self.troubles.there(Dependency.REGISTRY)
                     if not isinstance(event, WatchAlive):
-                        self._heard(event)
+                        self._on_registry_event(event)
             except Unreachable as error:
                 self.troubles.missing(Dependency.REGISTRY, error)
             await asyncio.sleep(0.2)
 
-    def _heard(self, event: RegistryEvent) -> None:
+    def _on_registry_event(self, event: RegistryEvent) -> None:
         self._engine.registry_event(event)
         self.links.receive(event)
         self.drain()
@@ -534,7 +534,7 @@ class Node:
                 federation=federation_of(self.secret),
                 hint="tokens hold no more, and proxies that start again at their site's log are refused",
             )
-        self._engine.secret_told(self.secret)
+        self._engine.secret_read(self.secret)
 
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
@@ -766,10 +766,10 @@ class Node:
     def refused(self, name: str, peer: ProxyId, detail: str) -> None:
         """Count what somebody said who is, or says to be, another proxy; log the first of each name and peer."""
         self._engine.context.refused.note(name, peer, detail)
-        self._tell_refused()
+        self._log_refusals()
 
-    def _tell_refused(self) -> None:
-        for each in self._engine.context.refused.take_news():
+    def _log_refusals(self) -> None:
+        for each in self._engine.context.refused.take_new():
             log.warning("refused", what=each.name, peer=each.peer or "not proven", detail=each.detail)
 
     # ------------------------------------------------------------ the engine's effects
@@ -780,7 +780,7 @@ class Node:
             for effect in wanted:
                 self._perform(effect)
         if self.engine is not None:
-            self._tell_refused()
+            self._log_refusals()
         if not self._arming:
             # Once for all that this turn of the loop brings: the deadline is asked of every running transfer.
             self._arming = True
@@ -793,7 +793,7 @@ class Node:
             self._timer.cancel()
         if self.engine is None or self._closing:
             return
-        self._telling.look(self.engine)
+        self._operator_log.look(self.engine)
         wait_ms = max(1, self.engine.next_deadline() - self._clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
@@ -818,7 +818,7 @@ class Node:
                 self._ahead.wanted(effect.records)
                 self._spawn(self._append(effect))
             case effects.Attest():
-                self._telling.attested(effect.facts)
+                self._operator_log.attested(effect.facts)
                 self._facts.put(effect)
             case effects.Hangup():
                 connection = self._connections.get(effect.connection)
@@ -835,7 +835,7 @@ class Node:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._few.say(log.error, "a task failed", exc_info=task.exception())
+            self._few.write(log.error, "a task failed", exc_info=task.exception())
 
     async def _append(self, effect: effects.Append) -> None:
         answer: Any
@@ -843,7 +843,7 @@ class Node:
             answer = await self._ahead.append(effect, partial(self._appended, effect))
         except Exception as error:
             # Who waits is told: nothing else would ever be appended behind it.
-            self._few.say(log.error, "an append failed inside", exc_info=error)
+            self._few.write(log.error, "an append failed inside", exc_info=error)
             answer = LogUnavailable(f"{type(error).__name__}: {error}")
         finally:
             self._appends -= 1
@@ -865,6 +865,6 @@ class Node:
         """Perform an effect that is answered."""
         answer = await self.asking.answer(effect)
         if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):
-            self._telling.claimed(effect, answer)
+            self._operator_log.claimed(effect, answer)
         effect.on_done(answer)
         self.drain()

@@ -67,13 +67,13 @@ class OperatorLog:
         self._look_at_damage(engine)
         self._look_at(engine.transfers.sources)
         self._look_at(engine.transfers.targets)
-        self._few.tell_of_more()
+        self._few.report_suppressed()
 
     def close(self, engine: Engine | None) -> None:
         """Tell what is still to be told."""
         if engine is not None:
             self.look(engine)
-        self._few.tell_of_more(at_once=True)
+        self._few.report_suppressed(at_once=True)
 
     # ------------------------------------------------------------ the lease
 
@@ -119,13 +119,13 @@ class OperatorLog:
         if damaged["log"] > self._damaged["log"]:
             known, self._damaged["log"] = self._damaged["log"], damaged["log"]
             count = damaged["log"] - known
-            self._few.say(log.error, "what was written cannot be read", "log", part="log", count=count)
+            self._few.write(log.error, "what was written cannot be read", "log", part="log", count=count)
         if damaged["session"] > self._damaged["session"]:
             self._damaged["session"] = damaged["session"]
             for session, lost in engine.memory.lost.items():
                 if self._lost.get(session) != lost:
                     hint = f"waypost sessions rm {session} lets it begin anew"
-                    self._few.say(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
+                    self._few.write(log.error, "a session was lost", "lost", session=session, why=lost.why, hint=hint)
             self._lost = dict(engine.memory.lost)
 
     # ------------------------------------------------------------ a drain of this proxy
@@ -164,7 +164,7 @@ class OperatorLog:
                 continue
             before = self._taken.pop(fact.session, self._proxy)
             if fact.cause == Acquisition.FAILOVER:
-                self._few.say(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
+                self._few.write(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
 
     def _look_at(self, side: TransferDriver[Any]) -> None:
         """Tell of the transfers that ended since the last look."""
@@ -178,7 +178,7 @@ class OperatorLog:
     def _ended(self, one: TransferView) -> None:
         if one.outcome not in IN_VAIN:
             return
-        self._few.say(
+        self._few.write(
             log.info if one.cause in NOBODYS_FAULT else log.warning,
             f"handover {one.outcome}",
             kind=(one.role, one.cause),
@@ -200,15 +200,15 @@ class RateLimitedLog:
         self._clock = clock
         self._kinds: dict[object, _Kind] = {}
 
-    def say(self, write: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
+    def write(self, method: Callable[..., Any], event: str, kind: object = None, **fields: object) -> None:
         """Write a line, if there were not too many of its event and kind."""
-        self.tell_of_more()
-        known = self._kinds.setdefault((event, kind), _Kind(write, event, self._clock.now_ms()))
+        self.report_suppressed()
+        known = self._kinds.setdefault((event, kind), _Kind(method, event, self._clock.now_ms()))
         known.count += 1
         if known.count <= LOG_LINES_ALIKE:
-            write(event, **fields)
+            method(event, **fields)
 
-    def tell_of_more(self, *, at_once: bool = False) -> None:
+    def report_suppressed(self, *, at_once: bool = False) -> None:
         """Of each kind whose while is over, say how many there were that were not told."""
         if not self._kinds:
             return

@@ -497,7 +497,7 @@ class Engine:
         """What the changelog had may not be there any more: it is written again."""
         self.persister.changelog_lost()
 
-    def secret_told(self, secret: bytes) -> None:
+    def secret_read(self, secret: bytes) -> None:
         """The registry has told the federation's secret."""
         self.context.cluster.secret_reported(token_key(secret))
 

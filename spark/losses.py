@@ -31,7 +31,7 @@ from spark.obligations import RECEIVER as _RECEIVER
 from waypost.facts import Acquisition, FactKind, GapCause, RemovalPolicy
 from waypost.identity import NOTHING
 
-_TOLD = 9
+_ANNOUNCED_RANK = 9
 """The rank of what a gap was told of."""
 HANDOVERS = (Acquisition.HANDOVER, Acquisition.FAILOVER, Acquisition.THAW)
 """Causes of `owned` that mean that another proxy, or the same after a break, took over."""
@@ -49,12 +49,17 @@ def losses(
     """
     missed = rows.where(F.array_contains("codes", LOST)).select(*_IDENTITY, "origin", "offset")
     looked_at = _with_excuses(_with_horizon(missed, journal, horizons), journal, owing(missed))
-    rank = F.when(F.col("is_gap"), _TOLD).when(F.col("excuse").isNotNull(), 2).when(F.col("is_open"), 0).otherwise(1)
+    rank = (
+        F.when(F.col("is_gap"), _ANNOUNCED_RANK)
+        .when(F.col("excuse").isNotNull(), 2)
+        .when(F.col("is_open"), 0)
+        .otherwise(1)
+    )
     coordinate = F.struct(rank.alias("rank"), "origin", "offset", "excuse")
     # What nobody can name (spark/unreported.py) has a coordinate and no id.
     nameless = F.when(F.col("producer").isNull(), F.struct("origin", "offset"))
     worst = looked_at.groupBy(*_IDENTITY, nameless.alias("nameless")).agg(F.min(coordinate).alias("worst"))
-    apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _TOLD)
+    apart = worst.select(*_IDENTITY, "worst.*").where(F.col("rank") < _ANNOUNCED_RANK)
     code = F.element_at(F.array(F.lit("L3"), F.lit("L1"), F.lit("L4")), F.col("rank") + 1)
     return _with_handovers(apart.withColumn("code", code), rows, journal)
 

@@ -57,7 +57,7 @@ MAX_TTL_S = 10 * 365 * 86_400
 MAX_COUNT = 100_000
 """The largest maximum count of what is stored for a subscription."""
 MAX_ID_LENGTH = 256
-MAX_SAID_OFFSETS = 2_400
+MAX_REPORTED_OFFSETS = 2_400
 """Coordinates of one origin that a client says one by one, in one message."""
 MAX_ORIGINS_BYTES = 16 * 1024
 """Of the names of the origins in one receiver's frontier."""

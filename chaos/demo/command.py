@@ -37,13 +37,13 @@ def demo(
 
     root = _emptied(data) if data else Path(tempfile.mkdtemp(prefix="waypost-demo-"))
     screen = Screen()
-    run = Demo(Plan(seed, real, whole_year, people), root, screen.say, screen.show)
-    screen.say(f"data and logs: {root}")
+    run = Demo(Plan(seed, real, whole_year, people), root, screen.write_line, screen.show)
+    screen.write_line(f"data and logs: {root}")
     with run.cluster:
         outcome = uvloop.run(run.run())
         screen.close()
         run.cluster.stop_proxies()
-        screen.say("the proxies have ended; Spark reads their logs")
+        screen.write_line("the proxies have ended; Spark reads their logs")
         verdict = _audit(run.cluster.audit_input, root / "report")
     clean = outcome.tally.clean and outcome.settled and verdict.verdict == "ok"
     _print(outcome, verdict, as_json=json_)
@@ -123,7 +123,7 @@ class Screen:
             self._live.start()
         self._ticks = 0
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
     def show(self, progress: Progress) -> None:
@@ -137,7 +137,7 @@ class Screen:
         if self._live:
             self._live.update(Text(line))
         elif self._ticks % 6 == 1:
-            self.say(line)
+            self.write_line(line)
 
     def close(self) -> None:
         if self._live:

@@ -76,10 +76,12 @@ class Outcome:
 class Demo:
     """One run. `say` is told what happens, `show` how far it is."""
 
-    def __init__(self, plan: Plan, root: Path, say: Callable[[str], None], show: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, plan: Plan, root: Path, progress: Callable[[str], None], show: Callable[[Progress], None]
+    ) -> None:
         self._plan = plan
         self._rng = random.Random(plan.seed)
-        self._say = say
+        self._print = progress
         self._show = show
         self.cluster = Cluster(PLACES, LINKS, root, real=plan.real)
         self._flights = flights(
@@ -99,11 +101,11 @@ class Demo:
         """Run the job on the cluster, which has been started; return what came of it on the clients' side."""
         began = time.monotonic()
         for proxy in self.cluster.proxies.values():
-            self._say(f"proxy {proxy.name} of site {proxy.site}: pid {proxy.process.pid}; by hand: {proxy.line}")
+            self._print(f"proxy {proxy.name} of site {proxy.site}: pid {proxy.process.pid}; by hand: {proxy.line}")
         watchers = [asyncio.create_task(self._tick()), asyncio.create_task(self._guard())]
         try:
             await asyncio.gather(*(self._arrive(person) for person in self._people))
-            self._say(f"{len(self._people)} travellers have subscribed; {len(self._flights)} flights begin to fly")
+            self._print(f"{len(self._people)} travellers have subscribed; {len(self._flights)} flights begin to fly")
             await self._fly()
             settled = await self._settle()
         finally:
@@ -187,12 +189,12 @@ class Demo:
             await asyncio.sleep(0.05)
         victim = self._rng.choice(list(self.cluster.proxies.values()))
         self._expected_down = victim.name
-        self._say(f"kill -9 {victim.process.pid}: proxy {victim.name} is gone")
+        self._print(f"kill -9 {victim.process.pid}: proxy {victim.name} is gone")
         victim.kill()
         await asyncio.sleep(DOWN_S)
         await asyncio.to_thread(victim.start)
         self._expected_down = ""
-        self._say(f"proxy {victim.name} is back, pid {victim.process.pid}")
+        self._print(f"proxy {victim.name} is back, pid {victim.process.pid}")
 
     async def _guard(self) -> None:
         """Notice proxies that somebody else ended; start them again if nobody does."""
@@ -204,7 +206,7 @@ class Demo:
                     missing.pop(proxy.name, None)
                 elif proxy.name not in missing:
                     missing[proxy.name] = time.monotonic()
-                    self._say(
+                    self._print(
                         f"proxy {proxy.name} was {died(proxy)}, not by us; start it again with: {proxy.line} "
                         f"(or wait {RESTART_AFTER_S:g} s)"
                     )
@@ -214,7 +216,7 @@ class Demo:
     async def _revive(self, proxy: ProxyProcess) -> None:
         with contextlib.suppress(Unreachable):
             await asyncio.to_thread(proxy.start)
-            self._say(f"proxy {proxy.name} started again, pid {proxy.process.pid}")
+            self._print(f"proxy {proxy.name} started again, pid {proxy.process.pid}")
 
     # ------------------------------------------------------------ the end
 
@@ -242,9 +244,9 @@ class Demo:
                     raise Unreachable(f"{proxy.name} did not put all on record within {MARKED_S:g} s")
                 time.sleep(0.05)
         except Unreachable as error:
-            self._say(f"the audit will miss something: {error}")
+            self._print(f"the audit will miss something: {error}")
         if not proxy.process.running and proxy.listening:
-            self._say(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
+            self._print(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
 
     def _delivered(self) -> int:
         return sum(len({each.id for each in person.got}) for person in self._people)

@@ -99,7 +99,7 @@ class Traveller:
             state=self.place,
             name=self.session_id,
             timeout_s=60,
-            on_event=self._hear,
+            on_event=self._on_event,
         )
         self.moving = url != self._url
         await session.__aenter__()
@@ -111,7 +111,7 @@ class Traveller:
         self.proxy = attached.proxy
         self._reader = asyncio.create_task(self.read(session), name=f"reader {self.name}")
 
-    def _hear(self, event: object) -> None:
+    def _on_event(self, event: object) -> None:
         if isinstance(event, Redirected):
             self.proxy = event.proxy
 

@@ -188,7 +188,7 @@ def promise(setup: Setup, state: State) -> State | None:
     return write(setup, change(state, client.at, proxy._replace(copy=copy)), client.at)
 
 
-def tell(setup: Setup, state: State) -> State | None:
+def announce_promise(setup: Setup, state: State) -> State | None:
     """Tell the client what was promised, once a failover and a restart would know of it."""
     client = state.client
     if not client.attached or not serves(state, client.at):

@@ -39,7 +39,7 @@ World = Configuration | LogEpochs | Acquisitions
 class Rule(NamedTuple):
     """A rule that can be taken out: what is lost with it, and the smallest world in which that shows."""
 
-    says: str
+    statement: str
     breaks: str
     world: World
 

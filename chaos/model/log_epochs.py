@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from federation.log_epochs import LogSeen, as_lost, judge, raised, record_of, row_as_read, says_so
+from federation.log_epochs import LogSeen, as_lost, judge, log_confirms, raised, record_of, row_as_read
 from federation.ports import SiteLogRow
 from federation.site_state import SiteState
 from waypost.identity import NOTHING, Incarnation, Origin, SiteId, log_epoch_of
@@ -150,7 +150,7 @@ class LogEpochs:
             elif proxy.phase == "beginning":
                 yield "has read all", self._begin(state, which), ""
         if proxy.phase == "held":
-            yield "says how far it has read", self._say(state, which), ""
+            yield "says how far it has read", self._announce(state, which), ""
         # It takes longer until the server is there again than until the other one has noticed.
         others_said = "WAIT" in self.without or state.proxies[1 - which].phase != "held"
         if proxy.phase == "said" and others_said:
@@ -209,7 +209,7 @@ class LogEpochs:
         frontier = _with(proxy.frontier, origin, max(had, ended.seen))
         return replace(proxy, reported=proxy.reported | lost, frontier=frontier)
 
-    def _say(self, state: State, which: int) -> State:
+    def _announce(self, state: State, which: int) -> State:
         proxy, row = state.proxies[which], state.row
         if proxy.row.log_epoch != row.log_epoch:
             return _changed(state, which, phase="lost")
@@ -257,7 +257,7 @@ class LogEpochs:
     def _begin(self, state: State, which: int) -> State:
         proxy = state.proxies[which]
         row = _site_log_row(proxy.row)
-        if says_so(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
+        if log_confirms(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
             return _changed(state, which, phase="running", began=True)
         begun = record_of(FEDERATION, row)
         entry = Begun(begun.log_epoch, _ended(begun.ended))

@@ -192,7 +192,7 @@ def _client(setup: Setup, state: State) -> Iterator[Step]:
         (f"{at}: takes up the subscription", clients.subscribe(setup, state)),
         (f"{at}: confirms the subscription", clients.confirm(setup, state)),
         (f"{at}: settles a promise", clients.promise(setup, state)),
-        (f"{at}: tells the promise", clients.tell(setup, state)),
+        (f"{at}: tells the promise", clients.announce_promise(setup, state)),
         ("operator: offers the session to the other proxy", clients.offer(setup, state)),
     ):
         if after is not None:

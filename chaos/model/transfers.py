@@ -179,13 +179,13 @@ def end_in(state: State, which: int) -> State:
     return orphaned(state, which) if claim and claim.way == "handover" else state
 
 
-def _say(state: State, which: int, kind: str) -> State:
+def _send(state: State, which: int, kind: str) -> State:
     into = _in(state, which)
     return send(state, Message(1 - which, kind, into.transfer, into.epoch, into.attach))
 
 
 def _send_prepare(setup: Setup, state: State, which: int, message: Message | None) -> State:
-    return _say(state, which, "Prepare")
+    return _send(state, which, "Prepare")
 
 
 def _install(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -225,7 +225,7 @@ def _merge(setup: Setup, state: State, which: int, message: Message | None) -> S
 def _claim(setup: Setup, state: State, which: int, message: Message | None) -> State:
     into = _in(state, which)
     if "RELEASE" in setup.off:
-        state = _say(state, which, "Took")
+        state = _send(state, which, "Took")
     return asked(state, which, Claim(1 - which, into.epoch, which, "handover", into.transfer))
 
 
@@ -239,7 +239,7 @@ def _discard(setup: Setup, state: State, which: int, message: Message | None) ->
 
 
 def _send_aborted(setup: Setup, state: State, which: int, message: Message | None) -> State:
-    return _say(state, which, "Aborted")
+    return _send(state, which, "Aborted")
 
 
 def _fail_over(setup: Setup, state: State, which: int, message: Message | None) -> State:

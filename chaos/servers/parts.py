@@ -80,7 +80,7 @@ def tool(name: str) -> str:
     return found
 
 
-def install(names: Iterable[str] | None = None, say: Callable[[str], None] = lambda line: None) -> None:
+def install(names: Iterable[str] | None = None, progress: Callable[[str], None] = lambda line: None) -> None:
     """Install what is missing of `names` (all by default), and `say` one line for each.
 
     All are tried; then the first failure is raised.
@@ -91,9 +91,9 @@ def install(names: Iterable[str] | None = None, say: Callable[[str], None] = lam
         running = {pool.submit(_install, part): part for part in wanted}
         for done in as_completed(running):
             try:
-                say(f"{running[done].name}: {done.result()}")
+                progress(f"{running[done].name}: {done.result()}")
             except WaypostError as error:
-                say(f"{running[done].name}: failed: {error.message}")
+                progress(f"{running[done].name}: failed: {error.message}")
                 failures.append(error)
     if failures:
         raise failures[0]
@@ -197,7 +197,7 @@ def main(names: list[str]) -> int:
         print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     try:
-        install(names or None, say=lambda line: print(line, flush=True))
+        install(names or None, progress=lambda line: print(line, flush=True))
     except WaypostError as error:
         print(f"{error}\n{error.hint or ''}", file=sys.stderr)
         return error.exit_status

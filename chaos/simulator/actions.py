@@ -12,7 +12,7 @@ from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
 from chaos.simulator.phases import PHASES, phases
 from chaos.simulator.recording import log_lane
-from chaos.simulator.secrets import SAID, Secrets
+from chaos.simulator.secrets import ANNOUNCED_SECRETS, Secrets
 from chaos.simulator.world import World
 from federation.acceptance import Acceptance
 from handover.messages import MoveRequest
@@ -75,7 +75,7 @@ def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
     here = sorted(set(client.asked) - client.ended - client.open)
     if here:
         name = here[pick % len(here)]
-        client.subscribe(name, *client.policies[name], SAID[pick // 7 % len(SAID)])
+        client.subscribe(name, *client.policies[name], ANNOUNCED_SECRETS[pick // 7 % len(ANNOUNCED_SECRETS)])
 
 
 def _name_again(world: World, client: Client, pick: int, number: int) -> None:
@@ -230,14 +230,14 @@ def _damage(world: World, client: Client, pick: int, number: int) -> None:
     site = list(world.logs)[pick % len(world.logs)]
     log = world.logs[site]
     if len(log) and log.damage(pick // 7 % len(log)):
-        world.note(f"record {pick // 7 % len(log)} of the log of {site} is damaged", tell=True, by=log_lane(site))
+        world.note(f"record {pick // 7 % len(log)} of the log of {site} is damaged", narrate=True, by=log_lane(site))
 
 
 def _damage_store(world: World, client: Client, pick: int, number: int) -> None:
     """Damage an entry that a proxy has on its disk; it comes upon it when it wants to deliver it."""
     node = _node(world, pick)
     if node.store.damage(pick // 7):
-        world.note(f"an entry in the store of {node.proxy} is damaged", tell=True, by=node.proxy)
+        world.note(f"an entry in the store of {node.proxy} is damaged", narrate=True, by=node.proxy)
 
 
 WAIT = "wait for a phase"

@@ -78,22 +78,22 @@ class Wire:
 
     def close(self) -> None:
         lost, self.open = self.open, False
-        self._proxy_hears()
+        self._deliver_to_proxy()
         if lost:
             self.client.cut_off(self)
 
     def tear(self, after_ms: int) -> None:
         """The client has lost it; the proxy hears of that so much later, and until then speaks into the void."""
         self.open = False
-        self.world.later(after_ms, self._proxy_hears)
+        self.world.later(after_ms, self._deliver_to_proxy)
         self.client.cut_off(self)
 
     def hang_up(self) -> None:
         """The proxy ends it; the client hears first what was said before."""
-        self._proxy_hears()
+        self._deliver_to_proxy()
         self._carry("down", "hangs up", self.close)
 
-    def _proxy_hears(self) -> None:
+    def _deliver_to_proxy(self) -> None:
         if self.node.wires.pop(self.number, None) is not None:
             self.node._in(lambda engine: engine.client_disconnected(self.number))
 
@@ -201,7 +201,7 @@ class Client:
     def leave_for_good(self) -> None:
         """Give up its place, and go when that was answered."""
         if not self.forgotten:
-            self._tell("leaves for good")
+            self._trace("leaves for good")
             self.forgotten = True
             self.machine.forget()
             self._speak()
@@ -235,9 +235,9 @@ class Client:
         self.machine.connected()
         self._speak()
 
-    def _tell(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         """Say what this client does, in the trace and in the scenario."""
-        self.world.note(f"{self.name} {what}", tell=True, by=self.name)
+        self.world.note(f"{self.name} {what}", narrate=True, by=self.name)
 
     def _speak(self) -> None:
         for message in self.machine.take_messages():
@@ -262,7 +262,7 @@ class Client:
                     self.refused = False
                     self.unaware = self.unaware and self._is_of_the_past(event)
                     if event.joined and self.joined is not None and self.loses_its_place:
-                        self._tell("has lost its place, and has another")
+                        self._trace("has lost its place, and has another")
                         self.joined = self.world.lengths()
                     if self.joined is None and not self._is_of_the_past(event):
                         earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
@@ -273,7 +273,7 @@ class Client:
                 case Retry():
                     quarrel = "in use in two places" in event.reason
                     self.world.note(
-                        f"{self.name} has to wait {event.after_ms} ms: {event.reason}", tell=quarrel, by=self.name
+                        f"{self.name} has to wait {event.after_ms} ms: {event.reason}", narrate=quarrel, by=self.name
                     )
                     self.world.later(event.after_ms, lambda: self._attach(wire))
                 case Redirected():
@@ -291,7 +291,7 @@ class Client:
                         promised[origin] = min(above, promised.get(origin, above))
                 case Gap():
                     gap = f"gap {[event.first, event.last]} of {event.origin}"
-                    self._tell(f"is told of a {gap}")
+                    self._trace(f"is told of a {gap}")
                     self.gaps.add((event.origin, event.first, event.last))
                 case Outcome() if event.error is not None and event.error.code in ("STORE_FAILED", "LOG_UNAVAILABLE"):
                     self._ask_again(event.subscription)
@@ -320,11 +320,11 @@ class Client:
                 case RequestResult(what=RequestKind.ACCESS):
                     self._access_answered(event)
                 case Refusal(error=Forbidden()):
-                    self._tell("is refused")
+                    self._trace("is refused")
                     self.refused = True
                     self.leave()
                 case Refusal(error=WrongVersion() | ReceiverTaken()):
-                    self._tell(f"stops: {event.error}")
+                    self._trace(f"stops: {event.error}")
                     self.stopped = True
                     self.leave()
                 case Refusal() if self.stopped:
@@ -358,7 +358,7 @@ class Client:
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
                 self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
-                self._tell(f"is given {number}")
+                self._trace(f"is given {number}")
             if self.poll_interval_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
                 self.machine.acknowledge()
@@ -441,7 +441,7 @@ class Client:
         grants, self.changing = self.changing, None
         assert grants is not None and self.session is not None
         if event.error is None:
-            self._tell("has changed who may do what")
+            self._trace("has changed who may do what")
             if not self.unaware:
                 # Else it was in force in a session that has been deleted since.
                 self.world.rights.confirmed(self.session, grants)

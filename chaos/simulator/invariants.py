@@ -121,7 +121,7 @@ class Invariants:
             if _dropped_below(row) < before.get(row.life, 0):
                 self._world.wrong(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
 
-    def says(self, proxy: ProxyId, message: object) -> None:
+    def on_message(self, proxy: ProxyId, message: object) -> None:
         """What is frozen stands still: of one transfer the cut is always the same; of one copy every number is."""
         match message:
             case Prepared():

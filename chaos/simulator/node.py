@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from chaos.simulator.links import FEDERATION, Ends, history
-from chaos.simulator.narration import TOLD_FACTS, line_of
+from chaos.simulator.narration import NARRATED_FACTS, line_of
 from chaos.simulator.parts import PlainStore
 from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import (
@@ -25,10 +25,10 @@ from federation.log_epochs import (
     first_epoch,
     is_lost,
     judge,
+    log_confirms,
     raised,
     record_of,
     row_as_read,
-    says_so,
 )
 from federation.ports import Batch, ProxyRow, RegistryEvent, SiteLogRow
 from federation.site_state import Snapshot, read_snapshot
@@ -192,7 +192,7 @@ class Node:
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
         self._live(len(world.logs[self.site]), life)
-        self._tell("starts")
+        self._trace("starts")
 
     def _known(self, row: SiteLogRow) -> Snapshot | None:
         """Return what the changelog has of the site's state, if that is of this log."""
@@ -221,7 +221,7 @@ class Node:
         rows[self.site] = judgement.row
         self._first_epoch, self._log_epoch = first_epoch(judgement.row, seen), judgement.row.log_epoch
         if judgement.why:
-            self._tell(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
+            self._trace(f"begins log epoch {judgement.row.log_epoch} of {self.site}")
         return judgement
 
     @property
@@ -240,7 +240,7 @@ class Node:
         self._read_below, log.seen_below = max(self._read_below, below), max(log.seen_below, below)
 
     @property
-    def can_say(self) -> bool:
+    def can_report_log_loss(self) -> bool:
         """Tell whether the process notices that the log is out of reach, and can tell the registry what it has seen."""
         now = self.world.clock.time_ms
         here = self.engine is not None and not self.leaving and not self.still
@@ -271,7 +271,7 @@ class Node:
         if engine is None or self._replaced is engine:
             return
         self._replaced = engine
-        self._tell(f"begins anew: {why}")
+        self._trace(f"begins anew: {why}")
         rows, state = self.world.registry.site_logs, engine.state
         end = min(len(self.world.logs[self.site]), end if end is not None else 1 << 60)
         row, highest = rows[self.site], max(state.position, self._read_below) - 1
@@ -290,15 +290,15 @@ class Node:
         self._in(leave)
         self.world.later(LEAVE_MS, again)
 
-    def _tell(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         """Say what this proxy does, in the trace and in the scenario."""
-        self.world.note(f"{self.proxy} {what}", tell=True, by=self.proxy)
+        self.world.note(f"{self.proxy} {what}", narrate=True, by=self.proxy)
 
     def crash(self, *, disk_lost: bool = False) -> None:
         self.engine, self.ready = None, False
         if disk_lost:
             self.store = PlainStore()
-        self._tell(f"crashes{' and loses its disk' if disk_lost else ''}")
+        self._trace(f"crashes{' and loses its disk' if disk_lost else ''}")
         for wire in list(self.wires.values()):
             wire.close()
 
@@ -315,7 +315,7 @@ class Node:
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
-        self._tell(f"stalls for {for_ms} ms")
+        self._trace(f"stalls for {for_ms} ms")
         self.still = True
         self.stalled_until = max(self.stalled_until, self.world.clock.time_ms + for_ms)
 
@@ -397,7 +397,7 @@ class Node:
         try:
             batch = log.read(start, start + self.world.delay(6) + 2)
         except HistoryTruncated as error:
-            self._tell(f"cannot go on: {error}")
+            self._trace(f"cannot go on: {error}")
             self.crash()
             return
         if batch:
@@ -430,7 +430,7 @@ class Node:
         """Have the log say of itself what the registry says, as node/log_guard.py does."""
         assert self.engine is not None
         row = self.world.registry.site_logs[self.site]
-        if not says_so(self.engine.state, FEDERATION, row):
+        if not log_confirms(self.engine.state, FEDERATION, row):
             (offset,) = self.world.appended(self.site, [record_of(FEDERATION, row)])
             self._saw(offset + 1)
         self._await_name(self._log_epoch)
@@ -506,7 +506,7 @@ class Node:
     def _hang_up(self, effect: effects.Hangup) -> None:
         if effect.connection in self.wires:
             wire = self.wires[effect.connection]
-            self._tell(f"hangs up on {wire.client.name}: {effect.reason}")
+            self._trace(f"hangs up on {wire.client.name}: {effect.reason}")
             wire.hang_up()
 
     def _send_peer(self, effect: effects.SendPeer) -> None:
@@ -515,9 +515,9 @@ class Node:
         if self.newer:
             data = msgspec.msgpack.encode(msgspec.msgpack.decode(data) | {"of a later build": 1})
         world.count(effect.message)
-        world.invariants.says(self.proxy, effect.message)
+        world.invariants.on_message(self.proxy, effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
-        world.note(f"{self.proxy} -> {effect.proxy} {kind}", tell=True)
+        world.note(f"{self.proxy} -> {effect.proxy} {kind}", narrate=True)
         way = world.ways.get((self.proxy, effect.proxy))
         if way is not None:
             way.carry(data)
@@ -525,7 +525,7 @@ class Node:
         faults = world.faults
         parted = world.clock.time_ms < world.parted.get((self.proxy, effect.proxy), 0)
         if parted or world.loses(kind) or world.chances(faults.loss):
-            world.note(f"  lost {kind}", tell=True)
+            world.note(f"  lost {kind}", narrate=True)
             world.carries(self.proxy, effect.proxy, kind, None)
             return
         for _ in range(1 + world.chances(faults.double)):
@@ -540,7 +540,7 @@ class Node:
         """Count what another proxy said wrong, as node/http/server.py does."""
         if self.engine is not None:
             self.engine.context.refused.note(name_of(error), peer, str(error))
-            self._tell(f"refuses {what}: {error}")
+            self._trace(f"refuses {what}: {error}")
 
     def _attest(self, effect: effects.Attest) -> None:
         """Facts reach the journal in order, and later; those that are on their way are lost with the process."""
@@ -548,8 +548,8 @@ class Node:
         for fact in effect.facts:
             world.facts.append(fact)
             world.invariants.attests(self.proxy, fact)
-            if fact.kind in TOLD_FACTS:
-                world.note(line_of(fact), tell=True, by=self.proxy)
+            if fact.kind in NARRATED_FACTS:
+                world.note(line_of(fact), narrate=True, by=self.proxy)
         self._attest_at = max(self._attest_at, now + world.delay() + self.journal_ms)
         engine = self.engine
 
@@ -581,7 +581,7 @@ class Node:
                 answer = self._act(effect)
                 world.registry_changed()
             if lost:
-                self._tell("has no answer from the registry")
+                self._trace("has no answer from the registry")
                 answer = RegistryUnavailable("no answer")
             if self.engine is engine:
                 self._answer(world.delay(), effect.on_done, answer)
@@ -592,14 +592,14 @@ class Node:
         registry = self.world.registry
         if isinstance(effect, effects.ForgetRows):
             registry.forget(effect.rows)
-            self._tell(f"removes the row of {', '.join(sorted(effect.rows))}")
+            self._trace(f"removes the row of {', '.join(sorted(effect.rows))}")
             return None
         if isinstance(effect, effects.ReadRow):
             return registry.owner(effect.session)
         new = effect.ownership if isinstance(effect, effects.CreateRow) else effect.new
         answer = registry.claim(effect.session, getattr(effect, "expected", None), new)
         word = ("deletes" if new.deleted else "takes") if answer.won else "does not get"
-        self._tell(f"{word} {effect.session} at epoch {new.epoch}")
+        self._trace(f"{word} {effect.session} at epoch {new.epoch}")
         return answer
 
     def _append(self, effect: effects.Append) -> None:
@@ -658,7 +658,7 @@ class Node:
             try:
                 effect.on_done(self._stored(effect))
             except StoreDamaged as error:
-                self._tell(f"begins anew: {error}")
+                self._trace(f"begins anew: {error}")
                 effect.on_done(error)
                 self.world.later(1, partial(self._begin_without_disk, engine))
 
@@ -722,7 +722,7 @@ class Node:
 
         def act(engine: Engine) -> None:
             self.world.changelogs[self.site].forget(effect.deleted)
-            self._tell(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
+            self._trace(f"removes the checkpoints of {', '.join(sorted(effect.deleted))}")
             effect.on_done(None)
 
         self._afterwards(PUT_SITE_MS, act)

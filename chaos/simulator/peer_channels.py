@@ -111,7 +111,7 @@ class Connection:
             return
         if breaks:
             way.world.note(
-                f"  the connection {way.near.proxy} -> {way.far.proxy} breaks in the middle of it", tell=True
+                f"  the connection {way.near.proxy} -> {way.far.proxy} breaks in the middle of it", narrate=True
             )
             self._end()
             return

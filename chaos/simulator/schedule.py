@@ -17,7 +17,7 @@ import msgspec
 from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.phases import meetings
 from chaos.simulator.recording import STEPS
-from chaos.simulator.secrets import OPEN, SAID
+from chaos.simulator.secrets import ANNOUNCED_SECRETS, OPEN
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World
 from waypost.messages import Credential
@@ -96,7 +96,7 @@ class Schedule:
             world.note(f"--- {name} {pick}", by=STEPS)
             world.met.update(meetings(world, features, name))
             if name == "publish":
-                publish(world, pick, number, SAID[number % len(SAID)] if self.keyed else OPEN)
+                publish(world, pick, number, ANNOUNCED_SECRETS[number % len(ANNOUNCED_SECRETS)] if self.keyed else OPEN)
             else:
                 ACTIONS[name](world, client, pick, number)
         world.run(1_000)

@@ -38,7 +38,14 @@ class Secrets(NamedTuple):
 
 
 OPEN = Secrets()
-SAID = (OPEN, Secrets(("k",)), Secrets(("k",), False), Secrets(("l",), False), Secrets(("k", "l")), Secrets((), False))
+ANNOUNCED_SECRETS = (
+    OPEN,
+    Secrets(("k",)),
+    Secrets(("k",), False),
+    Secrets(("l",), False),
+    Secrets(("k", "l")),
+    Secrets((), False),
+)
 
 
 @dataclass(slots=True)

@@ -230,7 +230,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
     lives = [each for each in world.clients.values() if each.place == client.place]
     given = {identity for each in lives for identity, _, _ in each.given}
-    gone = excused(world, client.session or "") | _told_gaps(world, client)
+    gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
         expression = parse(client.asked[subscription])
@@ -260,7 +260,7 @@ def _located(producer: Client, at: Coordinate, published: Mapping[Coordinate, No
     return min(later, key=lambda there: log_epoch_of(there.origin), default=at)
 
 
-def _told_gaps(world: World, client: Client) -> set[Coordinate]:
+def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
     """Return what could not be had any more, by the journal, and of which the client was told so."""
     gaps = {
         (fact.origin, fact.offsets[0], fact.offsets[1])

@@ -198,10 +198,10 @@ class World:
 
     # ------------------------------------------------------------ what is told
 
-    def note(self, line: str, *, tell: bool = False, by: str | None = None) -> None:
+    def note(self, line: str, *, narrate: bool = False, by: str | None = None) -> None:
         """Put a line into the trace, and into the scenario with `tell`; a picture shows it in the lane of `by`."""
         self.trace.append(f"{self.clock.time_ms:6} {line}")
-        if tell:
+        if narrate:
             self.narrative.append(line)
         if self.recording is not None:
             self.recording.look(self.clock.time_ms)
@@ -228,7 +228,7 @@ class World:
 
     def wrong(self, what: str) -> None:
         self.wrongs.append(what)
-        self.note(f"WRONG {what}", tell=True, by=WRONG)
+        self.note(f"WRONG {what}", narrate=True, by=WRONG)
 
     def hash(self) -> str:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
@@ -252,7 +252,7 @@ class World:
         return 0 if self.seed is None else self.rng.randint(-SKEW_MS, SKEW_MS)
 
     def step_clock(self, node: Node, step_ms: int) -> None:
-        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", tell=True, by=node.proxy)
+        self.note(f"the clock of {node.proxy} steps by {step_ms} ms", narrate=True, by=node.proxy)
         node.clock.skew_ms += step_ms
         self.stepped_ms += max(0, step_ms)
 
@@ -292,7 +292,7 @@ class World:
         log, here = self.logs[site], [node for node in self.nodes.values() if node.site == site]
         row, seen_below = self.registry.site_logs[site], log.seen_below
         is_in_row = log_epoch_of(log.origin) == row.log_epoch
-        known = max((node.seen_below for node in here if node.can_say), default=0)
+        known = max((node.seen_below for node in here if node.can_report_log_loss), default=0)
         if seen_below > max(known, row.seen + 1 if is_in_row else 0):
             # What only those had seen who died at that very time, nobody knows.
             return
@@ -309,7 +309,7 @@ class World:
                     # Nobody was told of it, and another may stand there.
                     self.published.pop(at, None)
                     self.published_at.pop(at, None)
-        self.note(f"the log of {site} loses its end from {len(log)} on", tell=True, by=log_lane(site))
+        self.note(f"the log of {site} loses its end from {len(log)} on", narrate=True, by=log_lane(site))
         for node in here:
             node.log_grew()
 
@@ -333,17 +333,17 @@ class World:
     def lose_quorum(self, for_ms: int) -> None:
         """A registry that finds its quorum again gives every lease its whole time anew, as etcd does."""
         until = self.registry_away_until = self.clock.time_ms + for_ms
-        self.note("the registry has no quorum", tell=True, by=REGISTRY)
+        self.note("the registry has no quorum", narrate=True, by=REGISTRY)
         self.registry.prolong(until + LEASE_MS)
 
     def compact(self) -> None:
         """The registry forgets what watches have not seen yet: the next thing that they are told is all there is."""
-        self.note("the registry is compacted", tell=True, by=REGISTRY)
+        self.note("the registry is compacted", narrate=True, by=REGISTRY)
         for node in self.nodes.values():
             node.behind = True
 
     def part(self, one: str, other: str, for_ms: int) -> None:
-        self.note(f"{one} does not reach {other}", tell=True, by=one)
+        self.note(f"{one} does not reach {other}", narrate=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
     def connect_proxies(self, one: str, other: str) -> list[Way]:
@@ -355,7 +355,7 @@ class World:
 
     def deleted(self, session: SessionId) -> None:
         """The registry says that the session is no more."""
-        self.note(f"{session} is deleted", tell=True, by=REGISTRY)
+        self.note(f"{session} is deleted", narrate=True, by=REGISTRY)
         self.deletions[session] = {origin: length - 1 for origin, length in self.lengths().items()}
         for client in self.clients.values():
             if client.session == session:

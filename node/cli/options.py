@@ -40,9 +40,9 @@ Proxy = Annotated[
 ]
 
 
-def group(says: str) -> typer.Typer:
+def group(help_text: str) -> typer.Typer:
     """Return a command with others below it."""
-    return typer.Typer(help=says, no_args_is_help=True, rich_markup_mode=None)
+    return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,7 +55,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             default=None,
             annotation=Annotated[
                 _word(each, kinds) | None,
-                typer.Option(help=each.metadata["help"], show_default=_told(each.default)),
+                typer.Option(help=each.metadata["help"], show_default=_default_text(each.default)),
             ],
         )
         for each in fields(NodeConfig)
@@ -71,7 +71,7 @@ def _word(setting: Field[Any], kinds: Mapping[str, Any]) -> Any:
     return str if setting.metadata["check"] else kinds[setting.name]
 
 
-def _told(default: object) -> str | bool:
+def _default_text(default: object) -> str | bool:
     """Return a setting's default for the help; the command itself must not have it, to know what was given."""
     if isinstance(default, bool):
         return "yes" if default else "no"

@@ -163,7 +163,7 @@ async def _frame(socket: WebSocket) -> bytes | str:
     return data if data is not None else str(message.get("text") or "")
 
 
-class _Said:
+class _FrameReader:
     """What a client says, frame by frame."""
 
     def __init__(self, socket: WebSocket) -> None:
@@ -228,7 +228,7 @@ async def serve_client(socket: WebSocket, node: Node) -> None:
         return
     line, said, principal = (
         Socket(socket, node.unsent, node.writes),
-        _Said(socket),
+        _FrameReader(socket),
         shown_by(socket.scope["extensions"]),
     )
     context = node.engine.context

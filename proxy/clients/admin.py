@@ -52,7 +52,7 @@ class Administration:
         self._access = access
         self._subscriptions = subscriptions
         self._expiry = expiry
-        self._tell = tell
+        self._broadcast = tell
 
     def session(self, identity: SessionId) -> Session:
         """Return the session.
@@ -122,13 +122,13 @@ class Administration:
         session = self.session(identity)
         ttl_s, max_count = change(session.subscriptions[self._known(session, subscription)])
         self._subscriptions.retain(session, subscription, ttl_s, max_count)
-        self._once_kept(session, on_done, lambda: self._tell(session, subscription))
+        self._once_kept(session, on_done, lambda: self._broadcast(session, subscription))
 
     def unsubscribe(self, identity: SessionId, subscription: SubscriptionId, on_done: Then) -> None:
         """End a subscription. Raises Refused."""
         session = self.session(identity)
         self._subscriptions.end(session, self._known(session, subscription))
-        self._once_kept(session, on_done, lambda: self._tell(session, subscription))
+        self._once_kept(session, on_done, lambda: self._broadcast(session, subscription))
 
     def forget(self, identity: SessionId, receiver: ReceiverId, on_done: Then) -> None:
         """Give up the place of a receiver that is away, for good. Raises Refused."""

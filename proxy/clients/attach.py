@@ -62,7 +62,7 @@ class AttachHandler:
         self._ending: dict[int, Connection] = {}
         """Those that were let in by a token, which comes to an end."""
 
-    def _say(self, connection: Connection, message: object) -> None:
+    def _send(self, connection: Connection, message: object) -> None:
         self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     def leave(self, connection: Connection) -> None:
@@ -114,7 +114,7 @@ class AttachHandler:
         if row is None:
             return False
         connection.attach = None
-        self._say(connection, Moved(session, row.proxy, row.url))
+        self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
     def relay(self, session: SessionId, home: ProxyId) -> None:
@@ -165,7 +165,7 @@ class AttachHandler:
             now = self._context.clock.now_ms()
             pause_ms = self._context.takeover_backoff.take_place(session.id, place.id, message.incarnation, now)
             if pause_ms:
-                self._say(connection, Wait(f"receiver {place.id} is in use in two places", pause_ms))
+                self._send(connection, Wait(f"receiver {place.id} is in use in two places", pause_ms))
                 return False
             self._context.outbox.emit(Send(place.connection, taken(session.id, place.id)))
         self._context.outbox.emit(Hangup(place.connection, "the receiver attached again"))
@@ -211,12 +211,12 @@ class AttachHandler:
             stored=stored,
             joined=fresh,
         )
-        self._say(connection, attached)
+        self._send(connection, attached)
         for subscription in session.active():
-            self.tell_effective(connection, subscription)
+            self.send_effective(connection, subscription)
         session.gaps.passed(receiver, frontier)
         if session.gaps.concern(receiver):
-            self._tell_gaps_first(session, receiver)
+            self._send_gaps_first(session, receiver)
         self._context.sessions.mark_changed(session.id)
         self._coverage.watch(session)
         self._coverage.promise(session)
@@ -274,7 +274,7 @@ class AttachHandler:
 
     def _turn_away(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
         connection.attach = connection.proof = None
-        self._say(connection, problem(why, message) if isinstance(why, Refused) else why)
+        self._send(connection, problem(why, message) if isinstance(why, Refused) else why)
 
     def _enter_or_attach(self, connection: Connection, session: Session, message: Attach) -> None:
         """Something was waited for: the session may be somewhere else by now."""
@@ -313,14 +313,14 @@ class AttachHandler:
                 return
             if failure is not None:
                 connection.attach = None
-                self._say(connection, Wait(failure.message, self._context.settings.retry_ms))
+                self._send(connection, Wait(failure.message, self._context.settings.retry_ms))
             else:
                 self._enter_or_attach(connection, session, message)
 
         self._context.sessions.mark_changed(session.id)
         self._persister.written(session, on_done)
 
-    def _tell_gaps_first(self, session: Session, receiver: Receiver) -> None:
+    def _send_gaps_first(self, session: Session, receiver: Receiver) -> None:
         """Tell it of its gaps when they are on record; until then it gets nothing that comes behind (handover rule 21).
 
         Else its own frontier would pass a gap that it was not told of, and say at the next attach that it has all that.
@@ -331,15 +331,15 @@ class AttachHandler:
         def tell() -> None:
             if receiver.connection == connection and self._context.sessions.get(session.id) is session:
                 receiver.fetching = False
-                self._coverage.tell_gaps(session, receiver)
+                self._coverage.announce_gaps(session, receiver)
                 self._delivery.to_all(session)
 
         self._context.journal.once_attested(tell)
 
-    def tell_effective(self, connection: Connection, subscription: Subscription) -> None:
+    def send_effective(self, connection: Connection, subscription: Subscription) -> None:
         """Tell what is promised; of what is being written who asks hears when it is."""
         if kept := subscription.kept:
-            self._say(connection, BecameEffective(subscription.id, kept))
+            self._send(connection, BecameEffective(subscription.id, kept))
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it."""
@@ -355,13 +355,13 @@ class AttachHandler:
                 continue
             connection.attach = None
             if isinstance(reason, Refused):
-                self._say(connection, problem(reason, attach))
+                self._send(connection, problem(reason, attach))
             elif reason or attach.create:
                 # Whoever would make it was in line behind somebody who would not.
-                self._say(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
+                self._send(connection, Wait(reason or "there is no such session yet", self._context.settings.retry_ms))
             else:
                 missing = NotFound(f"there is no session {session}", field="session")
-                self._say(connection, problem(missing, attach))
+                self._send(connection, problem(missing, attach))
 
     def fenced(self) -> None:
         """Nothing is served here until we have a lease again; who was served asks again, here or elsewhere."""
@@ -369,7 +369,7 @@ class AttachHandler:
         for connection in self._connections.values():
             if connection.session is not None or connection.attach is not None:
                 connection.session = connection.receiver = connection.attach = None
-                self._say(connection, wait)
+                self._send(connection, wait)
         self._waiting.clear()
         self._ending.clear()
 
@@ -380,7 +380,7 @@ class AttachHandler:
         now = self._context.clock.now_ms()
         for connection in [each for each in self._ending.values() if now >= each.until_ms]:
             self.leave(connection)
-            self._say(connection, Wait("the token has ended by which this was read", 0))
+            self._send(connection, Wait("the token has ended by which this was read", 0))
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""

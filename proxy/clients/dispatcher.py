@@ -116,7 +116,7 @@ class ClientDispatcher:
             context, self._answers, self.authorizer, self.connections, self._session_of, self.attach_handler.leave
         )
         self.administration = Administration(
-            context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._tell_all
+            context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._broadcast_subscription
         )
         self._deferred: dict[SessionId, list[tuple[Connection, Change]]] = {}
         """What was asked of a session while it stood still."""
@@ -140,7 +140,7 @@ class ClientDispatcher:
             self.quenching.leave(number)
             self.relays.near.leave(number)
 
-    def _say(self, connection: Connection, message: object) -> None:
+    def _send(self, connection: Connection, message: object) -> None:
         self._context.outbox.emit(Send(connection.number, message))  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ messages
@@ -154,9 +154,9 @@ class ClientDispatcher:
             self._take(connection, message)
         except Refused as error:
             self._context.counters.refused[error.kind] += 1
-            self._say(connection, problem(error, message))
+            self._send(connection, problem(error, message))
         except (LogUnavailable, Altered) as error:
-            self._say(connection, problem(error, message))
+            self._send(connection, problem(error, message))
 
     def _take(self, connection: Connection, message: ClientMessage) -> None:
         if isinstance(message, Hello):
@@ -201,7 +201,7 @@ class ClientDispatcher:
             return
         connection.named = self.authorizer.named(message.credential)
         connection.client = message.client
-        self._say(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
+        self._send(connection, Welcome(VERSION, self._context.proxy, self._context.settings.site))
 
     def _publish(self, connection: Connection, message: Publish) -> None:
         if self.authorizer.let_publish(connection.named):
@@ -246,9 +246,9 @@ class ClientDispatcher:
         if session is not None and receiver is not None and session.role is not Role.SERVING:
             # What it has, the next owner is to be told; who was fenced or has released the session has said so.
             wait = Wait("the session changes hands at this moment", self._context.settings.retry_ms)
-            self._say(connection, wait)
+            self._send(connection, wait)
         elif session is not None and receiver is not None:
-            self._say(connection, Left(receiver.id))
+            self._send(connection, Left(receiver.id))
             receiver.had_selectively(message.selective)
             # What we never heard of, nobody here was ever sent.
             known = self._context.state.frontier
@@ -264,12 +264,12 @@ class ClientDispatcher:
 
         def on_done(is_gone: bool) -> None:
             if is_gone:
-                session.said_farewell(receiver.id, connection.incarnation, connection.attach_seq)
+                session.record_unregistration(receiver.id, connection.incarnation, connection.attach_seq)
                 answer = Forgotten(receiver.id)
-                self._answers.once_kept(connection, session, message, lambda: self._say(connection, answer))
+                self._answers.once_kept(connection, session, message, lambda: self._send(connection, answer))
             else:
                 # Who could not be forgotten comes again, and asks again.
-                self._say(connection, Wait("the session has moved", self._context.settings.retry_ms))
+                self._send(connection, Wait("the session has moved", self._context.settings.retry_ms))
 
         self._expiry.forget(session, receiver, on_done=on_done)
 
@@ -329,9 +329,9 @@ class ClientDispatcher:
 
         def answer() -> None:
             self._subscriptions.kept(session, changed)
-            self._say(connection, KeysChanged(message.number))
+            self._send(connection, KeysChanged(message.number))
             for identity in changed:
-                self._tell_all(session, identity, connection)
+                self._broadcast_subscription(session, identity, connection)
             self._coverage.promise(session)
 
         self._answers.once_kept(connection, session, message, answer)
@@ -339,28 +339,30 @@ class ClientDispatcher:
     def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         def answer() -> None:
             self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
-            self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+            self._send_subscription(connection, session, SubscriptionId(message.subscription), message.number)
             self._coverage.promise(session)
 
         self._answers.once_kept(connection, session, message, answer)
 
-    def _tell_subscription(
+    def _send_subscription(
         self, connection: Connection, session: Session, identity: SubscriptionId, number: int
     ) -> None:
         subscription = session.subscriptions.get(identity)
-        self._say(connection, Unsubscribed(identity, number) if subscription is None else Subscribed(identity, number))
+        self._send(connection, Unsubscribed(identity, number) if subscription is None else Subscribed(identity, number))
         if subscription is not None:
-            self.attach_handler.tell_effective(connection, subscription)
-        self._tell_all(session, identity, connection)
+            self.attach_handler.send_effective(connection, subscription)
+        self._broadcast_subscription(session, identity, connection)
 
-    def _tell_all(self, session: Session, identity: SubscriptionId, but: Connection | None = None) -> None:
+    def _broadcast_subscription(
+        self, session: Session, identity: SubscriptionId, but: Connection | None = None
+    ) -> None:
         """Tell all receivers, but the one on that connection, how a subscription is now."""
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
             if other is not None and other is not but:
                 settings = None if subscription is None else subscription.settings()
-                self._say(other, SubscriptionChanged(identity, settings))
+                self._send(other, SubscriptionChanged(identity, settings))
 
     # ------------------------------------------------------------ acknowledging
 
@@ -403,6 +405,6 @@ class ClientDispatcher:
 
         def on_done(error: WaypostError | None) -> None:
             if error is None:
-                self._say(connection, Attested(last))
+                self._send(connection, Attested(last))
 
         self._context.outbox.emit(Attest(facts, on_done))

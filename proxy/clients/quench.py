@@ -123,7 +123,7 @@ class QuenchHandler:
             if size > QUENCH_LOOKED_AT_BYTES:
                 break
         for connection, requester in self._requesters.items():
-            self._tell(connection, requester)
+            self._send_interest(connection, requester)
 
     def next_deadline(self) -> int:
         """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
@@ -153,7 +153,7 @@ class QuenchHandler:
         requester.wanted.update(after)
         requester.changed.update(dict.fromkeys((*before, *after)))
 
-    def _tell(self, connection: int, requester: _Requester) -> None:
+    def _send_interest(self, connection: int, requester: _Requester) -> None:
         level = not self._waiting and not self._context.rereading
         if not requester.changed and requester.level >= level:
             return

@@ -22,8 +22,8 @@ class Line:
     sent: int = 0
     taken: int = 0
     early: dict[int, bytes] = field(default_factory=dict)
-    heard_ms: int = 0
-    said_ms: int = 0
+    last_received_ms: int = 0
+    last_sent_ms: int = 0
     confirmed: int = 0
     unconfirmed_ms: int = 0
     """Since when something that was sent is not confirmed."""
@@ -33,7 +33,7 @@ class Line:
         if self.confirmed == self.sent:
             self.unconfirmed_ms = now
         self.sent += 1
-        self.said_ms = now
+        self.last_sent_ms = now
         return self.sent
 
     def confirm(self, taken: int, now: int) -> None:
@@ -44,7 +44,7 @@ class Line:
     def due_ms(self) -> int:
         """Return when to look whether it is broken."""
         unheard = [self.unconfirmed_ms] if self.confirmed < self.sent else []
-        return min([self.heard_ms, *unheard]) + SILENCE_MS
+        return min([self.last_received_ms, *unheard]) + SILENCE_MS
 
     def broken(self, now: int) -> bool:
         """Tell whether the other side is silent, or does not hear us."""
@@ -60,7 +60,7 @@ class Line:
             self.taken += 1
             frames.append(following)
         if frames:
-            self.heard_ms = now
+            self.last_received_ms = now
         return None if len(self.early) > RELAY_OUT_OF_ORDER else frames
 
 

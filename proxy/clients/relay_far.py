@@ -110,7 +110,7 @@ class FarEnds:
             now = self._context.clock.now_ms()
             self._last -= 1
             self._numbers[sender, relay] = self._last
-            self._far[self._last] = _Far(sender, relay, Line(heard_ms=now, said_ms=now))
+            self._far[self._last] = _Far(sender, relay, Line(last_received_ms=now, last_sent_ms=now))
             self._connected(self._last, message.address)
         return self._numbers[sender, relay]
 
@@ -171,12 +171,12 @@ class FarEnds:
     def tick(self, now: int) -> None:
         """Say that we are there, where nothing else was said for a while."""
         for far in self._far.values():
-            if now >= far.line.said_ms + BEAT_MS:
+            if now >= far.line.last_sent_ms + BEAT_MS:
                 self._context.outbox.emit(self._down(far, b""))
 
     def next_deadline(self) -> int:
         """When the next confirmation is due, in ms of the engine's clock; NEVER: none."""
-        return min([line.said_ms + BEAT_MS for line in self.lines()], default=NEVER)
+        return min([line.last_sent_ms + BEAT_MS for line in self.lines()], default=NEVER)
 
 
 def _decoded(frame: bytes) -> PASSED_ON | None:

@@ -57,7 +57,7 @@ class NearEnds:
         now = self._context.clock.now_ms()
         self._begun += 1
         relay = f"{self._context.lease.incarnation}/{self._begun}"
-        number, line = connection.number, Line(heard_ms=now)
+        number, line = connection.number, Line(last_received_ms=now)
         self._near[number] = _Near(relay, home, SessionId(attach.session), connection.address, line)
         self._connections[relay] = number
         self.up(number, Hello(VERSION, connection.client))

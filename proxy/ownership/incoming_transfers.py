@@ -252,7 +252,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
                     copy=begun.copy if begun else "",
                     has=begun.shadow.entries.last_number if begun else 0,
                 )
-                self._say(one, prepare)
+                self._send(one, prepare)
             case target.Install(prepared=prepared):
                 self._install(one, prepared)
             case target.TakeChunk(chunk=chunk):
@@ -267,7 +267,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
             case target.Adopt():
                 self._adopt(one)
             case target.SendAborted():
-                self._say(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
+                self._send(one, Aborted(transfer.session, transfer.transfer, transfer.owned.epoch, "gave up"))
             case target.Discard():
                 self._discard(one)
             case target.Relay():
@@ -292,7 +292,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
         # Without a word of coverage it is caught up later; without the copy all of the rest would follow the freeze.
         return known or waited >= self._context.settings.timing.coverage_ms
 
-    def _say(self, into: Incoming, message: ToSource) -> None:
+    def _send(self, into: Incoming, message: ToSource) -> None:
         self._context.outbox.emit(SendPeer(into.machine.owned.proxy, message))
 
     def _install(self, into: Incoming, prepared: Prepared) -> None:
@@ -349,13 +349,13 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def _acknowledge(self, into: Incoming) -> None:
         transfer = into.machine
-        self._say(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
+        self._send(into, ChunkStored(transfer.session, transfer.transfer, transfer.owned.epoch, into.acknowledged))
 
     def _send_ready(self, into: Incoming) -> None:
         assert into.shadow is not None
         coverage = {origin: self._coverage.covered_from(into.shadow, origin) for origin in into.shadow.gates}
         transfer = into.machine
-        self._say(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
+        self._send(into, Ready(transfer.session, transfer.transfer, transfer.owned.epoch, coverage))
 
     def _merge(self, into: Incoming, frozen: Frozen) -> None:
         """Join the shadow with the cut: what lies at or below it waits no more, what lies above is ours to keep."""

@@ -119,7 +119,7 @@ class Session:
         self._room_checks = -1
         self._room_taken = 0
         """Bytes of the descriptor, as far as counted since it was measured."""
-        self.farewells: dict[ReceiverId, ReceiverTombstone] = {}
+        self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
         self.gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
         self.ahead: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
@@ -444,16 +444,16 @@ class Session:
         )
         return joined
 
-    def said_farewell(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
+    def record_unregistration(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> None:
         """The receiver left for good, by its own word."""
-        self.farewells.pop(identity, None)
-        self.farewells[identity] = ReceiverTombstone(incarnation, attach_seq)
-        if len(self.farewells) > DEPARTED_REMEMBERED:
-            del self.farewells[next(iter(self.farewells))]
+        self.tombstones.pop(identity, None)
+        self.tombstones[identity] = ReceiverTombstone(incarnation, attach_seq)
+        if len(self.tombstones) > DEPARTED_REMEMBERED:
+            del self.tombstones[next(iter(self.tombstones))]
 
     def has_left_since(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> bool:
         """Tell whether the receiver left for good after it had asked this."""
-        tombstone = self.farewells.get(identity)
+        tombstone = self.tombstones.get(identity)
         return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
 
     def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
@@ -571,7 +571,7 @@ class Session:
             departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
             reliability=self.reliability,
             queue=self.queue,
-            farewells=dict(self.farewells),
+            tombstones=dict(self.tombstones),
         )
 
     def describe(self, descriptor: Descriptor) -> None:
@@ -581,7 +581,7 @@ class Session:
         self.gaps = Gaps.copied(descriptor.gaps)
         self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
-        self.farewells = dict(descriptor.farewells)
+        self.tombstones = dict(descriptor.tombstones)
         self.let(descriptor.access)
         listed = [Subscription.of(row) for row in descriptor.subscriptions]
         self.subscriptions = {sub.id: sub for sub in listed if sub.end is None}

@@ -260,13 +260,13 @@ class Coverage:
     def _report_gap(self, session: Session, origin: Origin, offsets: Sequence[int], cause: GapCause) -> None:
         session.gaps.append(GapRow(origin, offsets[0], offsets[-1], cause, list(session.receivers)))
         for receiver in list(session.receivers.values()):
-            self.tell_gaps(session, receiver)
+            self.announce_gaps(session, receiver)
 
-    def tell_gaps(self, session: Session, receiver: Receiver) -> None:
+    def announce_gaps(self, session: Session, receiver: Receiver) -> None:
         """Tell a receiver that is attached what it cannot have any more."""
         if receiver.connection is None:
             return
-        for gap in session.gaps.to_tell(receiver):
+        for gap in session.gaps.pending_for(receiver):
             self._context.outbox.emit(Send(receiver.connection, Gap(gap.origin, gap.first, gap.last, gap.cause)))
 
     # ------------------------------------------------------------ holes
@@ -390,7 +390,7 @@ class Coverage:
                 self._unmake(subscription, fresh)
                 self._unpromised[session.id] = session
             else:
-                self._tell(session, subscription, fresh)
+                self._announce_promise(session, subscription, fresh)
 
         # A restart and a failover must know of the promise before anybody else does.
         self._persister.written(session, on_done)
@@ -405,7 +405,7 @@ class Coverage:
         gate = session.gates.get(origin)
         return gate is None or gate.seen is not None
 
-    def _tell(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
+    def _announce_promise(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
         subscription.unannounced -= fresh.keys()
         journal_facts.effective(self._context, session, subscription, fresh)

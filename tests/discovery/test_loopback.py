@@ -39,7 +39,7 @@ async def test_a_proxy_that_said_goodbye_is_not_found_any_more_while_another_is(
 async def test_another_load_is_heard_by_those_who_look_later() -> None:
     said = announcement("busy", 7405)
     async with announced(said) as place:
-        await place.say(17)
+        await place.update(17)
         assert (await found())[said.proxy].load == 17
 
 

@@ -84,7 +84,7 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
     ):
         async with waypost.attach(name, proxy=source.url, state=place) as session:
             await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
-        heard = Heard(still_open)
+        heard = ReceivedFrames(still_open)
         await heard.attach(name, place)
         pause, silence = Pause(source.process), Silence(ways[source.name].registry, ANSWERS)
         for number in numbers[:20]:
@@ -113,7 +113,7 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
         heard.stop()
 
 
-class Heard:
+class ReceivedFrames:
     """What a socket hears that nobody closes, whatever it is told, and that acknowledges nothing."""
 
     def __init__(self, socket: ClientConnection) -> None:

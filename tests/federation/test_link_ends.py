@@ -54,7 +54,7 @@ class Serving:
         self.state.fold(*batch[0])
         self.ends.folded(batch, 0)
 
-    def hear(self, message: LinkMessage, peer: ProxyId = B1) -> list[LinkEffect]:
+    def receive(self, message: LinkMessage, peer: ProxyId = B1) -> list[LinkEffect]:
         self.ends.peer_message(peer, message, 0)
         return self.ends.take_effects()
 
@@ -75,11 +75,11 @@ def openings(effects: list[LinkEffect]) -> list[tuple[ProxyId, int]]:
 
 def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_other_way_round() -> None:
     serving = Serving()
-    (first,) = only(FindFirst, serving.hear(opening(1, 5)))
+    (first,) = only(FindFirst, serving.receive(opening(1, 5)))
     first.on_done(0, 0)
     assert openings(serving.ends.take_effects()) == [(B1, 5)]
-    (second,) = only(FindFirst, serving.hear(opening(2, 1), B2))
-    (told,) = only(SendPeer, serving.hear(opening(1, 6)))
+    (second,) = only(FindFirst, serving.receive(opening(2, 1), B2))
+    (told,) = only(SendPeer, serving.receive(opening(1, 6)))
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=2, opening=0, number=0, records=[]))
     second.on_done(0, 0)
     assert openings(serving.ends.take_effects()) == [(B2, 1)]
@@ -90,15 +90,15 @@ def test_a_newer_leaders_opening_takes_the_place_of_an_older_ones_and_not_the_ot
 
 def test_what_an_older_leader_wants_is_not_written_and_it_is_told_of_the_later_one() -> None:
     serving = Serving(FiltersRequested(B, 3, 1, {X: 1}))
-    (told,) = serving.hear(LinkWants(B, 2, 9, {}))
+    (told,) = serving.receive(LinkWants(B, 2, 9, {}))
     assert isinstance(told, SendPeer)
     assert (told.proxy, told.message) == (B1, LinkRecords(site=A, epoch=3, opening=0, number=0, records=[]))
 
 
 def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> None:
     serving = Serving()
-    (first,) = only(FindFirst, serving.hear(opening(1, 1)))
-    (second,) = only(FindFirst, serving.hear(opening(1, 2)))
+    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
+    (second,) = only(FindFirst, serving.receive(opening(1, 2)))
     second.on_done(0, 0)
     first.on_done(0, 0)
     assert openings(serving.ends.take_effects()) == [(B1, 2)]
@@ -107,21 +107,21 @@ def test_of_two_openings_that_wait_for_the_log_only_the_newer_is_served() -> Non
 def test_an_opening_that_comes_twice_counts_once_also_when_its_end_has_ended() -> None:
     """Its messages would have the numbers of others before them."""
     serving = Serving(published(1))
-    (first,) = only(FindFirst, serving.hear(opening(1, 1)))
-    assert serving.hear(opening(1, 1)) == []
+    (first,) = only(FindFirst, serving.receive(opening(1, 1)))
+    assert serving.receive(opening(1, 1)) == []
     first.on_done(0, 0)
     (read,) = only(ReadLog, serving.ends.take_effects())
     read.on_done(LogUnavailable("no answer"), 0)
     assert [ended.site for ended in only(Ended, serving.ends.take_effects())] == [B]
-    assert serving.hear(opening(1, 1)) == []
-    assert only(FindFirst, serving.hear(opening(1, 2)))
+    assert serving.receive(opening(1, 1)) == []
+    assert only(FindFirst, serving.receive(opening(1, 2)))
 
 
 def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
     serving = Serving(FiltersRequested(B, 1, 1, {X: 3}))
-    serving.hear(opening(1, 2, {X: 3}))
-    serving.hear(LinkAppended(B, 1, 2, 1), B2)
-    serving.hear(LinkAppended(B, 1, 1, 1), B1)
+    serving.receive(opening(1, 2, {X: 3}))
+    serving.receive(LinkAppended(B, 1, 2, 1), B2)
+    serving.receive(LinkAppended(B, 1, 1, 1), B1)
     serving.ends.tick(GIVE_UP_MS)
     assert only(Ended, serving.ends.take_effects())
 
@@ -130,43 +130,45 @@ def test_an_expression_that_is_none_is_refused_and_nothing_is_done() -> None:
     serving = Serving()
     for message in (opening(1, 1, {"n >": 1}), LinkWants(B, 1, 1, {"n >": 1})):
         with pytest.raises(Refused):
-            serving.hear(message)
+            serving.receive(message)
         assert serving.ends.take_effects() == []
-    assert only(FindFirst, serving.hear(opening(1, 1)))
+    assert only(FindFirst, serving.receive(opening(1, 1)))
 
 
 def test_what_a_neighbour_wants_is_written_once_and_one_word_at_a_time() -> None:
     serving = Serving()
-    (first,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    (first,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     assert first.records == [FiltersRequested(B, 1, 1, {X: 1})]
-    assert serving.hear(LinkWants(B, 1, 1, {X: 1})) == []
-    assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
-    assert serving.hear(LinkWants(B, 1, 2, {})) == []
+    assert serving.receive(LinkWants(B, 1, 1, {X: 1})) == []
+    assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
+    assert serving.receive(LinkWants(B, 1, 2, {})) == []
     serving.fold(FiltersRequested(B, 1, 1, {X: 1}))
     first.on_done([0], 0)
     (second,) = only(Append, serving.ends.take_effects())
     assert second.records == [FiltersRequested(B, 1, 3, {X: 1, Y: 2})]
     serving.fold(FiltersRequested(B, 1, 3, {X: 1, Y: 2}))
     second.on_done([1], 0)
-    assert serving.hear(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
+    assert serving.receive(LinkWants(B, 1, 3, {X: 1, Y: 2})) == []
 
 
 def test_what_the_log_did_not_take_is_written_when_it_is_said_again() -> None:
     serving = Serving()
-    (append,) = only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    (append,) = only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
     append.on_done(LogUnavailable("no answer"), 0)
     assert serving.ends.take_effects() == []
-    assert only(Append, serving.hear(LinkWants(B, 1, 1, {X: 1})))
+    assert only(Append, serving.receive(LinkWants(B, 1, 1, {X: 1})))
 
 
 def test_where_the_log_has_forgotten_the_beginning_the_next_opening_begins_at_what_is_left() -> None:
     serving = Serving(*(published(number) for number in range(6)))
     resumed = LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=1, installations={})
-    (read,) = only(ReadLog, serving.hear(resumed))
+    (read,) = only(ReadLog, serving.receive(resumed))
     assert read.offset == 1
     read.on_done(HistoryTruncated("gone", first=4), 0)
     serving.ends.take_effects()
-    (first,) = only(FindFirst, serving.hear(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={})))
+    (first,) = only(
+        FindFirst, serving.receive(LinkOpen(site=B, epoch=1, frontier={OWN: 1}, serial=2, installations={}))
+    )
     first.on_done(4, 0)
     (read,) = only(ReadLog, serving.ends.take_effects())
     assert read.offset == 4
@@ -341,7 +343,7 @@ def promised(log: list[Record], above: int, upto: int) -> list[int]:
 
 def test_where_the_log_has_forgotten_what_a_neighbour_wants_nothing_is_sent_before_it_is_written_again() -> None:
     serving = Serving()
-    effects = serving.hear(opening(1, 1, {X: 3}))
+    effects = serving.receive(opening(1, 1, {X: 3}))
     (find,) = only(FindFirst, effects)
     (append,) = only(Append, effects)
     find.on_done(4, 0)

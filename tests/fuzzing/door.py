@@ -58,10 +58,10 @@ def look_at(data: bytes) -> None:
         harness.complete_writes()
     harness.read_log()
     harness.pass_time(1_100)
-    harness.says(OTHER, Publish(producer="other", secret="life", first=0, bodies=[Notification({"n": 1}).body]))
+    harness.send(OTHER, Publish(producer="other", secret="life", first=0, bodies=[Notification({"n": 1}).body]))
     harness.read_log()
     harness.complete_writes()
-    assert any(isinstance(each, Acknowledged) for each in harness.heard(OTHER)), "the other one was not answered"
+    assert any(isinstance(each, Acknowledged) for each in harness.received(OTHER)), "the other one was not answered"
     assert all(waiting <= most for _, waiting, most in of_engine(harness.engine)), "something grows"
 
 

@@ -102,8 +102,8 @@ class Pair:
                     self.adopted = self.target.wanted
                 case target.Merge():
                     self.later(5, self._store)
-                case _ if type(effect) in SAID:
-                    self.send(SAID[type(effect)])
+                case _ if type(effect) in MESSAGES:
+                    self.send(MESSAGES[type(effect)])
 
     def _store(self) -> None:
         self.feed(self.target, target.StoreFailed() if self.rng.random() < 0.1 else target.Staged())
@@ -131,7 +131,7 @@ class Pair:
             self.feed(which, given)
 
 
-SAID: dict[type, object] = {
+MESSAGES: dict[type, object] = {
     source.SendPrepared: Prepared(*NAMED, descriptor=Descriptor(), stored=0),
     source.SendChunks: Chunk(*NAMED, number=1, after=None, upto=0, entries=[], checksum=0),
     source.SendFrozen: Frozen(*NAMED, descriptor=Descriptor(), cut={}, chunks=1, oldest=1, next_number=1),

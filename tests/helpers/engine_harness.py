@@ -121,21 +121,21 @@ class EngineHarness:
 
     # ------------------------------------------------------------ clients
 
-    def says(self, connection: int, message: ClientMessage) -> None:
+    def send(self, connection: int, message: ClientMessage) -> None:
         if connection not in self.engine.dispatcher.connections:
             self.engine.client_connected(connection)
             self.engine.client_message(connection, Hello(VERSION, f"client {connection}"))
         self.engine.client_message(connection, message)
         self.settle()
 
-    def heard(self, connection: int = 1) -> list[Any]:
+    def received(self, connection: int = 1) -> list[Any]:
         """Return what the connection was told since the last time."""
         mine = [message for each, message in self.sent if each == connection]
         self.sent = [each for each in self.sent if each[0] != connection]
         return mine
 
     def attach(self, connection: int = 1, receiver: str = "r", frontier: dict[Any, int] | None = None) -> None:
-        self.says(
+        self.send(
             connection,
             Attach(session=SESSION, receiver=receiver, incarnation=f"i{connection}", frontier=frontier or {}),
         )
@@ -144,13 +144,13 @@ class EngineHarness:
 
     def serve(self, session_expiry_s: int | None = None) -> None:
         """Create the session and let receiver r of connection 1 in."""
-        self.says(
+        self.send(
             1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, session_expiry_s=session_expiry_s)
         )
         self.complete(effects.ReadRow, None)
         self.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
         self.complete_writes()
-        self.heard()
+        self.received()
 
     def complete_writes(self) -> None:
         """The store and the changelog take what they were given."""

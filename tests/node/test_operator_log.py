@@ -53,7 +53,7 @@ class OperatorLogHarness(EngineHarness):
     def take_over(self, session: str) -> None:
         """Serve a session whose owner is dead."""
         self.engine.registry_event(OwnerChanged(SessionId(session), owner("dead", 4)))
-        self.says(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
+        self.send(1, Attach(session=SessionId(session), receiver="r", incarnation="i1", frontier={}))
         self.complete(effects.ReadRow, owner("dead", 4))
         found = Checkpoint(SessionId(session), Epoch(4), 0, Descriptor(), {})
         self.complete(effects.FindCheckpoint, FoundCheckpoint(found, complete=True))

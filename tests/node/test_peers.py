@@ -68,7 +68,7 @@ class Caller:
         self._challenge = challenge
         self._life = life
 
-    async def say(self, message: msgspec.Struct) -> None:
+    async def send(self, message: msgspec.Struct) -> None:
         await self.socket.send(msgspec.msgpack.encode(message))
 
     async def introduce(self, secret: bytes, *, callee: ProxyId = A1, version: int = VERSION) -> Introduction:
@@ -80,7 +80,7 @@ class Caller:
             incarnation=self._life,
             callee=callee,
         )
-        await self.say(
+        await self.send(
             PeerHello(
                 version=version,
                 proxy=A2,
@@ -137,7 +137,7 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
                 assert await stranger.refused() == (UNACCEPTABLE, "UNPROVEN: wrong proof")
         for _ in range(2):
             async with calling(a1, rows[A2].incarnation) as stranger:
-                await stranger.say(PREPARE)
+                await stranger.send(PREPARE)
                 assert (await stranger.refused())[0] == UNACCEPTABLE
         refused = refusals(a1)
         assert (refused["wrong proof"], refused["bad message"]) == (3, 2)

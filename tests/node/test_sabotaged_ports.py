@@ -142,7 +142,7 @@ class Stage:
         await service.serve(config, self.address.set_result, self.stop)
 
     @property
-    def says_so(self) -> bool:
+    def reports_fault(self) -> bool:
         """Whether the node tells operators that something stands still."""
         return any(bool(node.why_not_ready) and bool(node.troubles.now or node.engine is None) for node in self.nodes)
 
@@ -191,7 +191,7 @@ async def test_no_await_ends_a_node_in_silence(
     client = asyncio.create_task(lives(await stage.address))
 
     async def until_seen() -> None:
-        while not (stage.sabotage.struck and stage.says_so):
+        while not (stage.sabotage.struck and stage.reports_fault):
             await asyncio.sleep(0.05)
 
     seen = asyncio.create_task(until_seen())

@@ -69,7 +69,7 @@ class GivenByOrder(RuleBasedStateMachine):
         self.told |= self.had
         self.waiting.clear()
 
-    def say(self, said: list[Acknowledge]) -> None:
+    def acknowledge(self, said: list[Acknowledge]) -> None:
         for each in said:
             check_overtaking(self.receiver.selective, each.selective)
             self.receiver.acknowledge(each.through)
@@ -96,15 +96,15 @@ class GivenByOrder(RuleBasedStateMachine):
             assert entries is not None
             delivery = self.session.next_delivery(self.receiver, entries)
             if delivery is not None:
-                self.hear(decode_proxy_message(encode_message(delivery)))
+                self.receive(decode_proxy_message(encode_message(delivery)))
 
-    def hear(self, delivery: Any) -> None:
+    def receive(self, delivery: Any) -> None:
         assert isinstance(delivery, Deliver)
         came = {Coordinate(each.origin, each.offset) for each in delivery.entries}
         assert not came & self.told, "it is sent what it had told us to have"
         self.waiting |= came - self.had - {*self.in_hand}
         if self.receiving.deliver(delivery, ProxyId("a")):
-            self.say(self.receiving.had())
+            self.acknowledge(self.receiving.had())
 
     @rule(most=st.integers(1, 3))
     def give(self, most: int) -> None:
@@ -122,13 +122,13 @@ class GivenByOrder(RuleBasedStateMachine):
         self.had.update(self.in_hand)
         self.ever_had.update(self.in_hand)
         self.in_hand.clear()
-        self.say(self.receiving.had())
+        self.acknowledge(self.receiving.had())
 
     @rule()
     def settle(self) -> None:
         """The library says all that the application has."""
         self.take_over()
-        self.say(self.receiving.place())
+        self.acknowledge(self.receiving.place())
         self.told |= self.had
 
     @precondition(lambda self: self.in_hand)

@@ -67,9 +67,9 @@ def nothing() -> Place:
     harness = EngineHarness()
     harness.reload({}, "you", "they")
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    harness.says(
+    harness.send(
         2,
         Publish(producer="p", secret="i", first=1, bodies=[Notification({"n": number}).body for number in range(1, 6)]),
     )
@@ -417,12 +417,12 @@ def test_the_first_of_a_kind_from_a_peer_is_told_and_all_are_counted() -> None:
     refusals = place.harness.engine.context.refused
     for sender in (YOU, YOU, THEY, YOU, THEY):
         refused(place, sender, Aborted(SESSION, "other", place.epoch, ""))
-    assert [(each.name, each.peer) for each in refusals.take_news()] == [
+    assert [(each.name, each.peer) for each in refusals.take_new()] == [
         ("unknown transfer", YOU),
         ("unknown transfer", THEY),
     ]
     refused(place, YOU, Ready(SESSION, "t", Epoch(7), {}))
-    assert [(each.name, each.detail) for each in refusals.take_news()] == [
+    assert [(each.name, each.detail) for each in refusals.take_new()] == [
         ("wrong epoch", f"Ready of session {SESSION}, transfer t, epoch 7")
     ]
     assert refusals.counts == {"unknown transfer": 5, "wrong epoch": 1}

@@ -74,7 +74,7 @@ def known(harness: EngineHarness) -> Any:
     )
 
 
-def said(harness: EngineHarness) -> list[Any]:
+def sent(harness: EngineHarness) -> list[Any]:
     """Return what was said to other proxies since the last time."""
     found = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
     harness.pending = [each for each in harness.pending if each not in found]
@@ -122,11 +122,11 @@ def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataOb
     harness = ENDS[end]()
     for sender, message in data.draw(st.lists(wrong(end), min_size=1, max_size=6)):
         before, counts = known(harness), harness.engine.context.refused.counts.copy()
-        said(harness)
+        sent(harness)
         tell(harness, sender, message)
         assert known(harness) == before
         assert (harness.engine.context.refused.counts - counts).total() == 1, message
-        assert said(harness) in ([], [(sender, RelayEnd(message.relay, home=False))])
+        assert sent(harness) in ([], [(sender, RelayEnd(message.relay, home=False))])
 
 
 NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
@@ -156,18 +156,18 @@ def test_what_is_wrong_has_a_name(name: str, end: str, sender: ProxyId, message:
     refused = harness.engine.context.refused
     assert refused.counts == {name: 1}
     detail = f"{type(message).__name__} of relay {message.relay}"
-    assert refused.take_news() == [Refusal(name, sender, detail)]
+    assert refused.take_new() == [Refusal(name, sender, detail)]
     tell(harness, sender, message)
-    assert refused.take_news() == [], "it is told of once"
+    assert refused.take_new() == [], "it is told of once"
 
 
 def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attaches_again() -> None:
     """Left in place it would wait for ever: what was refused is never answered."""
     harness = far()
-    said(harness)
+    sent(harness)
     tell(harness, YOU, RelayUp(THERE, 3, b"\xc1"))
     assert len(harness.engine.dispatcher.relays.far) == 0
-    assert said(harness) == [(YOU, RelayEnd(THERE, home=True))]
+    assert sent(harness) == [(YOU, RelayEnd(THERE, home=True))]
     assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
@@ -208,8 +208,8 @@ def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what
         YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
     )
     harness.settle()
-    harness.heard()
+    harness.received()
     tell(harness, YOU, RelayDown(HERE, 2, b"", 0))
     for number in (1, 2):
         tell(harness, YOU, RelayDown("me#1/2", number, encode_message(Attested(number)), 0))
-    assert harness.heard() == [Raw(encode_message(Attested(number))) for number in (1, 2)]
+    assert harness.received() == [Raw(encode_message(Attested(number))) for number in (1, 2)]

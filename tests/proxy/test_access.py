@@ -69,12 +69,12 @@ def guarded(grants: dict[str, Granted] | None = None) -> EngineHarness:
     harness = EngineHarness()
     harness.serve()
     change(harness, grants or LEVELS)
-    assert kinds(harness.heard()) == [AccessChanged]
+    assert kinds(harness.received()) == [AccessChanged]
     return harness
 
 
 def change(harness: EngineHarness, grants: dict[str, Granted], connection: int = 1) -> None:
-    harness.says(connection, SetAccess(7, grants))
+    harness.send(connection, SetAccess(7, grants))
     look(harness)
     harness.complete_writes()
 
@@ -88,7 +88,7 @@ def attach(
 ) -> list[Any]:
     """Attach receiver `x<connection>`, and return what it hears."""
     name = f"x{connection}"
-    harness.says(
+    harness.send(
         connection,
         Attach(
             session=SESSION,
@@ -101,7 +101,7 @@ def attach(
     )
     look(harness)
     harness.complete_writes()
-    return [each for each in harness.heard(connection) if type(each).__name__ != "Welcome"]
+    return [each for each in harness.received(connection) if type(each).__name__ != "Welcome"]
 
 
 def refusals(messages: list[Any]) -> list[tuple[str, object]]:
@@ -125,13 +125,13 @@ def test_whoever_says_the_password_is_let_in_and_nobody_else_is() -> None:
 def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashed_first() -> None:
     harness = guarded()
     owner = Granted(["read", "subscribe", "administer"], "slow")
-    harness.says(1, SetAccess(8, {"": owner}))
-    harness.says(1, SetAccess(9, {}))
+    harness.send(1, SetAccess(8, {"": owner}))
+    harness.send(1, SetAccess(9, {}))
     harness.complete_writes()
     look(harness)
     harness.complete_writes()
     assert harness.engine.context.sessions[SESSION].access == {}
-    heard = harness.heard()
+    heard = harness.received()
     assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(9)]
     assert refusals(heard) == [("REFUSED", AboutAccess(8))]
 
@@ -139,11 +139,11 @@ def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashe
 def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
     harness = guarded()
     owner = Granted(["read", "subscribe", "administer"], "slow")
-    harness.says(1, SetAccess(8, {"": owner}))
-    harness.says(1, SetAccess(9, {"nobody": Granted(["read"], None)}))
+    harness.send(1, SetAccess(8, {"": owner}))
+    harness.send(1, SetAccess(9, {"nobody": Granted(["read"], None)}))
     look(harness)
     harness.complete_writes()
-    heard = harness.heard()
+    heard = harness.received()
     assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(8)]
     assert refusals(heard) == [("REFUSED", AboutAccess(9))]
 
@@ -156,19 +156,19 @@ def test_who_is_not_let_in_leaves_no_receiver_behind() -> None:
 
 def test_nothing_is_delivered_while_a_password_is_looked_at() -> None:
     harness = guarded()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
     harness.read_log()
-    harness.says(
+    harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
     )
     harness.complete_writes()
-    assert kinds(harness.heard(2)[1:]) == []
+    assert kinds(harness.received(2)[1:]) == []
     look(harness)
     harness.complete_writes()
-    assert DeliverEncoded in kinds(harness.heard(2))
+    assert DeliverEncoded in kinds(harness.received(2))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,10 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
     for message, about in asked:
         harness = guarded()
         assert kinds(attach(harness, 2, password, principal)) == [Attached]
-        harness.says(2, message)
+        harness.send(2, message)
         look(harness)
         harness.complete_writes()
-        refused = refusals(harness.heard(2))
+        refused = refusals(harness.received(2))
         assert refused == ([] if type(message) in may else [("FORBIDDEN", about)])
         deleting = any(isinstance(each, effects.ClaimRow) for each in harness.pending)
         assert deleting is (isinstance(message, Delete) and Delete in may)
@@ -213,67 +213,67 @@ def test_an_open_session_lets_everybody_do_everything_whatever_they_say_they_are
     harness = EngineHarness()
     harness.serve()
     assert kinds(attach(harness, 2, "anything", "anybody")) == [Attached]
-    harness.says(2, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(2, Subscribe(subscription="y", expression="n > 1"))
     harness.complete_writes()
-    assert kinds(harness.heard(2)) == [Subscribed]
+    assert kinds(harness.received(2)) == [Subscribed]
     assert not any(isinstance(each, effects.Verify) for each in harness.pending)
 
 
 def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, SetAccess(7, LEVELS))
+    harness.send(1, SetAccess(7, LEVELS))
     look(harness)
     harness.complete_all(effects.Save, None)
-    assert harness.heard() == []
+    assert harness.received() == []
     harness.complete_all(effects.PutCheckpoint, None)
-    assert kinds(harness.heard()) == [AccessChanged]
+    assert kinds(harness.received()) == [AccessChanged]
 
 
 def test_who_loses_the_right_to_read_is_told_and_gets_nothing_from_then_on() -> None:
     harness = guarded()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
     attach(harness, 2, "reads", "user")
     attach(harness, 3, "subscribes", "admin")
     change(harness, {"": Granted(ALL), "admin": Granted([READ, SUBSCRIBE])})
-    assert refusals(harness.heard(2)) == FORBIDDEN
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
+    assert refusals(harness.received(2)) == FORBIDDEN
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
     harness.read_log()
-    assert harness.heard(2) == []
-    assert kinds(harness.heard(3)) == [DeliverEncoded]
-    harness.says(2, Subscribe(subscription="y", expression="n > 1"))
-    assert [code for code, _ in refusals(harness.heard(2))] == ["NOT_SERVED"]
+    assert harness.received(2) == []
+    assert kinds(harness.received(3)) == [DeliverEncoded]
+    harness.send(2, Subscribe(subscription="y", expression="n > 1"))
+    assert [code for code, _ in refusals(harness.received(2))] == ["NOT_SERVED"]
 
 
 def test_who_has_another_password_now_has_to_say_it_and_who_set_it_does_not() -> None:
     harness = guarded()
     attach(harness, 2, "secret")
     change(harness, {"": Granted(ALL, "newer")})
-    assert kinds(harness.heard(1)) == [AccessChanged]
-    assert kinds(harness.heard(2)) == [Wait]
+    assert kinds(harness.received(1)) == [AccessChanged]
+    assert kinds(harness.received(2)) == [Wait]
     assert refusals(attach(harness, 2, "secret")) == FORBIDDEN
     assert kinds(attach(harness, 2, "newer")) == [Attached]
 
 
 def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -> None:
     harness = guarded()
-    harness.says(
+    harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
     )
     late = harness.next(effects.Verify)
     change(harness, {"": Granted(ALL, "newer")})
     late.on_done(True)
     harness.settle()
-    assert Attached not in kinds(harness.heard(2))
+    assert Attached not in kinds(harness.received(2))
     look(harness)
-    assert refusals(harness.heard(2)) == FORBIDDEN
+    assert refusals(harness.received(2)) == FORBIDDEN
 
 
 def test_a_password_found_right_after_the_client_has_gone_lets_nobody_in() -> None:
     harness = guarded()
-    harness.says(
+    harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
     )
     harness.engine.client_disconnected(2)
@@ -327,7 +327,7 @@ def test_the_right_password_ends_the_waiting() -> None:
 def test_passwords_of_one_principal_that_are_looked_at_in_one_moment_are_few() -> None:
     harness = guarded()
     for connection in range(2, 2 + PASSWORDS_OF_ONE + 1):
-        harness.says(
+        harness.send(
             connection,
             Attach(
                 session=SESSION,
@@ -338,19 +338,19 @@ def test_passwords_of_one_principal_that_are_looked_at_in_one_moment_are_few() -
             ),
         )
     assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_OF_ONE
-    assert kinds(harness.heard(connection))[1:] == [Wait]
+    assert kinds(harness.received(connection))[1:] == [Wait]
 
 
 def test_passwords_that_one_proxy_looks_at_in_one_moment_are_bounded() -> None:
     harness = guarded({"": Granted(ALL, "secret")} | {f"p{n}": Granted(USER, f"s{n}") for n in range(31)})
     for connection in range(2, 2 + PASSWORDS_AT_ONCE + 1):
         credential = Credential(f"p{connection % 31}", "wrong")
-        harness.says(
+        harness.send(
             connection,
             Attach(session=SESSION, receiver=f"x{connection}", incarnation="i", frontier={}, credential=credential),
         )
     assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_AT_ONCE
-    assert kinds(harness.heard(connection))[1:] == [Wait]
+    assert kinds(harness.received(connection))[1:] == [Wait]
     look(harness)
     assert harness.engine.dispatcher.authorizer.verifying == 0
 
@@ -363,13 +363,13 @@ def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exis
     harness = guarded(BY_TOKEN_TOO)
     wrong = Credential(principal, "wrong")
     for _ in range(FREE_TRIES):
-        harness.says(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
+        harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
         assert sum(isinstance(each, effects.Verify) for each in harness.pending) == 1
         look(harness)
-        assert refusals(harness.heard(2)) == FORBIDDEN
-    harness.says(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
+        assert refusals(harness.received(2)) == FORBIDDEN
+    harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
     assert not any(isinstance(each, effects.Verify) for each in harness.pending)
-    (wait,) = [each for each in harness.heard(2) if isinstance(each, Wait)]
+    (wait,) = [each for each in harness.received(2) if isinstance(each, Wait)]
     assert wait.retry_after_ms == 1_000
     assert harness.engine.context.counters.forbidden == {UNPROVEN: FREE_TRIES, TOO_OFTEN: 1}
 
@@ -377,23 +377,23 @@ def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exis
 @pytest.mark.parametrize("principal", ["user", "nobody"])
 def test_attach_without_a_password_is_refused_without_a_hash(principal: str) -> None:
     harness = guarded()
-    harness.says(
+    harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential(principal, ""))
     )
     assert not any(isinstance(each, effects.Verify) for each in harness.pending)
-    assert refusals(harness.heard(2)) == FORBIDDEN
+    assert refusals(harness.received(2)) == FORBIDDEN
 
 
 def test_passwords_of_unknown_principals_share_the_bound_of_the_proxy() -> None:
     harness = guarded()
     for connection in range(2, 2 + PASSWORDS_AT_ONCE + 1):
         credential = Credential(f"nobody{connection}", "wrong")
-        harness.says(
+        harness.send(
             connection,
             Attach(session=SESSION, receiver=f"x{connection}", incarnation="i", frontier={}, credential=credential),
         )
     assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_AT_ONCE
-    assert kinds(harness.heard(connection))[1:] == [Wait]
+    assert kinds(harness.received(connection))[1:] == [Wait]
     look(harness)
     assert harness.engine.dispatcher.authorizer.verifying == 0
 
@@ -411,20 +411,20 @@ def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
 
 def test_a_password_of_nobody_lets_nobody_in_even_if_it_is_verified() -> None:
     harness = guarded()
-    harness.says(
+    harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("nobody", "x"))
     )
     harness.complete(effects.Verify, True)
-    assert refusals(harness.heard(2)) == FORBIDDEN
+    assert refusals(harness.received(2)) == FORBIDDEN
 
 
 def test_a_hash_that_cannot_be_read_lets_nobody_in_and_is_no_wrong_password() -> None:
     harness = guarded()
-    harness.says(
+    harness.send(
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
     )
     harness.complete(effects.Verify, BadRecord("damaged"))
-    assert kinds(harness.heard(2))[1:] == [Wait]
+    assert kinds(harness.received(2))[1:] == [Wait]
     assert harness.engine.context.counters.forbidden == {}
 
 
@@ -442,7 +442,7 @@ def test_a_change_that_locks_out_who_asks_or_lets_in_without_a_word_is_refused(
     harness = guarded()
     before = dict(harness.engine.context.sessions[SESSION].access)
     change(harness, grants)
-    (problem,) = harness.heard()
+    (problem,) = harness.received()
     assert (problem.code, problem.field, problem.about) == ("REFUSED", "grants", AboutAccess(7))
     assert what in problem.message
     assert harness.engine.context.sessions[SESSION].access == before
@@ -451,14 +451,14 @@ def test_a_change_that_locks_out_who_asks_or_lets_in_without_a_word_is_refused(
 def test_a_session_can_be_opened_again() -> None:
     harness = guarded()
     change(harness, {})
-    assert kinds(harness.heard()) == [AccessChanged]
+    assert kinds(harness.received()) == [AccessChanged]
     assert kinds(attach(harness, 2)) == [Attached]
 
 
 def test_the_access_is_in_the_checkpoint_and_the_password_is_in_nothing_that_is_written() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, SetAccess(7, {"": Granted(ALL, "secret"), "eve": Granted(USER, "")}))
+    harness.send(1, SetAccess(7, {"": Granted(ALL, "secret"), "eve": Granted(USER, "")}))
     harness.complete(effects.Hash, ["#1"])
     written = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint | effects.Save)]
     checkpoints = [each.checkpoint for each in written if isinstance(each, effects.PutCheckpoint)]

@@ -31,9 +31,9 @@ def harness() -> EngineHarness:
 
 
 def subscribed(harness: EngineHarness, name: str, expression: str, connection: int = 1) -> Any:
-    harness.says(connection, Subscribe(subscription=name, expression=expression))
+    harness.send(connection, Subscribe(subscription=name, expression=expression))
     harness.complete_writes()
-    return next(each for each in harness.heard(connection) if isinstance(each, Subscribed | Problem))
+    return next(each for each in harness.received(connection) if isinstance(each, Subscribed | Problem))
 
 
 def refused(harness: EngineHarness, name: str, expression: str) -> str:
@@ -117,7 +117,7 @@ def test_subscriptions_are_bounded_by_number_of_one_client_and_of_the_proxy(harn
     spending.require_room("address 10.0.0.2", 6)
     with pytest.raises(LimitExceeded, match="this proxy has 3 subscriptions"):
         spending.require_room("address 10.0.0.2", 3)
-    harness.says(1, Unsubscribe("s0"))
+    harness.send(1, Unsubscribe("s0"))
     harness.complete_writes()
     assert isinstance(subscribed(harness, "s3", "n > 1"), Subscribed)
 

@@ -16,22 +16,22 @@ def promising() -> EngineHarness:
     """Return a proxy whose promise is on its way to the store and to the changelog."""
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    harness.heard()
+    harness.received()
     harness.read_log()
     return harness
 
 
-def told(harness: EngineHarness) -> list[BecameEffective]:
-    return [each for each in harness.heard() if isinstance(each, BecameEffective)]
+def announced(harness: EngineHarness) -> list[BecameEffective]:
+    return [each for each in harness.received() if isinstance(each, BecameEffective)]
 
 
 def test_a_promise_is_told_once_it_is_written() -> None:
     harness = promising()
-    assert told(harness) == []
+    assert announced(harness) == []
     harness.complete_writes()
-    assert [each.subscription for each in told(harness)] == ["x"]
+    assert [each.subscription for each in announced(harness)] == ["x"]
 
 
 @pytest.mark.parametrize("answer", [None, StoreFailed("full")])
@@ -46,26 +46,26 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     harness.complete_all(effects.Save, answer)
     harness.complete_all(effects.PutCheckpoint, None)
     assert session.descriptor() == standing
-    assert told(harness) == []
+    assert announced(harness) == []
     harness.engine.served.serve(session, Epoch(2), Acquisition.THAW)
     harness.settle()
     harness.pass_time(1_000)
     harness.complete_writes()
-    assert [each.subscription for each in told(harness)] == ["x"]
+    assert [each.subscription for each in announced(harness)] == ["x"]
 
 
 def test_a_promise_on_its_way_to_the_journal_is_not_told_of_the_next_one_of_the_name() -> None:
     harness = promising()
     harness.journal_waits = True
     harness.complete_writes()
-    harness.says(1, Unsubscribe("x"))
-    harness.says(1, Subscribe(subscription="x", expression="n > 1"))
+    harness.send(1, Unsubscribe("x"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 1"))
     harness.complete_writes()
     harness.complete_all(effects.Attest, None)
     harness.complete_all(effects.Attest, None)
-    assert told(harness) == []
+    assert announced(harness) == []
     harness.journal_waits = False
     harness.read_log()
     harness.pass_time(1_000)
     harness.complete_writes()
-    assert [each.subscription for each in told(harness)] == ["x"]
+    assert [each.subscription for each in announced(harness)] == ["x"]

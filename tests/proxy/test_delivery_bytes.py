@@ -14,20 +14,20 @@ LARGE = 250_000
 def test_no_more_bytes_are_under_way_than_a_connection_takes() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    harness.heard(1)
+    harness.received(1)
     many = 2 * CONNECTION_QUEUE_BYTES // LARGE
     for number in range(1, many + 1):
         body = Notification({"n": number, "filling": b"x" * LARGE}).body
-        harness.says(9, Publish(producer="p", secret="life", first=number, bodies=[body]))
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[body]))
         harness.read_log()
-    came = harness.heard(1)
+    came = harness.received(1)
     assert RECEIVER_WINDOW_BYTES - 2 * DELIVERY_BATCH_BYTES < sent(came) <= RECEIVER_WINDOW_BYTES
     found = delivered(came)
     while came:
-        harness.says(1, Acknowledge(came[-1].through))
-        came = [each for each in harness.heard(1) if isinstance(each, DeliverEncoded)]
+        harness.send(1, Acknowledge(came[-1].through))
+        came = [each for each in harness.received(1) if isinstance(each, DeliverEncoded)]
         assert sent(came) <= RECEIVER_WINDOW_BYTES
         found += delivered(came)
     assert found == list(range(1, many + 1))

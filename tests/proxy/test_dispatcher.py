@@ -54,10 +54,10 @@ def serving(*expressions: str) -> EngineHarness:
     harness = EngineHarness()
     harness.serve()
     for number, expression in enumerate(expressions):
-        harness.says(1, Subscribe(subscription=f"x{number}", expression=expression))
+        harness.send(1, Subscribe(subscription=f"x{number}", expression=expression))
         harness.complete_writes()
         harness.read_log()
-    harness.heard()
+    harness.received()
     return harness
 
 
@@ -91,12 +91,12 @@ def test_bad_input_is_refused_by_name_and_the_connection_goes_on(
     message: ClientMessage, code: str, field: str | None
 ) -> None:
     harness = serving("n > 0")
-    harness.says(1, message)
-    (problem,) = harness.heard()
+    harness.send(1, message)
+    (problem,) = harness.received()
     assert isinstance(problem, Problem)
     assert (problem.code, problem.field) == (code, field)
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
-    assert kinds(harness.heard()) == [Acknowledged]
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
+    assert kinds(harness.received()) == [Acknowledged]
 
 
 def test_hello_comes_first() -> None:
@@ -104,16 +104,16 @@ def test_hello_comes_first() -> None:
     harness.engine.client_connected(1)
     harness.engine.client_message(1, Subscribe(subscription="x", expression="n > 0"))
     harness.settle()
-    assert [each.code for each in harness.heard() if isinstance(each, Problem)] == ["BAD_MESSAGE"]
+    assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["BAD_MESSAGE"]
     harness.engine.client_message(1, Hello(VERSION, "c"))
     harness.settle()
-    assert kinds(harness.heard()) == [Welcome]
+    assert kinds(harness.received()) == [Welcome]
 
 
 def test_a_subscription_without_a_session_is_refused() -> None:
     harness = EngineHarness()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
-    assert [each.code for each in harness.heard() if isinstance(each, Problem)] == ["NOT_SERVED"]
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["NOT_SERVED"]
 
 
 def test_a_publish_that_the_log_did_not_take_says_which() -> None:
@@ -124,7 +124,7 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     (append,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.Append)]
     append.on_done(LogUnavailable("gone"))
     harness.settle()
-    problems = [each for each in harness.heard() if isinstance(each, Problem)]
+    problems = [each for each in harness.received() if isinstance(each, Problem)]
     assert [(each.code, each.about) for each in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
 
 
@@ -135,10 +135,10 @@ def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> N
     harness.engine.client_message(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
     (append,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.Append)]
     append.on_done(LogUnavailable("gone"))
-    harness.says(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
-    harness.says(1, Publish(producer="other", secret="i", first=6, bodies=[body(3)]))
-    harness.says(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
-    harness.says(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
+    harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
+    harness.send(1, Publish(producer="other", secret="i", first=6, bodies=[body(3)]))
+    harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
+    harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
     said = [(record.producer, record.sequence) for record in harness.log if isinstance(record, Published)]
     assert said == [("other", 6), ("p", 5), ("p", 6)]
 
@@ -146,95 +146,95 @@ def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> N
 def test_what_was_altered_on_its_way_to_the_door_is_refused_with_all_behind_it_until_it_comes_again() -> None:
     harness = serving()
     first, second = body(1), body(2)
-    harness.says(1, Publish(producer="p", secret="i", first=5, bodies=[b"\x80"], checks=[checksum(first)]))
-    harness.says(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
-    problems = [(each.code, each.about) for each in harness.heard() if isinstance(each, Problem)]
+    harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[b"\x80"], checks=[checksum(first)]))
+    harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
+    problems = [(each.code, each.about) for each in harness.received() if isinstance(each, Problem)]
     assert problems == [("ALTERED", AboutPublish(5)), ("LOG_UNAVAILABLE", AboutPublish(6))]
     assert harness.engine.context.counters.altered == 1
-    harness.says(1, Publish(producer="p", secret="i", first=5, bodies=[first], checks=[checksum(first)]))
-    harness.says(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
+    harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[first], checks=[checksum(first)]))
+    harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
     said = [(record.sequence, record.check) for record in harness.log if isinstance(record, Published)]
     assert said == [(5, checksum(first)), (6, checksum(second))]
 
 
 def test_there_are_as_many_checksums_as_bodies() -> None:
     harness = serving()
-    harness.says(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)], checks=[1, 2]))
-    problems = [(each.code, each.field) for each in harness.heard() if isinstance(each, Problem)]
+    harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)], checks=[1, 2]))
+    problems = [(each.code, each.field) for each in harness.received() if isinstance(each, Problem)]
     assert problems == [("BAD_MESSAGE", "checks")]
 
 
 def test_nothing_is_subscribed_before_store_and_changelog_have_it() -> None:
     harness = serving()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_all(effects.PutCheckpoint, None)
-    assert harness.heard() == []
+    assert harness.received() == []
     harness.complete_writes()
-    assert kinds(harness.heard()) == [Subscribed]
+    assert kinds(harness.received()) == [Subscribed]
 
 
 @pytest.mark.parametrize("store_first", [True, False])
 @pytest.mark.parametrize("failing", [effects.Save, effects.PutCheckpoint])
 def test_a_write_that_failed_is_told_once_and_is_no_yes(store_first: bool, failing: type) -> None:
     harness = serving()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     order = [effects.Save, effects.PutCheckpoint] if store_first else [effects.PutCheckpoint, effects.Save]
     for kind in order:
         harness.complete_all(kind, StoreFailed("full") if kind is failing else None)
-    assert harness.heard() == [Problem("STORE_FAILED", "full", None, AboutSubscription(SubscriptionId("x")))]
+    assert harness.received() == [Problem("STORE_FAILED", "full", None, AboutSubscription(SubscriptionId("x")))]
     for _ in range(20):
         harness.pass_time(500)
         harness.complete_writes()
-    assert harness.heard() == []
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    assert harness.received() == []
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    assert kinds(harness.heard()) == [Subscribed]
+    assert kinds(harness.received()) == [Subscribed]
 
 
 def test_a_promise_is_made_once_the_hold_is_read_and_the_changelog_has_the_promise() -> None:
     harness = serving()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    assert BecameEffective not in kinds(harness.heard())
+    assert BecameEffective not in kinds(harness.received())
     harness.read_log()
-    assert BecameEffective not in kinds(harness.heard())
+    assert BecameEffective not in kinds(harness.received())
     harness.complete_writes()
-    assert kinds(harness.heard()) == [BecameEffective]
+    assert kinds(harness.received()) == [BecameEffective]
 
 
 def test_a_subscription_said_twice_is_one() -> None:
     harness = serving("n > 0")
-    harness.says(1, Subscribe(subscription="x0", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x0", expression="n > 0"))
     harness.complete_writes()
-    assert kinds(harness.heard()).count(Subscribed) == 1
+    assert kinds(harness.received()).count(Subscribed) == 1
     assert list(harness.engine.context.sessions[SESSION].subscriptions) == ["x0"]
 
 
 def test_an_unknown_subscription_is_unsubscribed_already() -> None:
     harness = serving()
-    harness.says(1, Unsubscribe("never"))
+    harness.send(1, Unsubscribe("never"))
     harness.complete_writes()
-    assert kinds(harness.heard()) == [Unsubscribed]
+    assert kinds(harness.received()) == [Unsubscribed]
 
 
 def test_a_thousand_times_on_and_off_is_not_too_many_subscriptions() -> None:
     harness = serving()
     for number in range(MAX_SUBSCRIPTIONS_PER_SESSION + 1):
-        harness.says(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
+        harness.send(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
         harness.complete_writes()
-        harness.says(1, Unsubscribe(f"x{number}"))
+        harness.send(1, Unsubscribe(f"x{number}"))
         harness.complete_writes()
         harness.read_log()
-    heard = kinds(harness.heard())
+    heard = kinds(harness.received())
     assert heard == [Subscribed, Unsubscribed] * (MAX_SUBSCRIPTIONS_PER_SESSION + 1)
 
 
 def test_one_subscription_past_the_limit_is_refused() -> None:
     harness = serving()
     for number in range(MAX_SUBSCRIPTIONS_PER_SESSION + 1):
-        harness.says(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
+        harness.send(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
     harness.complete_writes()
-    heard = harness.heard()
+    heard = harness.received()
     assert [(each.code, each.about) for each in heard if isinstance(each, Problem)] == [
         ("LIMIT_EXCEEDED", AboutSubscription(SubscriptionId(f"x{MAX_SUBSCRIPTIONS_PER_SESSION}")))
     ]
@@ -244,53 +244,53 @@ def test_one_subscription_past_the_limit_is_refused() -> None:
 def test_the_other_receivers_are_told_of_a_change() -> None:
     harness = serving()
     harness.attach(2, "other")
-    harness.heard(2)
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.received(2)
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
-    assert harness.heard(2) == [SubscriptionChanged("x", SubscriptionSettings(expression="n > 0", owner="r"))]  # type: ignore[arg-type]
+    assert harness.received(2) == [SubscriptionChanged("x", SubscriptionSettings(expression="n > 0", owner="r"))]  # type: ignore[arg-type]
 
 
 def test_what_is_published_is_delivered_to_every_receiver_until_acknowledged() -> None:
     harness = serving("n > 0")
     harness.attach(2, "other")
-    harness.heard(2)
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(1), body(-1), body(2)]))
+    harness.received(2)
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1), body(-1), body(2)]))
     harness.read_log()
-    assert delivered(harness.heard(1)) == [1, 2]
-    assert delivered(harness.heard(2)) == [1, 2]
-    harness.says(1, Acknowledge(2))
+    assert delivered(harness.received(1)) == [1, 2]
+    assert delivered(harness.received(2)) == [1, 2]
+    harness.send(1, Acknowledge(2))
     harness.attach(1)
     harness.attach(2, "other")
-    assert delivered(harness.heard(1)) == []
-    assert delivered(harness.heard(2)) == [1, 2]
+    assert delivered(harness.received(1)) == []
+    assert delivered(harness.received(2)) == [1, 2]
 
 
 def test_a_receiver_that_attaches_again_elsewhere_takes_its_own_place() -> None:
     harness = serving("n > 0")
     harness.attach(2, "r")
-    assert [each.code for each in harness.heard(1) if isinstance(each, Problem)] == ["RECEIVER_TAKEN"]
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
+    assert [each.code for each in harness.received(1) if isinstance(each, Problem)] == ["RECEIVER_TAKEN"]
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
-    assert delivered(harness.heard(1)) == []
-    assert delivered(harness.heard(2)) == [1]
+    assert delivered(harness.received(1)) == []
+    assert delivered(harness.received(2)) == [1]
 
 
 def test_the_end_of_an_earlier_connection_does_not_put_the_receiver_out() -> None:
     harness = serving("n > 0")
     harness.attach(2, "r")
-    harness.heard(2)
+    harness.received(2)
     harness.engine.client_disconnected(1)
-    harness.says(2, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
+    harness.send(2, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
-    assert delivered(harness.heard(2)) == [1]
+    assert delivered(harness.received(2)) == [1]
 
 
 def test_a_receiver_that_leaves_hears_that_its_last_word_counts() -> None:
     harness = serving("n > 0")
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
-    harness.says(1, Detach(frontier=dict(harness.engine.state.frontier)))
-    assert harness.heard(1)[-1] == Left("r")
+    harness.send(1, Detach(frontier=dict(harness.engine.state.frontier)))
+    assert harness.received(1)[-1] == Left("r")
     assert harness.engine.context.sessions[SESSION].entries.count == 0
 
 
@@ -298,23 +298,23 @@ def test_a_receiver_that_leaves_while_the_session_stands_still_is_to_say_so_agai
     """The cut is made: the next owner would give it once more what it had."""
     harness = serving("n > 0")
     harness.engine.context.sessions[SESSION].freeze({})
-    harness.says(1, Detach())
-    assert isinstance(harness.heard(1)[-1], Wait)
-    assert not any(isinstance(each, Left) for each in harness.heard(1))
+    harness.send(1, Detach())
+    assert isinstance(harness.received(1)[-1], Wait)
+    assert not any(isinstance(each, Left) for each in harness.received(1))
 
 
 def test_a_receiver_that_is_forgotten_holds_nothing_back() -> None:
     harness = serving("n > 0")
     harness.attach(2, "other")
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
-    harness.says(1, Acknowledge(1))
+    harness.send(1, Acknowledge(1))
     assert harness.engine.context.sessions[SESSION].entries.count == 1
-    harness.says(2, Detach(forget=True))
+    harness.send(2, Detach(forget=True))
     assert harness.engine.context.sessions[SESSION].entries.count == 0
-    assert not any(isinstance(each, Forgotten) for each in harness.heard(2))
+    assert not any(isinstance(each, Forgotten) for each in harness.received(2))
     harness.complete_writes()
-    assert harness.heard(2)[-1] == Forgotten("other")
+    assert harness.received(2)[-1] == Forgotten("other")
 
 
 def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_it_is_served_again() -> None:
@@ -322,25 +322,25 @@ def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_
     harness.attach(2, "other")
     session = harness.engine.context.sessions[SESSION]
     session.freeze({})
-    harness.says(2, Detach(forget=True))
+    harness.send(2, Detach(forget=True))
     assert set(session.receivers) == {"r", "other"}
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
     harness.settle()
     harness.complete_writes()
     assert set(session.receivers) == {"r"}
-    assert harness.heard(2)[-1] == Forgotten("other")
+    assert harness.received(2)[-1] == Forgotten("other")
 
 
 def test_a_receiver_that_was_forgotten_at_an_epoch_that_is_over_is_told_to_come_again() -> None:
     """Whoever served since may know nothing of it, and keep what it waits for."""
     harness = serving("n > 0")
     harness.attach(2, "other")
-    harness.says(2, Detach(forget=True))
+    harness.send(2, Detach(forget=True))
     harness.engine.context.sessions[SESSION].epoch = Epoch(7)
-    harness.heard(2)
+    harness.received(2)
     harness.complete_writes()
-    assert kinds(harness.heard(2)) == [Wait]
+    assert kinds(harness.received(2)) == [Wait]
 
 
 def test_who_was_in_a_session_that_was_deleted_has_no_place_in_the_next_one() -> None:
@@ -348,14 +348,14 @@ def test_who_was_in_a_session_that_was_deleted_has_no_place_in_the_next_one() ->
     harness = serving("n > 0")
     session = harness.engine.context.sessions[SESSION]
     session.epoch = Epoch(GENERATION + 1)
-    harness.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, create=False, epoch=1))
-    assert [each.code for each in harness.heard(2) if isinstance(each, Problem)] == ["NOT_FOUND"]
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, create=False, epoch=1))
+    assert [each.code for each in harness.received(2) if isinstance(each, Problem)] == ["NOT_FOUND"]
     assert set(session.receivers) == {"r"}
     for attach in (
         Attach(session=SESSION, receiver="a", incarnation="i3", frontier={}, epoch=1),
         Attach(session=SESSION, receiver="b", incarnation="i4", frontier={}, create=False),
     ):
-        harness.says(3 + len(session.receivers), attach)
+        harness.send(3 + len(session.receivers), attach)
         harness.complete_writes()
     assert set(session.receivers) == {"r", "a", "b"}
 
@@ -363,36 +363,36 @@ def test_who_was_in_a_session_that_was_deleted_has_no_place_in_the_next_one() ->
 def test_a_change_whose_answer_is_due_at_another_epoch_is_not_made_a_second_time() -> None:
     harness = serving("n > 0")
     session = harness.engine.context.sessions[SESSION]
-    harness.says(1, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     session.epoch = Epoch(7)
-    harness.says(
+    harness.send(
         1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, create=False, epoch=1, attach_seq=2)
     )
-    harness.says(1, Unsubscribe("y"))
-    harness.heard()
+    harness.send(1, Unsubscribe("y"))
+    harness.received()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
-    assert [each for each in harness.heard() if isinstance(each, Subscribed | Unsubscribed)] == [
+    assert [each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)] == [
         Unsubscribed(SubscriptionId("y"))
     ]
 
 
 def test_a_change_is_answered_where_the_session_is_served_on_under_another_epoch() -> None:
     harness = serving("n > 0")
-    harness.says(1, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     harness.engine.context.sessions[SESSION].epoch = Epoch(7)
-    harness.heard()
+    harness.received()
     harness.complete_writes()
-    assert Subscribed(SubscriptionId("y")) in harness.heard()
+    assert Subscribed(SubscriptionId("y")) in harness.received()
 
 
 def test_whose_session_is_not_served_any_more_is_told_so() -> None:
     harness = serving("n > 0")
-    harness.says(1, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     harness.engine.context.sessions[SESSION].become(Role.DORMANT)
-    harness.heard()
+    harness.received()
     harness.complete_writes()
-    assert [(each.code, each.about) for each in harness.heard() if isinstance(each, Problem)] == [
+    assert [(each.code, each.about) for each in harness.received() if isinstance(each, Problem)] == [
         ("NOT_SERVED", AboutSubscription(SubscriptionId("y")))
     ]
 
@@ -400,54 +400,54 @@ def test_whose_session_is_not_served_any_more_is_told_so() -> None:
 def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it_is_over() -> None:
     harness = serving("n > 0")
     session = harness.engine.context.sessions[SESSION]
-    harness.says(1, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     session.freeze({})
-    harness.says(1, Unsubscribe("y"))
-    harness.heard()
+    harness.send(1, Unsubscribe("y"))
+    harness.received()
     harness.complete_writes()
-    assert not any(isinstance(each, Subscribed | Unsubscribed) for each in harness.heard())
+    assert not any(isinstance(each, Subscribed | Unsubscribed) for each in harness.received())
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
     harness.settle()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
-    assert {each for each in harness.heard() if isinstance(each, Subscribed | Unsubscribed)} == {
+    assert {each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)} == {
         Unsubscribed(SubscriptionId("y"))
     }
 
 
 def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> None:
     harness = EngineHarness()
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}, create=False))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}, create=False))
     harness.complete(effects.ReadRow, None)
-    assert [each.code for each in harness.heard() if isinstance(each, Problem)] == ["NOT_FOUND"]
+    assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["NOT_FOUND"]
 
 
 def test_a_proxy_that_loses_its_lease_delivers_no_more_and_says_so() -> None:
     harness = serving("n > 0")
     harness.engine.lease_lost()
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
-    assert kinds(harness.heard()) == [Wait, Acknowledged]
+    assert kinds(harness.received()) == [Wait, Acknowledged]
 
 
 def test_a_new_receiver_is_let_in_once_store_and_changelog_know_of_it() -> None:
     harness = serving("n > 0")
     harness.complete_writes()
-    harness.says(2, Attach(session=SESSION, receiver="new", incarnation="i", frontier={}))
+    harness.send(2, Attach(session=SESSION, receiver="new", incarnation="i", frontier={}))
     harness.complete_all(effects.Save, None)
-    assert Attached not in kinds(harness.heard(2))
+    assert Attached not in kinds(harness.received(2))
     harness.complete_all(effects.PutCheckpoint, None)
-    assert Attached in kinds(harness.heard(2))
+    assert Attached in kinds(harness.received(2))
 
 
 def test_a_new_receiver_that_cannot_be_put_on_record_is_told_to_try_again() -> None:
     harness = serving("n > 0")
     harness.complete_writes()
-    harness.says(2, Attach(session=SESSION, receiver="new", incarnation="i", frontier={}))
+    harness.send(2, Attach(session=SESSION, receiver="new", incarnation="i", frontier={}))
     harness.complete_all(effects.Save, None)
     harness.complete_all(effects.PutCheckpoint, LogUnavailable("gone"))
-    assert kinds(harness.heard(2))[-1] is Wait
+    assert kinds(harness.received(2))[-1] is Wait
 
 
 def test_an_acknowledgement_after_the_lease_brings_nothing_more() -> None:
@@ -456,52 +456,52 @@ def test_an_acknowledgement_after_the_lease_brings_nothing_more() -> None:
     harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
     harness.settle()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, window=1))
-    harness.says(2, Publish(producer="p", secret="i", first=0, bodies=[body(1), body(2)]))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, window=1))
+    harness.send(2, Publish(producer="p", secret="i", first=0, bodies=[body(1), body(2)]))
     harness.read_log()
-    assert delivered(harness.heard()) == [1]
+    assert delivered(harness.received()) == [1]
     harness.clock.advance(5_000)
-    harness.says(1, Acknowledge(1))
-    assert delivered(harness.heard()) == []
+    harness.send(1, Acknowledge(1))
+    assert delivered(harness.received()) == []
 
 
 def given_three() -> tuple[EngineHarness, list[int]]:
     """One delivery of three is under way; return their offsets too."""
     harness = serving("n > 0")
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[body(number) for number in (1, 2, 3)]))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(number) for number in (1, 2, 3)]))
     harness.read_log()
-    assert delivered(harness.heard()) == [1, 2, 3]
+    assert delivered(harness.received()) == [1, 2, 3]
     offsets = [offset for offset, record in enumerate(harness.log) if isinstance(record, Published)]
     return harness, offsets
 
 
 def test_a_place_in_the_middle_of_a_delivery_counts_though_the_rest_is_not_acknowledged() -> None:
     harness, offsets = given_three()
-    harness.says(1, Acknowledge(0, frontier={Origin("A/0"): offsets[1]}))
+    harness.send(1, Acknowledge(0, frontier={Origin("A/0"): offsets[1]}))
     session = harness.engine.context.sessions[SESSION]
     assert session.entries.count == 1
     harness.engine.client_disconnected(1)
     harness.attach(2)
-    assert delivered(harness.heard(2)) == [3]
+    assert delivered(harness.received(2)) == [3]
 
 
 def test_the_rest_of_a_delivery_is_acknowledged_as_if_nothing_had_been_said_before() -> None:
     harness, offsets = given_three()
-    harness.says(1, Acknowledge(0, frontier={Origin("A/0"): offsets[0]}))
-    harness.says(1, Acknowledge(harness.engine.context.sessions[SESSION].entries.last_number))
+    harness.send(1, Acknowledge(0, frontier={Origin("A/0"): offsets[0]}))
+    harness.send(1, Acknowledge(harness.engine.context.sessions[SESSION].entries.last_number))
     assert harness.engine.context.sessions[SESSION].entries.count == 0
-    harness.says(1, Publish(producer="p", secret="i", first=3, bodies=[body(4)]))
+    harness.send(1, Publish(producer="p", secret="i", first=3, bodies=[body(4)]))
     harness.read_log()
-    assert delivered(harness.heard()) == [4]
+    assert delivered(harness.received()) == [4]
 
 
 @pytest.mark.parametrize("frontier", [{Origin("A/0"): 1_000}, {Origin("B/0"): 0}], ids=["beyond", "another origin"])
 def test_a_place_behind_what_was_delivered_is_refused_and_changes_nothing(frontier: dict[Origin, int]) -> None:
     harness, _ = given_three()
-    harness.says(1, Acknowledge(0, frontier=frontier))
-    (refused,) = harness.heard()
+    harness.send(1, Acknowledge(0, frontier=frontier))
+    (refused,) = harness.received()
     assert (refused.code, refused.field) == ("BAD_MESSAGE", "frontier")
     assert harness.engine.context.sessions[SESSION].entries.count == 3

@@ -24,7 +24,7 @@ def policed(ttl_s: int | None = None, max_count: int | None = None) -> EngineHar
     """Return a proxy that serves a session with one subscription; its receiver is away."""
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0", ttl_s=ttl_s, max_count=max_count))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0", ttl_s=ttl_s, max_count=max_count))
     harness.complete_writes()
     harness.engine.client_disconnected(1)
     return harness
@@ -32,13 +32,13 @@ def policed(ttl_s: int | None = None, max_count: int | None = None) -> EngineHar
 
 def take(harness: EngineHarness, *numbers: int) -> None:
     for number in numbers:
-        harness.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
     harness.read_log()
     harness.complete_writes()
 
 
 def given(harness: EngineHarness) -> list[object]:
-    return delivered(harness.heard(2))
+    return delivered(harness.received(2))
 
 
 def test_what_has_lived_its_time_is_passed_over_at_delivery() -> None:
@@ -134,19 +134,19 @@ def test_a_deletion_counts_when_the_registry_says_so_and_all_receivers_are_told(
     harness = EngineHarness()
     harness.serve()
     harness.attach(2, "other")
-    harness.says(1, Delete())
+    harness.send(1, Delete())
     claim = harness.next(effects.ClaimRow)
     assert SESSION in harness.engine.context.sessions
     harness.engine.registry_event(OwnerChanged(SESSION, claim.new))
     harness.settle()
     for connection in (1, 2):
-        assert isinstance(harness.heard(connection)[-1], Deleted)
+        assert isinstance(harness.received(connection)[-1], Deleted)
     assert SESSION not in harness.engine.context.sessions
 
 
 def test_a_session_of_the_same_name_takes_the_epoch_after_the_deletion() -> None:
     harness = EngineHarness()
-    harness.says(1, Attach(session="s", receiver="r", incarnation="life", frontier={}))
+    harness.send(1, Attach(session="s", receiver="r", incarnation="life", frontier={}))
     harness.complete(effects.ReadRow, owner(NO_PROXY, 7))
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(NO_PROXY, 7), owner(ME, 8))
@@ -154,17 +154,17 @@ def test_a_session_of_the_same_name_takes_the_epoch_after_the_deletion() -> None
 
 def test_who_does_not_want_to_create_a_session_is_told_that_it_was_deleted() -> None:
     harness = EngineHarness()
-    harness.says(1, Attach(session="s", receiver="r", incarnation="life", frontier={}, create=False))
+    harness.send(1, Attach(session="s", receiver="r", incarnation="life", frontier={}, create=False))
     harness.complete(effects.ReadRow, owner(NO_PROXY, 7))
-    assert harness.heard(1)[-1].code == "NOT_FOUND"
+    assert harness.received(1)[-1].code == "NOT_FOUND"
 
 
 def away(receiver_expiry_s: int | None) -> EngineHarness:
     """Return a proxy with a receiver that is away, and whose place lasts so long, beside another that is there."""
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
-    harness.says(
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(
         2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=receiver_expiry_s)
     )
     harness.complete_writes()
@@ -185,7 +185,7 @@ def passes_s(harness: EngineHarness, seconds: int) -> None:
 def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal_says_why() -> None:
     harness = away(receiver_expiry_s=5)
     take(harness, 1)
-    harness.says(1, Acknowledge(1))
+    harness.send(1, Acknowledge(1))
     passes_s(harness, 4)
     assert places(harness) == {"r", "other"} and harness.engine.context.sessions[SESSION].entries.count == 1
     passes_s(harness, 4)
@@ -203,7 +203,7 @@ def test_one_that_never_said_so_keeps_its_place_for_ever() -> None:
 def test_who_comes_back_in_time_begins_to_count_anew() -> None:
     harness = away(receiver_expiry_s=5)
     passes_s(harness, 4)
-    harness.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
     harness.engine.client_disconnected(2)
     passes_s(harness, 4)
     assert places(harness) == {"r", "other"}
@@ -212,16 +212,16 @@ def test_who_comes_back_in_time_begins_to_count_anew() -> None:
 def test_who_has_lost_its_place_is_told_so_and_owed_nothing_of_what_went_with_it() -> None:
     harness = away(receiver_expiry_s=2)
     take(harness, 1)
-    harness.says(1, Acknowledge(1))
+    harness.send(1, Acknowledge(1))
     passes_s(harness, 4)
-    harness.heard(2)
+    harness.received(2)
     harness.attach(2, "other")
-    (attached,) = (each for each in harness.heard(2) if isinstance(each, Attached))
+    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
     assert attached.joined
     (joined,) = (fact for fact in harness.facts if fact.kind == "registered")
     assert (joined.receiver, joined.frontier) == ("other", {A: harness.engine.state.frontier[A]})
     harness.attach(3, "other")
-    (again,) = (each for each in harness.heard(3) if isinstance(each, Attached))
+    (again,) = (each for each in harness.received(3) if isinstance(each, Attached))
     assert not again.joined
 
 
@@ -248,18 +248,18 @@ def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_th
     harness.serve()
     harness.journal_waits = True
     harness.attach(2, "second")
-    assert not harness.heard(2)[1:]
+    assert not harness.received(2)[1:]
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.heard(2))
+    assert any(isinstance(each, Attached) for each in harness.received(2))
 
 
 def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stands() -> None:
     harness = policed()
     take(harness, 1, 2)
     harness.attach(2, "r")
-    harness.says(2, Detach(forget=True))
+    harness.send(2, Detach(forget=True))
     harness.complete_writes()
     here = harness.engine.state.frontier[A]
     session = harness.engine.context.sessions[SESSION]
@@ -269,14 +269,14 @@ def test_where_the_last_receiver_goes_the_next_one_begins_where_the_session_stan
     harness.attach(3, "next")
     (joined,) = (fact for fact in harness.facts if fact.kind == "registered")
     assert joined.frontier == {A: here}
-    assert delivered(harness.heard(3)) == [3]
+    assert delivered(harness.received(3)) == [3]
 
 
 def test_who_joins_does_not_throw_back_what_the_others_have() -> None:
     harness = away(receiver_expiry_s=None)
     take(harness, 1)
-    harness.says(1, Acknowledge(1))
-    harness.says(1, Subscribe(subscription="y", expression="n > 5"))
+    harness.send(1, Acknowledge(1))
+    harness.send(1, Subscribe(subscription="y", expression="n > 5"))
     session = harness.engine.context.sessions[SESSION]
     before = session.acknowledged_frontier(harness.engine.state.frontier)
     harness.attach(3, "third")
@@ -286,13 +286,13 @@ def test_who_joins_does_not_throw_back_what_the_others_have() -> None:
 def test_who_was_given_a_place_is_told_so_also_when_the_first_answer_was_to_wait() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.says(2, Attach(session=SESSION, receiver="second", incarnation="i2", frontier={}))
+    harness.send(2, Attach(session=SESSION, receiver="second", incarnation="i2", frontier={}))
     harness.complete_all(effects.Save, StoreFailed("full"))
     harness.complete_all(effects.PutCheckpoint, None)
     harness.complete_writes()
-    harness.heard(2)
+    harness.received(2)
     harness.attach(2, "second")
-    (attached,) = (each for each in harness.heard(2) if isinstance(each, Attached))
+    (attached,) = (each for each in harness.received(2) if isinstance(each, Attached))
     assert attached.joined
 
 
@@ -300,9 +300,9 @@ def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
     harness = away(receiver_expiry_s=2)
     harness.attach(2, "other")
     take(harness, 1)
-    given = [each for each in harness.heard(2) if isinstance(each, DeliverEncoded)]
-    harness.says(2, Acknowledge(given[-1].through))
-    harness.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
+    given = [each for each in harness.received(2) if isinstance(each, DeliverEncoded)]
+    harness.send(2, Acknowledge(given[-1].through))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=2))
     harness.engine.client_disconnected(2)
     take(harness, 2)
     passes_s(harness, 4)
@@ -312,7 +312,7 @@ def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
     told = harness.engine.context.sessions[SESSION].descriptor()
     assert {*told.departed} == {ReceiverId("other")}
     harness.attach(3, "other")
-    assert delivered(harness.heard(3)) == [2]
+    assert delivered(harness.received(3)) == [2]
     assert not harness.engine.context.sessions[SESSION].departed
 
 

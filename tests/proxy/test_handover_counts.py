@@ -55,12 +55,12 @@ def last(place: Place) -> TransferView:
     return place.harness.engine.transfers.shown()[0]
 
 
-def told(place: Place) -> list[Fact]:
+def announced(place: Place) -> list[Fact]:
     return [fact for fact in place.harness.facts if fact.kind == "handover"]
 
 
 def words(place: Place) -> list[str]:
-    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in told(place)]
+    return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in announced(place)]
 
 
 # ---------------------------------------------------------------- while it runs
@@ -71,7 +71,7 @@ def test_every_phase_of_a_handover_is_in_the_journal_when_it_begins(phase: str) 
     place = PHASES[phase]()
     role, phases = ("source", SOURCE) if phase in SOURCE else ("target", TARGET)
     assert words(place) == [f"{role} {each}" for each in phases[: phases.index(phase) + 1]]
-    assert {(fact.session, fact.transfer, fact.epoch) for fact in told(place)} == {
+    assert {(fact.session, fact.transfer, fact.epoch) for fact in announced(place)} == {
         (SESSION, place.transfer, place.epoch)
     }
 
@@ -274,7 +274,7 @@ def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None
         ("aborted", "superseded"),
         ("aborted", "target gave up"),
     ]
-    assert {fact.transfer for fact in told(place)} == {"t", "u"}
+    assert {fact.transfer for fact in announced(place)} == {"t", "u"}
 
 
 def test_what_a_peer_says_it_is_for_becomes_one_of_a_few_words() -> None:
@@ -311,8 +311,8 @@ def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
     assert counters.copied["source", "ahead"] == 5
     right(place, Ready(SESSION, "t", place.epoch, {}))
     assert last(place).ahead == 5 == last(place).entries - counters.copied["source", "rest"]
-    assert told(place)[0].entries == 0
-    assert told(committed_source())[-1].entries >= 5
+    assert announced(place)[0].entries == 0
+    assert announced(committed_source())[-1].entries >= 5
 
 
 def test_the_target_counts_what_came() -> None:

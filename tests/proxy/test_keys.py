@@ -52,7 +52,7 @@ class Keyed(EngineHarness):
         self._published = 0
 
     def subscribe(self, *secrets: bytes, insecure: bool = False, **policy: int) -> None:
-        self.says(
+        self.send(
             1, Subscribe(subscription="x", expression="require(n)", keys=public(*secrets), insecure=insecure, **policy)
         )
         self.complete_writes()
@@ -63,7 +63,7 @@ class Keyed(EngineHarness):
         """Publish the next number with these raw keys; return it."""
         self._published += 1
         body = Notification({"n": self._published}).body
-        self.says(
+        self.send(
             PRODUCER,
             Publish(
                 producer="p", secret="i", first=self._published, bodies=[body], keys=raw(*secrets), insecure=insecure
@@ -78,7 +78,7 @@ class Keyed(EngineHarness):
     def given_secure(self) -> list[tuple[int, bool]]:
         """Return what was given since the last time, and whether it met the keys of x."""
         found = []
-        for message in self.heard(1):
+        for message in self.received(1):
             if isinstance(message, DeliverEncoded):
                 entries = [msgspec.msgpack.decode(each, type=Delivery) for each in message.entries]
                 secure = [x_id() in message.secure.get(index, ()) for index in message.matched]
@@ -124,11 +124,11 @@ def test_keys_change_exactly_between_two_notifications() -> None:
 def test_what_came_by_the_keys_before_is_owed_to_who_was_away() -> None:
     harness = Keyed()
     harness.attach(2, "other")
-    harness.heard(2)
+    harness.received(2)
     harness.subscribe(b"k")
     harness.engine.client_disconnected(1)
     before = harness.publish(b"k")
-    harness.says(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    harness.send(2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     harness.complete_writes()
     after = harness.publish(b"l")
     harness.attach(1)
@@ -139,11 +139,11 @@ def test_the_receivers_keys_go_with_all_that_it_subscribes() -> None:
     harness = Keyed()
     harness.subscribe()
     harness.publish(b"k")
-    harness.says(1, SetKeys(5, public(b"k")))
+    harness.send(1, SetKeys(5, public(b"k")))
     harness.complete_writes()
-    assert [each for each in harness.heard() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
+    assert [each for each in harness.received() if isinstance(each, KeysChanged)] == [KeysChanged(5)]
     met = harness.publish(b"k")
-    harness.says(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
+    harness.send(1, Subscribe(subscription="y", expression="n > 0", insecure=False))
     harness.complete_writes()
     also = harness.publish(b"k")
     assert harness.given() == [met, also]
@@ -154,7 +154,7 @@ def test_another_receivers_subscription_keeps_its_keys() -> None:
     harness = Keyed()
     harness.subscribe(b"k")
     harness.attach(2, "other")
-    harness.says(2, SetKeys(1, public(b"l")))
+    harness.send(2, SetKeys(1, public(b"l")))
     harness.complete_writes()
     harness.publish(b"l")
     met = harness.publish(b"k")
@@ -164,9 +164,9 @@ def test_another_receivers_subscription_keeps_its_keys() -> None:
 def test_a_change_that_changes_nothing_is_answered_and_begins_no_life() -> None:
     harness = Keyed()
     harness.subscribe(b"k")
-    harness.heard()
+    harness.received()
     harness.subscribe(b"k")
-    assert Subscribed(x_id()) in harness.heard()
+    assert Subscribed(x_id()) in harness.received()
     assert len([fact for fact in harness.facts if fact.kind == FactKind.SUBSCRIBED]) == 1
 
 
@@ -174,9 +174,9 @@ def test_the_connections_keys_go_with_all_that_is_published_on_it_from_there_on(
     harness = Keyed()
     harness.subscribe(b"k")
     harness.publish()
-    harness.says(PRODUCER, PublishWith(raw(b"k")))
+    harness.send(PRODUCER, PublishWith(raw(b"k")))
     first, second = harness.publish(), harness.publish(b"l")
-    harness.says(PRODUCER, PublishWith([]))
+    harness.send(PRODUCER, PublishWith([]))
     harness.publish()
     assert harness.given() == [first, second]
 
@@ -186,10 +186,10 @@ def test_the_policy_goes_on_over_a_change_of_keys() -> None:
     harness.subscribe(b"k", max_count=2)
     harness.engine.client_disconnected(1)
     harness.attach(2, "other")
-    harness.heard(2)
+    harness.received(2)
     harness.publish(b"k")
     harness.publish(b"k")
-    harness.says(
+    harness.send(
         2, Subscribe(subscription="x", expression="require(n)", max_count=2, keys=public(b"l"), insecure=False)
     )
     harness.complete_writes()
@@ -203,11 +203,11 @@ def test_another_policy_holds_for_what_came_by_the_keys_before_too() -> None:
     harness.subscribe(b"k")
     harness.engine.client_disconnected(1)
     harness.attach(2, "other")
-    harness.heard(2)
+    harness.received(2)
     harness.publish(b"k")
     last = harness.publish(b"k")
     for policy in ({}, {"max_count": 1}):
-        harness.says(
+        harness.send(
             2, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False, **policy)
         )
         harness.complete_writes()
@@ -220,13 +220,13 @@ def test_one_that_is_made_anew_leaves_what_is_owed_of_the_one_before() -> None:
     harness.subscribe(b"k", max_count=1)
     harness.engine.client_disconnected(1)
     harness.attach(2, "other")
-    harness.heard(2)
+    harness.received(2)
     owed = harness.publish(b"k")
-    harness.says(
+    harness.send(
         2, Subscribe(subscription="x", expression="require(n)", max_count=1, keys=public(b"l"), insecure=False)
     )
-    harness.says(2, Unsubscribe("x"))
-    harness.says(2, Subscribe(subscription="x", expression="require(n)", max_count=1))
+    harness.send(2, Unsubscribe("x"))
+    harness.send(2, Subscribe(subscription="x", expression="require(n)", max_count=1))
     harness.complete_writes()
     new = harness.publish(insecure=True)
     harness.attach(1)
@@ -237,20 +237,20 @@ def test_a_promise_is_made_anew_from_where_the_keys_changed() -> None:
     harness = Keyed()
     harness.subscribe(b"k")
     harness.publish(b"k")
-    harness.heard()
+    harness.received()
     harness.subscribe(b"l")
-    promised = [each for each in harness.heard() if isinstance(each, BecameEffective)]
+    promised = [each for each in harness.received() if isinstance(each, BecameEffective)]
     assert promised and promised[-1] == BecameEffective(x_id(), {A: harness.engine.state.frontier[A]})
 
 
 def test_others_are_told_how_many_keys_there_are_and_not_which() -> None:
     harness = Keyed()
     harness.attach(2, "other")
-    harness.heard(2)
+    harness.received(2)
     harness.subscribe(b"k", b"l")
-    harness.says(1, SetKeys(1, public(b"m")))
+    harness.send(1, SetKeys(1, public(b"m")))
     harness.complete_writes()
-    told = [each.settings for each in harness.heard(2) if isinstance(each, SubscriptionChanged)]
+    told = [each.settings for each in harness.received(2) if isinstance(each, SubscriptionChanged)]
     assert [(each.keys, each.insecure) for each in told if each] == [(2, False), (3, False)]
 
 
@@ -262,12 +262,12 @@ def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.Monk
     harness.engine.client_disconnected(2)
     for number in range(4):
         harness.publish(b"%d" % (number - 1), insecure=True)
-        harness.says(
+        harness.send(
             1, Subscribe(subscription="x", expression="require(n)", keys=public(b"%d" % number), insecure=False)
         )
-    harness.heard()
-    harness.says(1, SetKeys(8, public(b"one more")))
-    (refused,) = (each for each in harness.heard() if isinstance(each, Problem))
+    harness.received()
+    harness.send(1, SetKeys(8, public(b"one more")))
+    (refused,) = (each for each in harness.received() if isinstance(each, Problem))
     assert (refused.code, refused.about) == ("LIMIT_EXCEEDED", AboutKeys(8))
 
 
@@ -275,10 +275,10 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     secret = b"a raw key that nobody must read"
     harness = Keyed()
     written: list[Any] = []
-    harness.says(1, SetKeys(1, Keys.consumer(secret).listed()))
+    harness.send(1, SetKeys(1, Keys.consumer(secret).listed()))
     written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
     harness.complete_writes()
-    harness.says(
+    harness.send(
         1,
         Subscribe(
             subscription="x", expression="require(n)", keys=Keys.consumer(b"!" + secret).listed(), insecure=False
@@ -287,7 +287,7 @@ def test_a_raw_key_is_in_nothing_that_is_written() -> None:
     written += [each for each in harness.pending if isinstance(each, effects.Save | effects.PutCheckpoint)]
     harness.complete_writes()
     harness.read_log()
-    harness.says(PRODUCER, PublishWith(raw(b"?" + secret)))
+    harness.send(PRODUCER, PublishWith(raw(b"?" + secret)))
     harness.publish(secret)
     (record,) = (each for each in harness.log if isinstance(each, Published))
     session = harness.engine.context.sessions[SESSION]
@@ -305,7 +305,7 @@ def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
     harness.publish(b"k")
     session = harness.engine.context.sessions[SESSION]
     assert session.subscriptions[x_id()].promised == {A: NOTHING}
-    harness.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     here = harness.engine.state.frontier[A]
     assert session.subscriptions[x_id()].promised == {A: here}
     # The journal has it when store and changelog have it.
@@ -319,6 +319,6 @@ def test_keys_change_above_what_a_receiver_has_reported() -> None:
     harness = Keyed()
     harness.subscribe(b"k")
     harness.attach(2, "other", {A: 100})
-    harness.says(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
+    harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
     before, after = harness.engine.context.sessions[SESSION].lives(x_id())
     assert before.end == after.start == {A: 100}

@@ -98,7 +98,7 @@ def woken(count: int) -> EngineHarness:
 
 
 def publish(harness: EngineHarness, number: int) -> None:
-    harness.says(9, Publish(producer="p", secret="i", first=number, bodies=[Notification({"n": number}).body]))
+    harness.send(9, Publish(producer="p", secret="i", first=number, bodies=[Notification({"n": number}).body]))
     harness.read_log()
 
 
@@ -122,7 +122,7 @@ def test_the_one_that_a_client_waits_for_goes_first() -> None:
     harness.reload(rows(3 * WAKES_AT_ONCE))
     last = name(3 * WAKES_AT_ONCE - 1)
     assert last not in claimed(harness)
-    harness.says(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
+    harness.send(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
     claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
     harness.settle()
@@ -301,22 +301,22 @@ def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_a
     for offset, record in enumerate(records):
         state.fold(offset, record)
     harness = EngineHarness(Restored(5, state.acceptance.snapshot(), early, []), lease=False)
-    harness.says(3, Quench(1, ["n"]))
+    harness.send(3, Quench(1, ["n"]))
     harness.pass_time(5)
-    assert not [each for each in harness.heard(3) if isinstance(each, Interest)]
+    assert not [each for each in harness.received(3) if isinstance(each, Interest)]
     harness.log = list(records)
     harness.read_log()
     harness.pass_time(5)
-    (told,) = (each for each in harness.heard(3) if isinstance(each, Interest))
+    (told,) = (each for each in harness.received(3) if isinstance(each, Interest))
     assert told.level and len(told.added) == 5
 
 
 def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
     harness = woken(3 * CHECKPOINTS_AT_ONCE)
-    harness.says(1, Attach(session=name(250), receiver="r", incarnation="i", frontier={}))
+    harness.send(1, Attach(session=name(250), receiver="r", incarnation="i", frontier={}))
     harness.complete_writes()
     publish(harness, 5)
-    harness.says(1, Acknowledge(1))
+    harness.send(1, Acknowledge(1))
     harness.pass_time(200)
     harness.complete_writes()
     tried = 0
@@ -352,7 +352,7 @@ def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeyp
     harness.complete_writes()
     sessions = harness.engine.context.sessions
     assert {(each.entries.count, each.entries.saved_in_memory) for each in sessions.values()} == {(5, 2)}
-    harness.says(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
+    harness.send(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
     harness.complete_writes()
     harness.complete(effects.LoadEntries, [])
     publish(harness, 6)
@@ -366,12 +366,12 @@ def test_a_session_has_so_many_receivers_at_most(monkeypatch: pytest.MonkeyPatch
     harness = EngineHarness()
     harness.serve()
     harness.attach(2, "second")
-    harness.heard(2)
+    harness.received(2)
     harness.attach(3, "third")
-    (refused,) = (each for each in harness.heard(3) if isinstance(each, Problem))
+    (refused,) = (each for each in harness.received(3) if isinstance(each, Problem))
     assert (refused.code, refused.field) == ("LIMIT_EXCEEDED", "receiver")
     harness.attach(4, "second")
-    assert any(isinstance(each, Attached) for each in harness.heard(4))
+    assert any(isinstance(each, Attached) for each in harness.received(4))
 
 
 def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,18 +381,18 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
     harness.serve()
     places = {Origin(f"{'origin' * 10}-{number}/0"): 5 for number in range(20)}
     for number in range(2, 12):
-        harness.says(
+        harness.send(
             number,
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier=places, order="priority"),
         )
         harness.complete_writes()
-    turned_away = [each for number in range(2, 12) for each in harness.heard(number) if isinstance(each, Problem)]
+    turned_away = [each for number in range(2, 12) for each in harness.received(number) if isinstance(each, Problem)]
     assert {each.code for each in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
     session = harness.engine.context.sessions[SESSION]
     assert len(msgspec.json.encode(session.descriptor())) < 5_000
     # Whoever has a place already still has it, wherever it has been.
     more = {Origin(f"elsewhere-{number}/0"): 5 for number in range(100)}
-    harness.says(
+    harness.send(
         20,
         Attach(
             session=SESSION,
@@ -404,7 +404,7 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
         ),
     )
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.heard(20))
+    assert any(isinstance(each, Attached) for each in harness.received(20))
 
 
 def test_a_round_has_everything_once() -> None:

@@ -86,7 +86,7 @@ def test_a_client_that_comes_to_a_proxy_that_is_drained_is_told_a_better_one() -
     harness.engine.client_message(2, Hello(VERSION, "c"))
     harness.engine.client_message(2, Attach(session="other", receiver="main", incarnation="i", frontier={}))
     harness.settle()
-    assert [each.proxy for each in harness.heard(2) if isinstance(each, Moved)] == [YOU]
+    assert [each.proxy for each in harness.received(2) if isinstance(each, Moved)] == [YOU]
 
 
 def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> None:

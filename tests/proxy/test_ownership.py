@@ -176,7 +176,7 @@ def test_every_start_of_serving_says_again_what_the_audit_needs() -> None:
 def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
     (made,) = harness.engine.context.sessions[SESSION].active()
@@ -215,7 +215,7 @@ def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came
         Unsubscribe("x"),
         Subscribe(subscription="x", expression="n > 0"),
     ):
-        harness.says(1, message)
+        harness.send(1, message)
         harness.complete_writes()
     said = [(fact.kind, fact.life) for fact in harness.facts if fact.kind in ("subscribed", "unsubscribed")]
     assert said == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
@@ -325,24 +325,24 @@ def test_whoever_waits_for_a_staged_copy_is_told_when_it_is_dropped() -> None:
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 3))
-    harness.heard()
+    harness.received()
     harness.complete_all(effects.Save, None)
     harness.complete(effects.ClaimRow, Claimed(False, owner("you", 4)))
     assert role(harness) is None
-    assert [type(each) for each in harness.heard()] == [Wait]
+    assert [type(each) for each in harness.received()] == [Wait]
 
 
 def test_whoever_waits_for_a_staged_copy_is_let_in_when_it_has_committed() -> None:
     harness = EngineHarness(disk(Role.STAGED, 4))
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 3))
-    harness.heard()
+    harness.received()
     harness.complete_all(effects.Save, None)
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
     assert role(harness) is Role.SERVING
     harness.complete_all(effects.Save, None)
     harness.complete_all(effects.PutCheckpoint, None)
-    assert Attached in [type(each) for each in harness.heard()]
+    assert Attached in [type(each) for each in harness.received()]
 
 
 def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> None:
@@ -366,7 +366,7 @@ def test_a_checkpoint_below_what_clients_were_answered_is_not_served(noted: Rank
     checkpoint = Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {})
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True, noted=noted))
     assert role(harness) is None
-    assert [each.code for each in harness.heard() if isinstance(each, Problem)] == [SessionLost.code]
+    assert [each.code for each in harness.received() if isinstance(each, Problem)] == [SessionLost.code]
 
 
 def first_checkpoint(epoch: int) -> effects.FoundCheckpoint:
@@ -393,7 +393,7 @@ def test_a_session_whose_first_checkpoint_the_changelog_does_not_take_is_not_mad
     harness.attach()
     harness.complete(effects.ReadRow, None)
     harness.complete(effects.PutCheckpoint, LogUnavailable("away"))
-    assert [type(each) for each in harness.heard()][-1] is Wait
+    assert [type(each) for each in harness.received()][-1] is Wait
     assert harness.pending == []
 
 
@@ -410,7 +410,7 @@ def test_a_session_that_nobody_has_any_more_is_lost_and_not_served_empty(found: 
     harness.attach()
     harness.complete(effects.ReadRow, owner("dead", 4))
     harness.complete(effects.FindCheckpoint, found)
-    (told,) = (each for each in harness.heard() if isinstance(each, Problem))
+    (told,) = (each for each in harness.received() if isinstance(each, Problem))
     assert (told.code, told.about) == ("SESSION_LOST", AboutSession(SESSION))
     assert why in told.message and f"waypost sessions rm {SESSION}" in told.message
     assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
@@ -455,7 +455,7 @@ def test_without_all_changelogs_nothing_is_rebuilt(found: effects.FoundCheckpoin
     harness.complete(effects.ReadRow, owner("dead", 4))
     harness.complete(effects.FindCheckpoint, found)
     assert role(harness) is None
-    assert [type(each) for each in harness.heard()][-1] is Wait
+    assert [type(each) for each in harness.received()][-1] is Wait
 
 
 def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> None:
@@ -464,7 +464,7 @@ def test_an_owner_is_taken_over_only_when_the_watch_has_told_of_its_row() -> Non
     harness.reload({SESSION: owner("you", 3)})
     harness.attach()
     harness.complete(effects.ReadRow, owner("you", 4))
-    assert [type(each) for each in harness.heard()][-1] is Wait
+    assert [type(each) for each in harness.received()][-1] is Wait
     assert not [each for each in harness.pending if isinstance(each, effects.FindCheckpoint)]
     harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 4)))
     harness.attach()
@@ -478,13 +478,13 @@ def test_a_lost_answer_to_the_creation_is_settled_by_reading() -> None:
     harness.attach()
     harness.complete(effects.ReadRow, None)
     harness.complete(effects.CreateRow, RegistryUnavailable("gone"))
-    assert [type(each) for each in harness.heard()][-1] is Wait
+    assert [type(each) for each in harness.received()][-1] is Wait
     harness.attach()
     harness.complete(effects.ReadRow, owner("me", 1))
     harness.complete(effects.FindCheckpoint, first_checkpoint(1))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     harness.complete_writes()
-    assert Attached in [type(each) for each in harness.heard()]
+    assert Attached in [type(each) for each in harness.received()]
 
 
 def asking(*others: str) -> tuple[EngineHarness, Prepare]:
@@ -502,7 +502,7 @@ def asked(harness: EngineHarness, proxy: str) -> Prepare:
 
 
 def refuse(harness: EngineHarness, prepare: Prepare) -> None:
-    harness.heard()
+    harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "not here")
     harness.engine.peer_message(ProxyId("you"), refusal)
     harness.settle()
@@ -511,7 +511,7 @@ def refuse(harness: EngineHarness, prepare: Prepare) -> None:
 @pytest.mark.parametrize("told_by", ["watch", "registry"])
 def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_is_lost(told_by: str) -> None:
     harness, prepare = asking()
-    harness.heard()
+    harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
     harness.engine.peer_message(ProxyId("you"), refusal)
     harness.settle()
@@ -523,7 +523,7 @@ def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_i
         refusal = Refused(SESSION, again.transfer, again.epoch, "no changelog has it", lost=True)
         harness.engine.peer_message(ProxyId("you"), refusal)
         harness.settle()
-    assert [each.code for each in harness.heard() if isinstance(each, Problem)] == [SessionLost.code]
+    assert [each.code for each in harness.received() if isinstance(each, Problem)] == [SessionLost.code]
 
 
 def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until_the_row_is_another() -> None:
@@ -566,14 +566,14 @@ def test_where_the_watch_was_behind_the_registry_says_whom_to_ask() -> None:
     refuse(harness, prepare)
     harness.complete(effects.ReadRow, owner("they", 5))
     assert asked(harness, "they").epoch == 5
-    assert harness.heard() == []
+    assert harness.received() == []
 
 
 def test_an_owner_that_refuses_and_is_the_owner_is_not_asked_again_until_the_client_does() -> None:
     harness, prepare = asking()
     refuse(harness, prepare)
     harness.complete(effects.ReadRow, owner("you", 3))
-    assert [type(each) for each in harness.heard()] == [Wait]
+    assert [type(each) for each in harness.received()] == [Wait]
     assert not [each for each in harness.pending if isinstance(each, effects.SendPeer)]
 
 
@@ -586,13 +586,13 @@ def test_a_session_that_was_deleted_before_the_watch_said_so_is_made_anew() -> N
 
 def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
     harness, _ = asking()
-    harness.heard()
+    harness.received()
     harness.engine.registry_event(ProxyDown(ProxyId("you"), row("you").incarnation))
     harness.settle()
     harness.complete(effects.ReadRow, owner("you", 3))
     harness.complete(effects.FindCheckpoint, first_checkpoint(3))
     assert harness.next(effects.ClaimRow).new == owner("me", 4)
-    assert harness.heard() == []
+    assert harness.received() == []
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -603,7 +603,7 @@ def test_whoever_is_attached_hears_where_the_session_went_or_at_least_that_it_we
         harness.reload({SESSION: owner("me", 1)}, "you")
     harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
     harness.settle()
-    assert [type(each) for each in harness.heard()] == [Moved if known else Wait]
+    assert [type(each) for each in harness.received()] == [Moved if known else Wait]
 
 
 def test_old_news_of_an_earlier_owner_changes_nothing() -> None:
@@ -622,7 +622,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     """Rule 13: not before the receiver has reported. A frozen session is put out as a served one is."""
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     session = harness.engine.context.sessions[SESSION]
     session.freeze({})
@@ -641,7 +641,7 @@ def test_a_promise_that_was_written_during_a_freeze_is_told_after_the_thaw() -> 
     harness = EngineHarness()
     harness.reload({}, "you")
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
     assert SESSION in harness.engine.context.sessions._changed or any(
@@ -664,7 +664,7 @@ def settled(harness: EngineHarness) -> list[type]:
     harness.read_log()
     harness.pass_time(1_000)
     harness.complete_writes()
-    return [type(each) for each in harness.heard()]
+    return [type(each) for each in harness.received()]
 
 
 def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() -> None:
@@ -673,12 +673,12 @@ def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() 
     harness.settle()
     harness.serve()
     harness.clock.advance(4_800)
-    harness.says(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
+    harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
     harness.complete(effects.ReadRow, owner("me", 1))
-    assert Wait in [type(each) for each in harness.heard(2)]
+    assert Wait in [type(each) for each in harness.received(2)]
     harness.engine.lease_renewed(harness.clock.now_ms() + 5_000)
-    harness.says(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
-    assert Attached in [type(each) for each in harness.heard(2)]
+    harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
+    assert Attached in [type(each) for each in harness.received(2)]
 
 
 def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving() -> None:
@@ -716,7 +716,7 @@ def test_what_is_held_for_a_session_that_is_not_here_is_taken_back() -> None:
 def test_a_client_names_the_proxy_that_served_it_where_the_watch_knows_none() -> None:
     harness = EngineHarness()
     harness.reload({}, "you")
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, previous="you", epoch=7))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, previous="you", epoch=7))
     asked = harness.next(effects.SendPeer)
     assert asked.proxy == YOU
     assert isinstance(asked.message, Prepare)
@@ -728,7 +728,7 @@ def test_a_client_names_the_proxy_that_served_it_where_the_watch_knows_none() ->
 def test_a_name_that_helps_nothing_costs_a_look_at_the_registry_and_nothing_else(previous: str) -> None:
     harness = EngineHarness()
     harness.reload({}, "you")
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, previous=previous, epoch=7))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, previous=previous, epoch=7))
     if previous == "you":
         asked = harness.next(effects.SendPeer).message
         assert isinstance(asked, Prepare)
@@ -737,7 +737,7 @@ def test_a_name_that_helps_nothing_costs_a_look_at_the_registry_and_nothing_else
     harness.complete(effects.ReadRow, None)
     harness.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.heard())
+    assert any(isinstance(each, Attached) for each in harness.received())
 
 
 @pytest.mark.parametrize("phase", SOURCE)
@@ -824,7 +824,7 @@ def test_a_failover_from_a_checkpoint_of_a_later_epoch_waits_for_who_served_at_t
         return [each for each in harness.pending if isinstance(each, effects.ClaimRow)]
 
     assert not looked_for()
-    assert [type(each) for each in harness.heard()][-1:] == [Wait]
+    assert [type(each) for each in harness.received()][-1:] == [Wait]
     corrected(harness)
     harness.pending.clear()
     harness.engine.acquisitions.end(SESSION)
@@ -904,7 +904,7 @@ def test_what_the_disk_has_is_made_again_only_when_nobody_else_has_written_its_r
     harness.complete(effects.ReadRow, None)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
-    assert Wait in [type(each) for each in harness.heard()]
+    assert Wait in [type(each) for each in harness.received()]
     assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
     for _ in range(SWEEPS_A_ROUND + 2):
         harness.pass_time(harness.engine.context.settings.sweep_ms)
@@ -916,7 +916,7 @@ def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry
     """Else its own checkpoints count less, and what was answered is gone with its proxy: the earlier one comes back."""
     harness = EngineHarness()
     harness.changelog_waits = True
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
     harness.complete(effects.ReadRow, None)
     first = harness.next(effects.PutCheckpoint)
     assert (first.checkpoint.epoch, first.checkpoint.serial) == (1, 0)
@@ -924,7 +924,7 @@ def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry
     harness.settle()
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
-    assert Wait in [type(each) for each in harness.heard()]
+    assert Wait in [type(each) for each in harness.received()]
     harness.pass_time((SWEEPS_A_ROUND + 2) * harness.engine.context.settings.sweep_ms)
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
@@ -942,7 +942,7 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
     """Its registry has lost nothing: this proxy was late. A first checkpoint above would outlive the session's own."""
     harness = EngineHarness()
     harness.changelog_waits = True
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
     harness.complete(effects.ReadRow, None)
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 1, by_owner=True))
     harness.settle()
@@ -956,7 +956,7 @@ def _outdated(harness: EngineHarness, *, by_owner: bool) -> None:
     harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
     harness.settle()
     harness.complete_all(effects.PutCheckpoint, CheckpointOutdated("there is a later one", 4, by_owner=by_owner))
-    harness.heard()
+    harness.received()
     harness.pass_time(2 * harness.engine.context.settings.sweep_ms)
 
 
@@ -965,7 +965,7 @@ def test_an_owner_that_a_first_checkpoint_outranks_takes_an_epoch_above() -> Non
     harness.serve()
     _outdated(harness, by_owner=False)
     harness.complete_all(effects.ReadRow, owner("me", 1))
-    assert Wait in [type(each) for each in harness.heard()]
+    assert Wait in [type(each) for each in harness.received()]
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 1), owner("me", 5))
 
@@ -976,7 +976,7 @@ def test_an_owner_whose_registry_went_back_to_before_a_later_owner_rebuilds_what
     harness.serve()
     _outdated(harness, by_owner=True)
     harness.complete_all(effects.ReadRow, owner("me", 1))
-    assert Wait in [type(each) for each in harness.heard()]
+    assert Wait in [type(each) for each in harness.received()]
     assert SESSION not in harness.engine.context.sessions
     later = Checkpoint(SESSION, Epoch(4), 9, Descriptor(), {})
     for _ in range(SWEEPS_A_ROUND + 2):
@@ -1055,7 +1055,7 @@ def test_while_owners_write_their_lost_rows_again_nobody_makes_a_session() -> No
     harness.reload({}, "you")
     harness.attach()
     harness.complete(effects.ReadRow, None)
-    assert Wait in [type(each) for each in harness.heard()]
+    assert Wait in [type(each) for each in harness.received()]
     assert not [each for each in harness.pending if isinstance(each, effects.CreateRow)]
     harness.pass_time(harness.engine.context.settings.rows_back_ms)
     harness.attach()

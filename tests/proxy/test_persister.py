@@ -15,14 +15,14 @@ from waypost.notification import Notification
 
 def publish(harness: EngineHarness, *numbers: int) -> None:
     bodies = [Notification({"n": number}).body for number in numbers]
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=bodies))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=bodies))
     harness.read_log()
 
 
 def serving() -> EngineHarness:
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.read_log()
     harness.pass_time(2_000)
@@ -64,7 +64,7 @@ def test_a_position_and_what_was_taken_up_to_it_are_one_batch() -> None:
 def test_what_everybody_acknowledged_meanwhile_is_never_written() -> None:
     harness = serving()
     publish(harness, 1, 2)
-    harness.says(1, Acknowledge(2))
+    harness.send(1, Acknowledge(2))
     harness.pass_time(1_000)
     (change,) = harness.next(effects.Save).batch.changes
     assert list(change.entries) == []
@@ -84,7 +84,7 @@ def test_what_was_not_taken_is_written_again() -> None:
 def test_a_checkpoint_follows_the_acknowledgements() -> None:
     harness = serving()
     publish(harness, 1)
-    harness.says(1, Acknowledge(1))
+    harness.send(1, Acknowledge(1))
     harness.pass_time(2_000)
     checkpoint = harness.next(effects.PutCheckpoint).checkpoint
     assert checkpoint.session == SESSION
@@ -96,10 +96,10 @@ def test_a_checkpoint_never_says_more_than_what_every_receiver_has() -> None:
     published_at = len(harness.log)
     harness.attach(2, "other")
     publish(harness, 1)
-    harness.says(1, Acknowledge(1))
-    harness.says(1, Subscribe(subscription="y", expression="n > 5"))
+    harness.send(1, Acknowledge(1))
+    harness.send(1, Subscribe(subscription="y", expression="n > 5"))
     assert acknowledged(harness) < published_at
-    harness.says(2, Acknowledge(1))
+    harness.send(2, Acknowledge(1))
     harness.pass_time(2_000)
     assert acknowledged(harness) >= published_at
 
@@ -111,7 +111,7 @@ def test_nothing_that_is_on_its_way_to_the_disk_changes_any_more() -> None:
     harness.pass_time(1_000)
     saved = harness.next(effects.Save).batch.changes[0].saved
     before = str(saved.descriptor)
-    harness.says(1, Acknowledge(1))
+    harness.send(1, Acknowledge(1))
     assert str(saved.descriptor) == before
     assert str(harness.engine.context.sessions[SESSION].descriptor()) != before
 
@@ -191,7 +191,7 @@ def test_what_a_receiver_has_out_of_order_reaches_the_changelog_by_itself() -> N
     harness.complete_writes()
     harness.engine.context.sessions.mark_changed(SESSION)
     assert checkpoints() == [], "nothing has changed"
-    harness.says(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
+    harness.send(1, Acknowledge(0, selective={Origin("A/0"): [7]}))
     (written,) = checkpoints()
     assert written.checkpoint.descriptor.receivers[ReceiverId("r")].selective == {Origin("A/0"): [7]}
 
@@ -215,7 +215,7 @@ def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_not
     harness = serving()
     while noted(harness):
         harness.complete_all(effects.NoteCheckpoints, None)
-    harness.says(1, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     written = harness.next(effects.PutCheckpoint)
     assert "y" in [each.id for each in written.checkpoint.descriptor.subscriptions]
     harness.complete_all(effects.Save, None)
@@ -224,14 +224,14 @@ def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_not
     harness.settle()
     harness.pass_time(2_000)
     assert [each.ranks for each in noted(harness)] == [{SESSION: written.checkpoint.rank}]
-    assert "y" in [each.subscription for each in harness.heard(1) if isinstance(each, Subscribed)]
+    assert "y" in [each.subscription for each in harness.received(1) if isinstance(each, Subscribed)]
 
 
 def test_who_leaves_in_good_order_notes_what_clients_were_answered_last() -> None:
     harness = serving()
     while noted(harness):
         harness.complete_all(effects.NoteCheckpoints, None)
-    harness.says(1, Subscribe(subscription="y", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     harness.complete_writes()
     harness.engine.leave()
     harness.settle()
@@ -260,11 +260,11 @@ def test_what_the_registry_could_not_note_it_is_told_again_and_only_the_last_of_
     while noted(harness):
         harness.complete_all(effects.NoteCheckpoints, None)
     for number in range(3):
-        harness.says(1, Subscribe(subscription=f"s{number}", expression="n > 1"))
+        harness.send(1, Subscribe(subscription=f"s{number}", expression="n > 1"))
         harness.complete_writes()
     harness.pass_time(2_000)
     (first,) = noted(harness)
-    harness.says(1, Subscribe(subscription="the last one", expression="n > 1"))
+    harness.send(1, Subscribe(subscription="the last one", expression="n > 1"))
     harness.complete_writes()
     harness.pass_time(2_000)
     assert noted(harness) == [first]
@@ -278,7 +278,7 @@ def test_what_the_registry_could_not_note_it_is_told_again_and_only_the_last_of_
 def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_asked_meanwhile() -> None:
     harness = serving()
     for number in range(50):
-        harness.says(1, Subscribe(subscription=f"s{number}", expression=f"n > {number}"))
+        harness.send(1, Subscribe(subscription=f"s{number}", expression=f"n > {number}"))
     writes = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
     assert len(writes) == 1
     harness.next(effects.PutCheckpoint).on_done(None)
@@ -289,7 +289,7 @@ def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_a
     second.on_done(None)
     harness.complete_writes()
     harness.settle()
-    answered = [each.subscription for each in harness.heard(1) if isinstance(each, Subscribed)]
+    answered = [each.subscription for each in harness.received(1) if isinstance(each, Subscribed)]
     assert {f"s{number}" for number in range(50)} <= set(answered)
 
 

@@ -33,7 +33,7 @@ class Quenched(EngineHarness):
 
     def ask(self, *names: str, number: int = 1, insecure: bool = True, secret: bytes = b"") -> None:
         keys = Keys.producer(secret).listed() if secret else []
-        self.says(PRODUCER, Quench(number, list(names), keys, insecure))
+        self.send(PRODUCER, Quench(number, list(names), keys, insecure))
         self.listen()
 
     def hold(self, *expressions: str, session: str = "s", **protections: Protection) -> None:
@@ -50,7 +50,7 @@ class Quenched(EngineHarness):
             self.engine.tick()
             self.settle()
             self.pending.clear()
-        said = [each for each in self.heard(PRODUCER) if isinstance(each, Interest)]
+        said = [each for each in self.received(PRODUCER) if isinstance(each, Interest)]
         for each in said:
             assert not self.terms.intersection(each.added) and self.terms.issuperset(each.removed)
             self.terms = (self.terms - set(each.removed)) | set(each.added)
@@ -120,11 +120,11 @@ def test_our_own_sessions_count() -> None:
     harness = Quenched()
     harness.serve()
     harness.ask("n")
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.listen()
     assert harness.terms == {"n > 0"}
-    harness.says(1, Unsubscribe("x"))
+    harness.send(1, Unsubscribe("x"))
     harness.complete_writes()
     harness.listen()
     assert harness.terms == set()
@@ -146,10 +146,10 @@ def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
     harness = Quenched()
     harness.hold("a == 1", by=K)
     harness.ask("a")
-    harness.says(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
+    harness.send(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
     harness.listen()
     assert harness.terms == {"a == 1"}
-    harness.says(PRODUCER, PublishWith([]))
+    harness.send(PRODUCER, PublishWith([]))
     harness.listen()
     assert harness.terms == set()
     harness.hold("a == 1")
@@ -186,10 +186,10 @@ def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness = Quenched()
     many = 2 * QUENCH_LOOKED_AT + QUENCH_TERMS
     harness.hold(*(f"a == {each}" for each in range(many)))
-    harness.says(PRODUCER, Quench(1, ["a"]))
+    harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
     harness.settle()
-    assert not any(each.level for each in harness.heard(PRODUCER) if isinstance(each, Interest))
+    assert not any(each.level for each in harness.received(PRODUCER) if isinstance(each, Interest))
     harness.ask("a", number=2)
     said = [len(each.added) for each in harness.listen()]
     assert harness.level and len(harness.terms) == many

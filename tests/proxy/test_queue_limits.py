@@ -137,18 +137,18 @@ def bounded(queue: Queue, *, away: bool = True) -> EngineHarness:
     """Return a proxy that serves a session with this queue; its receiver, of connection 1, may be away."""
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, queue=queue))
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}, queue=queue))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     if away:
         harness.engine.client_disconnected(1)
-    harness.heard()
+    harness.received()
     return harness
 
 
 def take(harness: EngineHarness, *numbers: int, **attributes: Value) -> None:
     for number in numbers:
-        harness.says(
+        harness.send(
             9,
             Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number, **attributes}).body]),
         )
@@ -158,7 +158,7 @@ def take(harness: EngineHarness, *numbers: int, **attributes: Value) -> None:
 
 def given_to(harness: EngineHarness, connection: int = 2) -> list[object]:
     harness.attach(connection, "r")
-    return delivered(harness.heard(connection))
+    return delivered(harness.received(connection))
 
 
 @pytest.mark.parametrize(("discard", "left"), [("fifo", [3, 4]), ("any", [3, 4]), ("lifo", [1, 2])])
@@ -177,7 +177,7 @@ def test_what_has_gone_is_taken_out_of_the_store() -> None:
     harness = bounded(Queue(2, discard="lifo"))
     take(harness, 1, 2)
     for number in (3, 4):
-        harness.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
     harness.read_log()
     harness.pass_time(300)
     changes = [change for each in harness.pending if isinstance(each, effects.Save) for change in each.batch.changes]
@@ -191,7 +191,7 @@ def test_what_has_gone_is_taken_out_of_the_store() -> None:
 def test_who_is_attached_and_has_room_loses_nothing() -> None:
     harness = bounded(Queue(1), away=False)
     take(harness, 1, 2, 3)
-    assert delivered(harness.heard(1)) == [1, 2, 3]
+    assert delivered(harness.received(1)) == [1, 2, 3]
 
 
 def test_who_comes_back_is_past_what_went() -> None:
@@ -200,7 +200,7 @@ def test_who_comes_back_is_past_what_went() -> None:
     session = harness.engine.context.sessions[SESSION]
     assert session.entries.count == 2
     assert given_to(harness) == [4, 5]
-    harness.says(2, Acknowledge(5))
+    harness.send(2, Acknowledge(5))
     assert session.entries.count == 0
 
 
@@ -234,7 +234,7 @@ def test_a_proxys_own_bound_holds_for_every_session_and_is_on_record() -> None:
     harness.serve()
     (said,) = (fact for fact in harness.facts if fact.kind == "policy")
     assert (said.session, said.subscription, said.max_count, said.discard) == (SESSION, "", 2, "fifo")
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()
     harness.engine.client_disconnected(1)
     take(harness, 1, 2, 3)
@@ -246,11 +246,11 @@ def test_a_queue_travels_with_its_session_and_only_who_administers_it_may_change
     session = harness.engine.context.sessions[SESSION]
     assert session.descriptor().queue == Queue(2)
     session.let({"": Grant((READ,))})
-    harness.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(1_000)))
-    assert [each.code for each in harness.heard(2) if isinstance(each, Problem)] == ["FORBIDDEN"]
-    harness.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(1_000)))
+    assert [each.code for each in harness.received(2) if isinstance(each, Problem)] == ["FORBIDDEN"]
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.heard(2))
+    assert any(isinstance(each, Attached) for each in harness.received(2))
     assert session.queue == Queue(2)
 
 
@@ -263,7 +263,7 @@ def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
     session = harness.engine.context.sessions[SESSION]
     assert session.entries.evicted_number == 3
     in_store = [entry(number) for number in (1, 2, 3)]
-    harness.says(
+    harness.send(
         2,
         msgspec.structs.replace(
             Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}), queue=Queue(2)
@@ -308,13 +308,13 @@ def is_removal(effect: effects.Attest) -> bool:
 
 def test_what_time_has_ended_takes_no_room() -> None:
     harness = bounded(Queue(3))
-    harness.says(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}))
+    harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}))
     harness.complete_writes()
-    harness.says(2, Subscribe(subscription="y", expression="m > 0", ttl_s=1))
+    harness.send(2, Subscribe(subscription="y", expression="m > 0", ttl_s=1))
     harness.complete_writes()
     harness.engine.client_disconnected(2)
     take(harness, 1)
-    harness.says(
+    harness.send(
         9,
         Publish(
             producer="q", secret="life", first=0, bodies=[Notification({"m": 1}).body, Notification({"m": 2}).body]

@@ -22,7 +22,7 @@ def relayed() -> EngineHarness:
     harness.attach()
     prepare = asked(harness)
     tell(harness, TransferDeclined(SESSION, prepare.transfer, prepare.epoch, StayReason.OTHERS_ATTACHED))
-    harness.heard()
+    harness.received()
     harness.pending.clear()
     return harness
 
@@ -64,7 +64,7 @@ def come_here(harness: EngineHarness) -> None:
 def test_who_was_relayed_is_called_as_soon_as_the_session_is_served_here() -> None:
     harness = relayed()
     come_here(harness)
-    (call,) = harness.heard()
+    (call,) = harness.received()
     assert isinstance(call, Wait) and call.retry_after_ms == 0
     assert len(harness.engine.dispatcher.relays.near) == 0
     said = [each.message for each in harness.pending if isinstance(each, effects.SendPeer)]
@@ -74,9 +74,9 @@ def test_who_was_relayed_is_called_as_soon_as_the_session_is_served_here() -> No
 def test_on_the_same_connection_the_receiver_is_let_in_where_its_frontier_says() -> None:
     harness = relayed()
     come_here(harness)
-    harness.heard()
+    harness.received()
     harness.attach(frontier={Origin("A/0"): 0})
-    assert Attached in [type(each) for each in harness.heard()]
+    assert Attached in [type(each) for each in harness.received()]
 
 
 def test_a_late_word_of_the_near_proxy_s_last_life_leaves_alone_what_this_life_relays() -> None:

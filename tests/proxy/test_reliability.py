@@ -42,9 +42,9 @@ def serving(*levels: Reliability | None) -> EngineHarness:
     """Return a proxy with a session of one subscription, and receivers of these levels on connections 11, 12, ..."""
     harness = EngineHarness()
     harness.serve()
-    harness.says(1, Subscribe(subscription="x", expression="n > 0"))
+    harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     for number, level in enumerate(levels, 11):
-        harness.says(
+        harness.send(
             number,
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier={}, reliability=level),
         )
@@ -52,7 +52,7 @@ def serving(*levels: Reliability | None) -> EngineHarness:
     harness.engine.context.sessions[SESSION].give_up(harness.engine.context.sessions[SESSION].receivers[r("r")], {})
     harness.read_log()
     harness.complete_writes()
-    harness.heard(11)
+    harness.received(11)
     return harness
 
 
@@ -62,7 +62,7 @@ def r(name: str) -> ReceiverId:
 
 def publish(harness: EngineHarness, *numbers: int) -> None:
     for number in numbers:
-        harness.says(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
+        harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
     harness.read_log()
 
 
@@ -104,14 +104,14 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
     harness = EngineHarness()
     harness.engine.context.settings = replace(harness.engine.context.settings, reliability=LEVELS[above])
     harness.serve()
-    harness.says(
+    harness.send(
         2,
         msgspec.structs.replace(
             Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}), **{level: LEVELS[below]}
         ),
     )
     harness.complete_writes()
-    (heard,) = (each for each in harness.heard(2) if isinstance(each, Attached | Problem))
+    (heard,) = (each for each in harness.received(2) if isinstance(each, Attached | Problem))
     receivers = harness.engine.context.sessions[SESSION].receivers
     if below < above:
         assert isinstance(heard, Problem)
@@ -125,7 +125,7 @@ def test_a_lower_level_may_only_lower_it(level: str, above: int, below: int) -> 
 
 def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
     harness = serving(None)
-    harness.says(
+    harness.send(
         12,
         Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, session_reliability=BEST_EFFORT_EVENTS),
     )
@@ -135,8 +135,8 @@ def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
     found = [session.receivers[r(name)].reliability for name in ("r11", "r12", "r13")]
     assert found == [PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT_EVENTS]
     assert session.descriptor().reliability == BEST_EFFORT_EVENTS
-    harness.says(14, Attach(session=SESSION, receiver="r14", incarnation="i14", frontier={}, reliability=PERSISTENT))
-    assert [each.field for each in harness.heard(14) if isinstance(each, Problem)] == ["reliability"]
+    harness.send(14, Attach(session=SESSION, receiver="r14", incarnation="i14", frontier={}, reliability=PERSISTENT))
+    assert [each.field for each in harness.received(14) if isinstance(each, Problem)] == ["reliability"]
 
 
 @pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"session_expiry_s": 1}])
@@ -144,10 +144,10 @@ def test_who_may_not_administer_does_not_change_the_ways_of_the_session(change: 
     harness = serving(None)
     session = harness.engine.context.sessions[SESSION]
     session.let({"": Grant((READ, SUBSCRIBE)), "owner": Grant((READ, SUBSCRIBE, ADMINISTER))})
-    harness.says(
+    harness.send(
         12, msgspec.structs.replace(Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}), **change)
     )
-    assert [each.code for each in harness.heard(12) if isinstance(each, Problem)] == ["FORBIDDEN"]
+    assert [each.code for each in harness.received(12) if isinstance(each, Problem)] == ["FORBIDDEN"]
     assert (session.expiry_s, session.reliability) == (None, PERSISTENT)
 
 
@@ -176,7 +176,7 @@ def test_nothing_is_stored_for_receivers_of_best_effort_events_alone() -> None:
 def test_what_one_receiver_of_persistent_events_is_still_to_have_is_stored() -> None:
     harness = serving(BEST_EFFORT_EVENTS, None)
     publish(harness, 1, 2)
-    harness.says(12, Acknowledge(2))
+    harness.send(12, Acknowledge(2))
     assert stored(harness) == []
     publish(harness, 3)
     assert stored(harness) == [1, 2, 3]
@@ -190,7 +190,7 @@ def test_what_memory_is_to_keep_no_more_of_is_stored_all_the_same() -> None:
     publish(harness, 6)
     assert stored(harness) == [3]
     assert harness.engine.context.sessions[SESSION].entries.evicted_number == 3
-    assert delivered(harness.heard(11)) == [1, 2, 3, 4, 5, 6]
+    assert delivered(harness.received(11)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_who_joins_with_persistent_events_has_them_stored_from_then_on() -> None:
@@ -232,7 +232,7 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
 
 
 def gaps(harness: EngineHarness, connection: int) -> list[tuple[int, int]]:
-    return [(each.first, each.last) for each in harness.heard(connection) if isinstance(each, Gap)]
+    return [(each.first, each.last) for each in harness.received(connection) if isinstance(each, Gap)]
 
 
 def offsets(harness: EngineHarness, numbers: Iterable[int]) -> list[int]:
@@ -243,7 +243,7 @@ def offsets(harness: EngineHarness, numbers: Iterable[int]) -> list[int]:
 def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1)
-    harness.says(11, Acknowledge(1))
+    harness.send(11, Acknowledge(1))
     harness.engine.client_disconnected(11)
     publish(harness, 2, 3)
     first, last = offsets(harness, (2, 3))
@@ -256,7 +256,7 @@ def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of()
     assert told == [(said.offsets[0], said.offsets[1])]
     later.attach(12, "r11")
     assert gaps(later, 12) == told
-    later.says(12, Acknowledge(0, gaps=1))
+    later.send(12, Acknowledge(0, gaps=1))
     later.attach(13, "r11")
     assert gaps(later, 13) == []
     assert later.engine.context.sessions[SESSION].gaps == []
@@ -265,15 +265,15 @@ def test_what_waited_is_a_gap_that_is_on_record_and_told_until_it_was_heard_of()
 def test_who_had_all_has_no_gap() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1, 2)
-    harness.says(11, Acknowledge(2))
+    harness.send(11, Acknowledge(2))
     later = restarted(harness, 0)
     assert [fact for fact in later.facts if fact.kind == "gap"] == []
 
 
 def test_gaps_that_were_not_told_of_cannot_be_heard_of() -> None:
     harness = serving(None)
-    harness.says(11, Acknowledge(0, gaps=1))
-    assert [each.field for each in harness.heard(11) if isinstance(each, Problem)] == ["gaps"]
+    harness.send(11, Acknowledge(0, gaps=1))
+    assert [each.field for each in harness.received(11) if isinstance(each, Problem)] == ["gaps"]
 
 
 def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
@@ -327,16 +327,16 @@ def test_nothing_behind_a_gap_is_delivered_before_the_gap_is_told() -> None:
     later.journal_waits = True
     later.attach(11, "r11")
     publish(later, 2)
-    assert delivered(later.heard(11)) == []
+    assert delivered(later.received(11)) == []
     later.complete_all(effects.Attest, None)
-    told = later.heard(11)
+    told = later.received(11)
     assert [type(each) for each in told if isinstance(each, Gap | DeliverEncoded)] == [Gap, DeliverEncoded]
     assert delivered(told) == [2]
 
 
 def test_a_place_has_its_reliability_from_the_beginning() -> None:
     harness = serving(None)
-    harness.says(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
+    harness.send(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
     harness.engine.client_disconnected(12)
     harness.complete_writes()
     for _ in range(BEST_EFFORT_PLACE_S + 2):
@@ -347,20 +347,20 @@ def test_a_place_has_its_reliability_from_the_beginning() -> None:
 def test_who_is_raised_to_persistent_events_is_let_in_when_that_is_written() -> None:
     harness = serving(BEST_EFFORT_EVENTS)
     publish(harness, 1)
-    harness.says(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
-    assert not any(isinstance(each, Attached) for each in harness.heard(12))
+    harness.send(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
+    assert not any(isinstance(each, Attached) for each in harness.received(12))
     saves = [each for each in harness.pending if isinstance(each, effects.Save)]
     assert [number for each in saves for change in each.batch.changes for number, *_ in change.entries] == [1]
     harness.complete_writes()
-    assert any(isinstance(each, Attached) for each in harness.heard(12))
+    assert any(isinstance(each, Attached) for each in harness.received(12))
 
 
 def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() -> None:
     harness = serving(BEST_EFFORT_EVENTS, None)
     harness.engine.client_disconnected(11)
     publish(harness, 1)
-    harness.says(12, Acknowledge(1))
-    harness.says(12, Unsubscribe("x"))
+    harness.send(12, Acknowledge(1))
+    harness.send(12, Unsubscribe("x"))
     for _ in range(3):
         harness.pass_time(1_000)
         harness.complete_writes()

@@ -41,9 +41,9 @@ def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_s
     harness = EngineHarness()
     harness.serve()
     harness.attach(2)
-    assert any(isinstance(each, Attached) for each in harness.heard(2))
+    assert any(isinstance(each, Attached) for each in harness.received(2))
     harness.attach(3)
-    (wait,) = [each for each in harness.heard(3) if isinstance(each, Wait)]
+    (wait,) = [each for each in harness.received(3) if isinstance(each, Wait)]
     assert wait.retry_after_ms == QUARREL_FIRST_MS
     assert harness.engine.context.sessions[SESSION].receivers[R].connection == 2
     harness.pass_time(QUARREL_FIRST_MS)

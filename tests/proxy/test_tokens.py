@@ -78,19 +78,19 @@ def token_for(harness: EngineHarness, principal: str = "eve", for_ms: int = HOUR
 def comes(harness: EngineHarness, token: str, principal: str = "", connection: int = 2) -> list[Any]:
     """Attach another receiver by a token; return what it hears."""
     harness.engine.client_connected(connection)
-    harness.says(connection, Hello(VERSION, "eve"))
-    harness.heard(connection)
+    harness.send(connection, Hello(VERSION, "eve"))
+    harness.received(connection)
     attach = Attach(
         session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=Credential(principal, token=token)
     )
-    harness.says(connection, attach)
+    harness.send(connection, attach)
     harness.complete_writes()
-    return harness.heard(connection)
+    return harness.received(connection)
 
 
 def serving() -> EngineHarness:
     harness = guarded(EVE)
-    harness.engine.secret_told(SECRET)
+    harness.engine.secret_read(SECRET)
     return harness
 
 
@@ -104,17 +104,17 @@ def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_pass
     for credential in (Credential("eve"), Credential("eve", "*"), Credential("eve", "secret")):
         harness = serving()
         harness.engine.client_connected(2)
-        harness.says(2, Hello(VERSION, "eve"))
-        harness.says(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
+        harness.send(2, Hello(VERSION, "eve"))
+        harness.send(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
         # It costs what a wrong password costs: who has one is not to be told from who has none.
         look(harness)
-        assert harness.heard(2)[-1].code == Forbidden.code
+        assert harness.received(2)[-1].code == Forbidden.code
 
 
 @pytest.mark.parametrize("principal", ["bob", ""])
 def test_a_token_of_somebody_whom_the_session_does_not_know_is_refused(principal: str) -> None:
     harness = guarded({"owner": Granted(ALL, "secret")} | {"eve": EVE["eve"]} | {"": Granted(ALL, "x")})
-    harness.engine.secret_told(SECRET)
+    harness.engine.secret_read(SECRET)
     (refused,) = comes(harness, token_for(harness, "nobody"), principal=principal)
     assert isinstance(refused, Problem) and refused.code == Forbidden.code
 
@@ -135,13 +135,13 @@ def test_when_a_token_ends_its_receiver_gets_nothing_more_until_it_comes_with_an
     harness = serving()
     comes(harness, token_for(harness, for_ms=10_000))
     harness.pass_time(9_000)
-    assert Wait not in kinds(harness.heard(2))
+    assert Wait not in kinds(harness.received(2))
     harness.pass_time(1_000)
-    (wait,) = harness.heard(2)
+    (wait,) = harness.received(2)
     assert isinstance(wait, Wait) and wait.retry_after_ms == 0
-    harness.says(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
+    harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[Notification({"n": 1}).body]))
     harness.read_log()
-    assert DeliverEncoded not in kinds(harness.heard(2))
+    assert DeliverEncoded not in kinds(harness.received(2))
     assert Attached in kinds(comes(harness, token_for(harness), connection=3))
 
 
@@ -149,15 +149,15 @@ def test_a_change_of_the_access_leaves_those_in_who_came_by_token() -> None:
     harness = serving()
     comes(harness, token_for(harness))
     change(harness, EVE | {"eve": Granted([READ], "a password now")})
-    assert AccessChanged in kinds(harness.heard(1))
-    assert harness.heard(2) == []
+    assert AccessChanged in kinds(harness.received(1))
+    assert harness.received(2) == []
     change(harness, {"": EVE[""]})
-    assert kinds(harness.heard(2)) == [Problem]
+    assert kinds(harness.received(2)) == [Problem]
 
 
 def test_who_is_proven_by_token_has_no_password_and_a_name() -> None:
     harness = guarded()
     for grants in ({"": Granted(ALL, by_token=True)}, {"": Granted(ALL), "eve": Granted([READ], "x", by_token=True)}):
         change(harness, grants)
-        (refused,) = harness.heard(1)
+        (refused,) = harness.received(1)
         assert refused.code == "REFUSED" and "a token names a principal" in refused.message

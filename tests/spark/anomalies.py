@@ -198,7 +198,7 @@ class AnomalyRun:
             run.drain(session, EVERYTHING, epoch=AGAIN)
             self.expect("L1", session)
 
-    def facts_said_again(self) -> None:
+    def repeated_facts(self) -> None:
         """A crash came before the facts; the next start of serving says again what was asked for and promised."""
         run, at = self.run, {"subscription": "s1", "life": "1/1", "expression": WANTED}
         run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
@@ -489,7 +489,7 @@ def inject_anomalies(planting: AnomalyRun) -> None:
     planting.excuses()
     planting.removals()
     planting.names_used_again()
-    planting.facts_said_again()
+    planting.repeated_facts()
     planting.repeats()
     planting.inventions()
     planting.keys()

@@ -163,7 +163,7 @@ class Client:
         sequence = self._machine.publish(body, listed, insecure=insecure)
         future: asyncio.Future[Coordinate] = asyncio.get_running_loop().create_future()
         self._published[sequence] = future
-        self._connector.wake()
+        self._connector.flush_soon()
         return future
 
     async def quench(self, *names: str, keys: Keys = NO_KEYS, insecure: bool = True) -> None:
@@ -180,7 +180,7 @@ class Client:
         """
         listed = keys.listed()
         self._machine.quench(list(names), listed, insecure=insecure)
-        self._connector.wake()
+        self._connector.flush_soon()
 
         async def known() -> None:
             while not self._machine.quench_view.level and self._failure is None:
@@ -220,7 +220,7 @@ class Client:
     async def publish_with(self, keys: Keys) -> None:
         """Change the keys that go with all that is published from here on. See :class:`waypost.Keys`."""
         self._machine.publish_with(keys.listed())
-        self._connector.wake()
+        self._connector.flush_soon()
 
     # ------------------------------------------------------------ where it is connected
 

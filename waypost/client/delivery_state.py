@@ -115,9 +115,9 @@ class DeliveryState:
         Empty where it is given as it came."""
         self._in_hand: list[_Batch] = []
         """Deliveries of which the application was given more than it has by its own word."""
-        self._unsaid_coordinates: dict[Origin, list[int]] = {}
+        self._unsent_coordinates: dict[Origin, list[int]] = {}
         """What it has above the frontier, and the proxy was not told of."""
-        self._unsaid_frontier: dict[Origin, int] = {}
+        self._unsent_frontier: dict[Origin, int] = {}
         """How far the frontier has come in the middle of deliveries, where the proxy was not told."""
         self._overtaken: dict[Origin, deque[tuple[int, NotificationId]]] = {}
         """Of each origin what came since the last attach, in order, from the first on that the application does not
@@ -126,7 +126,7 @@ class DeliveryState:
         """The frontier of what came since the last attach; the state's is that of what was given."""
         self._ids_in: set[NotificationId] = set()
         """Of what is in the inbox."""
-        self._unsaid: list[Attestation] = []
+        self._unsent_attestations: list[Attestation] = []
         """Attestations that go with the next acknowledgement."""
         self.duplicates_dropped = 0
 
@@ -140,8 +140,8 @@ class DeliveryState:
         self._in_hand = [_held_of(batch) for batch in self._inbox if batch.had < batch.given]
         self._inbox = deque(self._in_hand)
         self._ranked.clear()
-        self._unsaid_coordinates.clear()
-        self._unsaid_frontier.clear()
+        self._unsent_coordinates.clear()
+        self._unsent_frontier.clear()
         self._overtaken.clear()
         self._ids_in = {_id_of(entry) for held in self._inbox for entry in held.deliver.entries}
         self._taken_in = dict(self.state.frontier)
@@ -211,7 +211,7 @@ class DeliveryState:
     def _have(self, entry: Delivery) -> None:
         """The application has this, or is past it, whatever it has of what came before."""
         self.state.selective.add(entry.origin, [entry.offset])
-        self._unsaid_coordinates.setdefault(entry.origin, []).append(entry.offset)
+        self._unsent_coordinates.setdefault(entry.origin, []).append(entry.offset)
 
     # ------------------------------------------------------------ what the application is given, and has
 
@@ -267,14 +267,14 @@ class DeliveryState:
             self._attest(batch)
             if batch.deliver.through:
                 join(state.frontier, {entry.origin: entry.offset for entry in batch.deliver.entries})
-                attestations, self._unsaid = self._unsaid, []
+                attestations, self._unsent_attestations = self._unsent_attestations, []
                 messages.append(Acknowledge(batch.deliver.through, attestations))
         self._advance()
         if state.selective:
             state.selective.reached(state.frontier)
             self._forget_ranks()
-        if self._unsaid_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
-            messages += self._say_coordinates()
+        if self._unsent_coordinates and (not self._ranked or self._unsaid_count() >= DELIVERY_BATCH):
+            messages += self._coordinate_acks()
         return messages
 
     def _advance(self) -> None:
@@ -287,7 +287,7 @@ class DeliveryState:
             if came and state.selective.any_of(origin):
                 upto = max(upto, came[0][0] - 1)
             if upto > before:
-                state.frontier[origin] = self._unsaid_frontier[origin] = upto
+                state.frontier[origin] = self._unsent_frontier[origin] = upto
 
     def _forget_ranks(self) -> None:
         """Forget the ranks of what the frontier has come past."""
@@ -307,7 +307,7 @@ class DeliveryState:
         return identity in state.recent
 
     def _unsaid_count(self) -> int:
-        return sum(map(len, self._unsaid_coordinates.values()))
+        return sum(map(len, self._unsent_coordinates.values()))
 
     def _take_over(self, batch: _Batch) -> None:
         """The application has all of this delivery that it was given."""
@@ -325,10 +325,10 @@ class DeliveryState:
             self._ids_in.discard(identity)
         batch.had = batch.given
 
-    def _say_coordinates(self) -> list[Acknowledge]:
+    def _coordinate_acks(self) -> list[Acknowledge]:
         """Return what says which of later deliveries the application has, as far as that was not said."""
-        unsaid, self._unsaid_coordinates = Selective(self._unsaid_coordinates), {}
-        frontier, self._unsaid_frontier = self._unsaid_frontier, {}
+        unsaid, self._unsent_coordinates = Selective(self._unsent_coordinates), {}
+        frontier, self._unsent_frontier = self._unsent_frontier, {}
         unsaid.reached(self.state.frontier)
         self.attest()
         messages = self.attest_now()
@@ -366,17 +366,17 @@ class DeliveryState:
                 order=self.order,
             )
             self.state.unconfirmed.append(attestation)
-            self._unsaid.append(attestation)
+            self._unsent_attestations.append(attestation)
 
     def attest_now(self) -> list[Acknowledge]:
         """Return what says the attestations that were not said yet."""
-        unsaid, self._unsaid = self._unsaid, []
+        unsaid, self._unsent_attestations = self._unsent_attestations, []
         return _saying(unsaid)
 
     def place(self) -> list[Acknowledge]:
         """Return what says where we are in a delivery of which the application has a part."""
         if self._goes_by_attributes:
-            return self._say_coordinates()
+            return self._coordinate_acks()
         if not self._inbox or not self._inbox[0].had:
             return []
         batch = self._inbox[0]
@@ -387,7 +387,7 @@ class DeliveryState:
 
     def attest_again(self) -> list[Acknowledge]:
         """Return what says all attestations that no journal has, as far as we know."""
-        self._unsaid.clear()
+        self._unsent_attestations.clear()
         return _saying(list(self.state.unconfirmed))
 
     def confirmed(self, number: int) -> None:

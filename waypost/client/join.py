@@ -138,17 +138,17 @@ class Joined:
         self._ask()
         # Whoever has something waiting gives it at once.
         await asyncio.sleep(0)
-        self._hear()
+        self._receive_heads()
         if self._heads:
             return
         while not self._heads:
             if not self._coming:
                 raise StopAsyncIteration
             await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
-            self._hear()
+            self._receive_heads()
         if self._coming:
             await asyncio.wait(self._coming.values(), timeout=MOMENT_S)
-            self._hear()
+            self._receive_heads()
 
     def _ask(self) -> None:
         """Have every session that has no head give one; that acknowledges the one before."""
@@ -156,7 +156,7 @@ class Joined:
             if identity not in self._heads and identity not in self._coming and identity not in self._over:
                 self._coming[identity] = asyncio.ensure_future(session.next_batch(1))
 
-    def _hear(self) -> None:
+    def _receive_heads(self) -> None:
         """Take the heads that have come. Raises what ended a session."""
         for identity, task in [each for each in self._coming.items() if each[1].done()]:
             del self._coming[identity]

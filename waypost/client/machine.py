@@ -130,7 +130,7 @@ class ClientMachine:
         self.quench_view = QuenchView()
         self.proxy = ProxyId("")
         self.attached = False
-        self.is_heard = False
+        self.is_left = False
         """The session's owner has our last word."""
         self._create = create
         self._gaps = 0
@@ -278,7 +278,7 @@ class ClientMachine:
             case Deleted():
                 self._deleted(message)
             case Left():
-                self.attached, self.is_heard = False, True
+                self.attached, self.is_left = False, True
             case Forgotten():
                 self.attached = self._forgetting = False
                 self._events.append(RequestResult(RequestKind.PLACE, None))
@@ -334,9 +334,9 @@ class ClientMachine:
     def goodbye(self) -> Detach:
         """Return our last word. What the application has of a delivery of which it does not have all is said before.
 
-        The owner answers it with Left, and then :attr:`is_heard` is set.
+        The owner answers it with Left, and then :attr:`is_left` is set.
         """
-        self.is_heard = False
+        self.is_left = False
         if self.attached:
             self._out.extend(self._delivery_state.attest_now())
         return self._last_word()

@@ -140,7 +140,7 @@ class Receiver(Client):
     async def _have(self, what: RequestKind, ask: Callable[[], None], otherwise: str) -> None:
         future = self._answers[what] = asyncio.get_running_loop().create_future()
         ask()
-        self._connector.wake()
+        self._connector.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), otherwise)
         finally:
@@ -183,7 +183,7 @@ class Receiver(Client):
             if self._failure is not None:
                 raise self._failure
             taken = self._machine.take(max_items, manual_ack=manual_ack)
-            self._connector.wake()
+            self._connector.flush_soon()
             if taken:
                 return [Received.of(each) for each in taken]
             if self._connector.over:
@@ -194,7 +194,7 @@ class Receiver(Client):
     def acknowledge(self) -> None:
         """Say that the application has all that it was given so far; asking for the next one says it too."""
         self._machine.acknowledge()
-        self._connector.wake()
+        self._connector.flush_soon()
 
     def nack(self) -> None:
         """Say that the application does not have what it was given since it last said so: that comes again."""
@@ -213,7 +213,7 @@ class Receiver(Client):
     async def wait_attested(self, timeout_s: float = 5) -> bool:
         """Wait until a journal has all that the application was given; tell whether it has."""
         self._machine.settle()
-        self._connector.wake()
+        self._connector.flush_soon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.state.unconfirmed:
@@ -284,7 +284,7 @@ class Receiver(Client):
     async def _ask(self, identity: SubscriptionId, ask: Callable[[], None]) -> None:
         future = self._asked.setdefault(identity, asyncio.get_running_loop().create_future())
         ask()
-        self._connector.wake()
+        self._connector.flush_soon()
         try:
             await self._within(lambda: asyncio.shield(future), f"no answer about subscription {identity}")
         finally:

@@ -20,7 +20,7 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
     url = address(proxy)
     answer = ask(url, "/v1/drains", {"proxy": name, "rate": rate, "paused": paused})
     if rate is None or paused or not wait:
-        print(json.dumps(answer) if as_json else _said(name, rate, paused))
+        print(json.dumps(answer) if as_json else _progress_line(name, rate, paused))
         return
     left = _until_empty(url, name, as_json=as_json)
     if as_json:
@@ -29,7 +29,7 @@ def drain(name: str, proxy: str | None, *, rate: float | None, paused: bool, wai
         print(f"proxy {name} has {_sessions(left)}")
 
 
-def _said(name: str, rate: float | None, paused: bool) -> str:
+def _progress_line(name: str, rate: float | None, paused: bool) -> str:
     if rate is None:
         return f"proxy {name} is not drained any more"
     return f"the drain of proxy {name} is paused" if paused else f"proxy {name} is being drained, {rate:g} a second"

@@ -76,7 +76,7 @@ async def receive(
         reliability=reliability,
         order=order,
         timeout_s=patience_s,
-        on_event=news.tell,
+        on_event=news.on_event,
     )
     async with attached as place:
         try:
@@ -197,7 +197,7 @@ class _News:
     def __init__(self) -> None:
         self._attached = False
 
-    def tell(self, event: object) -> None:
+    def on_event(self, event: object) -> None:
         match event:
             case Attached():
                 self._attached = True

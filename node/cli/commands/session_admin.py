@@ -72,7 +72,9 @@ def set_terms(
 ) -> None:
     """Ask for what is not None; 0 is no bound. Raises Refused: that is nothing."""
     asked: dict[str, Any] = {"expiry_s": expiry_s or None} if expiry_s is not None else {}
-    asked |= {name: given for name, given in (("queue", bounds(queue)), ("reliability", _said(reliability))) if given}
+    asked |= {
+        name: given for name, given in (("queue", bounds(queue)), ("reliability", _given_options(reliability))) if given
+    }
     if not asked:
         raise Refused("say what is to be changed; --help lists it")
     change("terms", session, asked, proxy=proxy, as_json=as_json)
@@ -80,10 +82,12 @@ def set_terms(
 
 def bounds(options: dict[str, Any]) -> dict[str, Any]:
     """Return what was said of these; 0 is no bound."""
-    return {name: None if value == 0 and value is not False else value for name, value in _said(options).items()}
+    return {
+        name: None if value == 0 and value is not False else value for name, value in _given_options(options).items()
+    }
 
 
-def _said(options: dict[str, Any]) -> dict[str, Any]:
+def _given_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

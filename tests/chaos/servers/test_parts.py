@@ -45,8 +45,8 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 def test_a_part_is_installed_once(offer: Callable[..., list[str]], cache: Path) -> None:
     builds = offer()
     lines: list[str] = []
-    parts.install(say=lines.append)
-    parts.install(say=lines.append)
+    parts.install(progress=lines.append)
+    parts.install(progress=lines.append)
     assert builds == ["one"]
     assert [line.split(" in ")[0] for line in lines] == ["lamp: installed", "lamp: present"]
     assert parts.path("lamp") == cache / "lamp"

@@ -58,7 +58,7 @@ def _no_gates(self: Session, site: Mapping[Origin, int], *, seen: Mapping[Origin
 def _answer_at_once(
     self: ClientDispatcher, connection: Connection, session: Session, message: Subscribe | Unsubscribe
 ) -> None:
-    self._tell_subscription(connection, session, SubscriptionId(message.subscription), message.number)
+    self._send_subscription(connection, session, SubscriptionId(message.subscription), message.number)
     self._coverage.promise(session)
 
 
@@ -121,7 +121,7 @@ def _fold_and_count(self: SiteState, offset: int, record: Record) -> list[Event]
     return events
 
 
-def _heed_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
+def _accept_any_leader(self: Acceptance, record: Forwarded | Progress | Effective) -> bool:
     return record.origin != self.origin and self.upstream.setdefault(record.origin, record.link) == record.link
 
 
@@ -441,7 +441,7 @@ MASKED = (
     Mutant(
         "stale leaders count",
         "what an earlier leader of a link still appends counts",
-        replaced(Acceptance, "accept", _heed_any_leader),
+        replaced(Acceptance, "accept", _accept_any_leader),
         masked_by="senders that filter by the place of each record in their log, whoever asks",
     ),
     Mutant(

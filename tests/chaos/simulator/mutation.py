@@ -66,7 +66,7 @@ def play_kept(name: str) -> list[str]:
     return [line for run in runs for line in wrong_of(run)]
 
 
-def tell(name: str) -> list[str]:
+def play_scenario(name: str) -> list[str]:
     """Play one scenario; return what was wrong, and what it did not come to."""
 
     def told() -> list[str]:
