@@ -124,9 +124,9 @@ def receive(pipe: Connection, url: str, of_one: bool, count: int) -> None:
 
 
 async def _receiving(pipe: Connection, url: str, of_one: bool, count: int) -> None:
-    life = f"{time.time_ns():x}"
+    incarnation = f"{time.time_ns():x}"
     sessions = [
-        waypost.attach(f"bench/{life}-{0 if of_one else each}", receiver=f"r{each}", proxy=url)
+        waypost.attach(f"bench/{incarnation}-{0 if of_one else each}", receiver=f"r{each}", proxy=url)
         for each in range(RECEIVERS)
     ]
     for session in sessions:

@@ -139,8 +139,8 @@ def _receive_some(pipe: Connection, url: str, _of_one: bool, count: int) -> None
 
 
 async def _receiving_some(pipe: Connection, url: str, count: int) -> None:
-    life = f"{time.time_ns():x}"
-    sessions = [waypost.attach(f"bench/{life}-{each}", proxy=url) for each in range(RECEIVERS)]
+    incarnation = f"{time.time_ns():x}"
+    sessions = [waypost.attach(f"bench/{incarnation}-{each}", proxy=url) for each in range(RECEIVERS)]
     for each, session in enumerate(sessions):
         await session.__aenter__()
         await session.wait_effective(await session.subscribe(f"n % {ONE_IN} == {each}"), ["A/0"])

@@ -47,7 +47,7 @@ from waypost.records import InterestRegistered, Published, Record
 from waypost.subscription import parse
 
 SESSIONS, STORED_EACH = 100_000, 10
-SITE, PROXY, LIFE = SiteId("A"), ProxyId("a1"), Incarnation("before")
+SITE, PROXY, INCARNATION = SiteId("A"), ProxyId("a1"), Incarnation("before")
 ORIGIN = origin_of(SITE)
 AT_ONCE = 5_000
 BODY = 150
@@ -105,7 +105,7 @@ def _descriptor(number: int) -> Descriptor:
         floor=everything,
         promised=everything,
     )
-    wanted.owner, wanted.life = "main", "1/1"
+    wanted.owner, wanted.generation = "main", "1/1"
     return Descriptor(
         created_at=everything,
         subscriptions=[wanted.row()],
@@ -116,13 +116,17 @@ def _descriptor(number: int) -> Descriptor:
 def _record(number: int, count: int) -> Published:
     body = Notification({"station": f"S{number}", "text": "x" * BODY, "n": count}).body
     return Published(
-        producer="bench", incarnation=LIFE, sequence=count * SESSIONS + number, at_ms=int(time.time() * 1000), body=body
+        producer="bench",
+        incarnation=INCARNATION,
+        sequence=count * SESSIONS + number,
+        at_ms=int(time.time() * 1000),
+        body=body,
     )
 
 
 def _records(sessions: int) -> Iterator[Record]:
     for number in range(sessions):
-        yield InterestRegistered(PROXY, LIFE, session_of(number), (parse(_expression(number)).canonical,))
+        yield InterestRegistered(PROXY, INCARNATION, session_of(number), (parse(_expression(number)).canonical,))
     for count in range(STORED_EACH):
         for number in range(sessions):
             yield _record(number, count)

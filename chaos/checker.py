@@ -96,7 +96,7 @@ def _late(received: Sequence[Given]) -> Iterator[NotificationId]:
         if identity in seen:
             continue
         seen.add(identity)
-        life = (identity.producer, identity.incarnation, origin)
-        if identity.sequence < latest.get(life, -1):
+        incarnation = (identity.producer, identity.incarnation, origin)
+        if identity.sequence < latest.get(incarnation, -1):
             yield identity
-        latest[life] = max(identity.sequence, latest.get(life, -1))
+        latest[incarnation] = max(identity.sequence, latest.get(incarnation, -1))

@@ -188,7 +188,7 @@ class MemorySiteLog:
 
 
 @dataclass(slots=True)
-class _Life:
+class _IncarnationRow:
     row: ProxyRow
     lease: int
 
@@ -209,7 +209,7 @@ class _Term:
 @dataclass(slots=True, kw_only=True)
 class _Rows:
     owners: dict[SessionId, Ownership] = field(default_factory=dict)
-    lives: dict[tuple[ProxyId, Incarnation], _Life] = field(default_factory=dict)
+    incarnations: dict[tuple[ProxyId, Incarnation], _IncarnationRow] = field(default_factory=dict)
     """The order is that of the announcements: a later life of a proxy stands behind its earlier ones."""
     leaders: dict[str, _Leader] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
@@ -255,8 +255,8 @@ class MemoryRegistryStorage(Fallible):
         for link, leader in [each for each in self.rows.leaders.items() if each[1].lease == lease]:
             del self.rows.leaders[link]
             self.changes.append(LeaderChanged(link, None, leader.epoch))
-        for name, _life in [each for each in self.rows.lives.items() if each[1].lease == lease]:
-            del self.rows.lives[name]
+        for name, _life in [each for each in self.rows.incarnations.items() if each[1].lease == lease]:
+            del self.rows.incarnations[name]
             self.changes.append(ProxyDown(*name))
         self.changed.notify()
 
@@ -264,7 +264,7 @@ class MemoryRegistryStorage(Fallible):
         rows = self.rows
         return Reloaded(
             owners=dict(rows.owners),
-            proxies={proxy: life.row for (proxy, _), life in rows.lives.items()},
+            proxies={proxy: incarnation.row for (proxy, _), incarnation in rows.incarnations.items()},
             leaders={link: (leader.proxy, leader.epoch) for link, leader in rows.leaders.items()},
             changelogs=dict(rows.changelogs),
             drains=dict(rows.drains),
@@ -331,13 +331,13 @@ class MemoryRegistry:
     ) -> MemoryLease:
         rows = await self._begin()
         check_name(row, self._holder(row.proxy), earlier=earlier, replace=replace)
-        for (proxy, _), life in rows.lives.items():
+        for (proxy, _), incarnation in rows.incarnations.items():
             if proxy == row.proxy:
-                rows.terms[life.lease].superseded = True
+                rows.terms[incarnation.lease].superseded = True
         rows.leases_granted += 1
         rows.terms[rows.leases_granted] = _Term(self._clock.now_ms() + ttl_ms)
-        rows.lives.pop((row.proxy, row.incarnation), None)
-        rows.lives[row.proxy, row.incarnation] = _Life(row, rows.leases_granted)
+        rows.incarnations.pop((row.proxy, row.incarnation), None)
+        rows.incarnations[row.proxy, row.incarnation] = _IncarnationRow(row, rows.leases_granted)
         rows.changelogs[row.site] = row.changelog
         lease = MemoryLease(self._storage, self._clock, rows.leases_granted, ttl_ms)
         self._storage.changes.append(ProxyUp(row))
@@ -347,8 +347,8 @@ class MemoryRegistry:
     def _holder(self, proxy: ProxyId) -> ProxyRow | None:
         """Return the incarnation that has the name: the one that nobody has replaced."""
         rows = self._storage.rows
-        lives = [life for (name, _), life in rows.lives.items() if name == proxy]
-        return next((life.row for life in lives if not rows.terms[life.lease].superseded), None)
+        lives = [incarnation for (name, _), incarnation in rows.incarnations.items() if name == proxy]
+        return next((incarnation.row for incarnation in lives if not rows.terms[incarnation.lease].superseded), None)
 
     async def drain(self, proxy: ProxyId, row: DrainRow | None) -> None:
         rows = await self._begin()

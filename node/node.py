@@ -156,7 +156,7 @@ class Node:
         self,
         config: NodeConfig,
         open_parts: Callable[[], Awaitable[Backends]],
-        life: Incarnation,
+        incarnation: Incarnation,
         url: Callable[[], str],
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -170,7 +170,7 @@ class Node:
         self.log_end = 0
         """Where the site log ended when we looked last."""
         self._url = url
-        self._life = life
+        self._incarnation = incarnation
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self.troubles = DependencyHealth(self._rng, self._clock)
@@ -308,7 +308,7 @@ class Node:
                 settings,
                 self._clock,
                 self._rng,
-                self._life,
+                self._incarnation,
                 restored,
                 begin.first,
                 begin.known,
@@ -510,9 +510,9 @@ class Node:
         await self.troubles.patiently(Dependency.LOG, self.log_guard.begin)
         while True:
             await self._read_secret()
-            began, self.lease = await self._take_name(self._life)
+            began, self.lease = await self._take_name(self._incarnation)
             ttl = self.config.lease_ttl_ms
-            self._engine.lease_granted(self._life, began + ttl)
+            self._engine.lease_granted(self._incarnation, began + ttl)
             self.links.lease_begun(self.lease)
             self.drain()
             await self._renew(self.lease)
@@ -520,7 +520,7 @@ class Node:
             self._engine.lease_lost()
             self.drain()
             self._yield_to_who_took_the_name()
-            self._life = new_incarnation()
+            self._incarnation = new_incarnation()
 
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
@@ -539,31 +539,31 @@ class Node:
     def _yield_to_who_took_the_name(self) -> None:
         """Raises NameTaken: another process took our name: it was told to, or our lease had ended."""
         row = self._row(self.proxy)
-        if row is not None and row.incarnation != self._life and not self._is_earlier_life(row):
+        if row is not None and row.incarnation != self._incarnation and not self._is_earlier_incarnation(row):
             raise NameTaken(
                 f"another process took the name of proxy {self.proxy}, at {row.url}; this one ends",
                 field="name",
                 hint="give every proxy a name of its own",
             )
 
-    def _is_earlier_life(self, row: ProxyRow) -> bool:
+    def _is_earlier_incarnation(self, row: ProxyRow) -> bool:
         """Tell whether the row is of an earlier life of this proxy: a registry that was restored from an older copy has
         it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_take_name` says so.
         """
         return row.incarnation in self.instance.earlier or row.url == self._url()
 
-    async def _take_name(self, life: Incarnation) -> tuple[int, Lease]:
+    async def _take_name(self, incarnation: Incarnation) -> tuple[int, Lease]:
         """Announce this incarnation; return when that began, and the lease. Waits for a holder of the name to end.
 
         Raises NameTaken: the holder goes on.
         """
         earlier = tuple(self.instance.earlier)
-        await asyncio.to_thread(self.instance.announcing, life)
+        await asyncio.to_thread(self.instance.announcing, incarnation)
         ends_ms: int | None = None
         while True:
             began = self._clock.now_ms()
             try:
-                announce = partial(self._announce, life, earlier)
+                announce = partial(self._announce, incarnation, earlier)
                 lease = await self.troubles.patiently(Dependency.REGISTRY, announce)
                 self._waits_for = ""
                 self._replaces = False
@@ -579,11 +579,11 @@ class Node:
                     raise
             await asyncio.sleep(NAME_LOOK_S)
 
-    async def _announce(self, life: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
+    async def _announce(self, incarnation: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
         ttl_ms = self.config.lease_ttl_ms
         row = ProxyRow(
             proxy=self.proxy,
-            incarnation=life,
+            incarnation=incarnation,
             site=self.site,
             url=self._url(),
             changelog=changelog_locator(self.config),
@@ -592,7 +592,7 @@ class Node:
             neighbours=tuple(SiteId(each) for each in self.config.neighbours),
         )
         # What this call itself had announced, when its answer was lost, is no other one's.
-        return await self.parts.registry.announce(row, ttl_ms, earlier=(*earlier, life), replace=self._replaces)
+        return await self.parts.registry.announce(row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces)
 
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
@@ -759,9 +759,9 @@ class Node:
         """The neighbours whose links to us this node leads."""
         return self.links.leading if self.engine is not None else []
 
-    def knows(self, proxy: ProxyId, life: Incarnation) -> bool:
+    def knows(self, proxy: ProxyId, incarnation: Incarnation) -> bool:
         row = self._row(proxy) if self.engine is not None else None
-        return row is not None and row.incarnation == life
+        return row is not None and row.incarnation == incarnation
 
     def refused(self, name: str, peer: ProxyId, detail: str) -> None:
         """Count what somebody said who is, or says to be, another proxy; log the first of each name and peer."""

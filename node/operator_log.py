@@ -49,7 +49,7 @@ class OperatorLog:
         self._damaged: Counter[str] = Counter()
         self._rows_lost = self._outdated = 0
         self._lost: dict[SessionId, Lost] = {}
-        self._life = Incarnation("")
+        self._incarnation = Incarnation("")
         """Under which we serve; empty: there is no lease."""
         self._drain: DrainRow | None = None
         self._drained = False
@@ -78,22 +78,26 @@ class OperatorLog:
     # ------------------------------------------------------------ the lease
 
     def _look_at_lease(self, engine: Engine) -> None:
-        before, sessions = self._life, len(engine.context.sessions)
-        life = self._life = engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
-        if life == before:
+        before, sessions = self._incarnation, len(engine.context.sessions)
+        incarnation = self._incarnation = (
+            engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
+        )
+        if incarnation == before:
             return
-        if not life:
-            log.warning("lease lost; nothing is served until there is another one", life=before, sessions=sessions)
+        if not incarnation:
+            log.warning(
+                "lease lost; nothing is served until there is another one", incarnation=before, sessions=sessions
+            )
         elif self._served_before:
-            log.info("lease taken anew", life=life, sessions=sessions)
+            log.info("lease taken anew", incarnation=incarnation, sessions=sessions)
         else:
             site = engine.context.settings.site
-            log.info("ready", proxy=self._proxy, site=site, url=self._url(), life=life, sessions=sessions)
+            log.info("ready", proxy=self._proxy, site=site, url=self._url(), incarnation=incarnation, sessions=sessions)
         self._served_before = True
 
     def leaving(self) -> None:
         """The lease will be given back: that it is gone then is nothing to tell."""
-        self._life = Incarnation("")
+        self._incarnation = Incarnation("")
 
     # ------------------------------------------------------------ damage
 

@@ -129,18 +129,18 @@ async def _serve_once(
     with listen(config) as listener:
         scheme = "wss" if config.tls_cert else "ws"
         url = config.advertise or f"{scheme}://{config.host}:{listener.getsockname()[1]}"
-        life = new_incarnation()
+        incarnation = new_incarnation()
         log.info(
             "starting",
             proxy=config.name,
             site=config.site,
             url=url,
-            life=life,
+            life=incarnation,
             version=version("waypost"),
             log=config.kafka or f"embedded in {config.data}",
             registry=config.etcd or f"embedded in {config.data}",
         )
-        node = Node(config, partial(_open_parts, config, life, opened), life, lambda: url)
+        node = Node(config, partial(_open_parts, config, incarnation, opened), incarnation, lambda: url)
         server = make_server(node, config.host)
         failures: list[Exception] = []
         try:
@@ -160,8 +160,8 @@ async def _serve_once(
     log.info("shut down")
 
 
-async def _open_parts(config: NodeConfig, life: Incarnation, opened: Callable[[], None]) -> Backends:
-    parts = await open_parts(config, life)
+async def _open_parts(config: NodeConfig, incarnation: Incarnation, opened: Callable[[], None]) -> Backends:
+    parts = await open_parts(config, incarnation)
     opened()
     return parts
 

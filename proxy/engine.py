@@ -110,7 +110,7 @@ class Engine:
         settings: Settings,
         clock: Clock,
         rng: random.Random,
-        life: Incarnation,
+        incarnation: Incarnation,
         restored: Restored | None = None,
         first: int = 0,
         known: Snapshot | None = None,
@@ -124,7 +124,7 @@ class Engine:
         self.context = Context.of(settings, clock, rng, state, taken_below=taken_below)
         if restored is not None and not is_intact:
             seen = _missing_since(state, restored)
-        self.context.begin(life)
+        self.context.begin(incarnation)
         self.persister = Persister(self.context)
         self.coverage = Coverage(self.context, self.persister)
         self.moving = SessionMoves(self.context)
@@ -286,7 +286,7 @@ class Engine:
                 ):
                     held[record.session] = self.context.sessions[record.session]
                     if record.incarnation != self.context.lease.incarnation:
-                        self._held_by_an_earlier_life(held[record.session])
+                        self._registered_by_earlier_incarnation(held[record.session])
         if taken:
             self.state.acceptance.read(*batch[taken - 1])
         for session in touched.values():
@@ -352,7 +352,7 @@ class Engine:
         if session is not None and event.expressions.intersection(session.held_expressions()):
             self.coverage.broken(session)
 
-    def _held_by_an_earlier_life(self, session: Session) -> None:
+    def _registered_by_earlier_incarnation(self, session: Session) -> None:
         """What a process of ours said that has died may come to the log after what we say: then we say it again."""
         if session.held_expressions() and not self.context.interest.is_exact(session):
             self.context.interest.forget(session.id)

@@ -45,7 +45,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
-    life: str = ""
+    generation: str = ""
     keys: tuple[Key, ...] = ()
     owner_keys: tuple[Key, ...] = ()
     insecure: bool = True

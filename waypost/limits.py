@@ -176,7 +176,7 @@ TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""
 
 # --- clients
-LIVES_EACH = 100
+PRODUCERS_PER_CONNECTION = 100
 """Lives of producers that publish over one connection; past it the next one is refused. A client library has one."""
 MAX_PUBLISH_BATCH = 1000
 """Notifications in one publish frame; the client library splits larger ones."""

@@ -166,7 +166,8 @@ class Publish(_Message, tag="publish", frozen=True, kw_only=True):
     """Notifications `first`, `first` + 1, ... of this life of the producer. `keys` and `insecure`: who gets them.
 
     `secret`: of this life, chosen at random, at least 128 bits. The incarnation in what is published is its hash
-    (:func:`waypost.identity.life_of`), so only who knows it can publish as this life, or repeat a number of it.
+    (:func:`waypost.identity.producer_incarnation`), so only who knows it can publish as this life, or repeat a number
+    of it.
     `checks`: the CRC-32C of each body; without any, the proxy takes the bodies to be what was sent.
     """
 

@@ -154,10 +154,10 @@ def hold(setup: Setup, state: State, which: int, wanted: int) -> State:
     """Tell the site what this proxy needs, if the log does not say so already."""
     if not is_far(setup, which):
         return state
-    registered = (state.proxies[which].life, wanted) if wanted else None
+    registered = (state.proxies[which].incarnation, wanted) if wanted else None
     if fold(state.far).held == registered:
         return state
-    return state._replace(far=(*state.far, ("held", state.proxies[which].life, wanted, 0)))
+    return state._replace(far=(*state.far, ("held", state.proxies[which].incarnation, wanted, 0)))
 
 
 # ---------------------------------------------------------------- serving, keeping, dropping

@@ -18,7 +18,7 @@ def crash(state: State, which: int) -> State | None:
     state = orphaned(state, which)
     proxy = state.proxies[which]
     status = "down" if proxy.status in ("up", "fenced") else "dead"
-    state = change(state, which, Proxy(status, proxy.life, proxy.disk.read, None, proxy.disk))
+    state = change(state, which, Proxy(status, proxy.incarnation, proxy.disk.read, None, proxy.disk))
     return _cut_off(state, which)
 
 
@@ -60,7 +60,7 @@ def grant(setup: Setup, state: State, which: int) -> State | None:
     proxy = state.proxies[which]
     if proxy.status not in ("fenced", "out", "rogue"):
         return None
-    state = change(state, which, proxy._replace(status="up", life=_next_life(setup, which, proxy)))
+    state = change(state, which, proxy._replace(status="up", incarnation=_next_incarnation(setup, which, proxy)))
     return hold_again(setup, state, which)
 
 
@@ -77,13 +77,13 @@ def restart(setup: Setup, state: State, which: int) -> State | None:
         gate = None if copy.gate is None else Gate(copy.gate.seen, front)
         role = "ORPHAN" if copy.role in ("STAGED", "ORPHAN") else "DORMANT"
         copy = copy._replace(role=role, gate=gate, known=0)
-    begun = Proxy("up", _next_life(setup, which, proxy), proxy.disk.read, copy, proxy.disk)
+    begun = Proxy("up", _next_incarnation(setup, which, proxy), proxy.disk.read, copy, proxy.disk)
     return hold_again(setup, change(state, which, begun), which)
 
 
-def _next_life(setup: Setup, which: int, proxy: Proxy) -> int:
+def _next_incarnation(setup: Setup, which: int, proxy: Proxy) -> int:
     """Only the far site's log tells lives apart."""
-    return proxy.life + 1 if is_far(setup, which) else proxy.life
+    return proxy.incarnation + 1 if is_far(setup, which) else proxy.incarnation
 
 
 def forgotten(setup: Setup, state: State, which: int) -> State | None:
@@ -91,6 +91,6 @@ def forgotten(setup: Setup, state: State, which: int) -> State | None:
     if not is_far(setup, which):
         return None
     proxy, held = state.proxies[which], fold(state.far).held
-    if held is None or (held[0] == proxy.life and proxy.status not in ("out", "dead", "rogue")):
+    if held is None or (held[0] == proxy.incarnation and proxy.status not in ("out", "dead", "rogue")):
         return None
     return state._replace(far=(*state.far, ("dropped", held[0], 0, 0)))

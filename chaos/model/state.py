@@ -134,7 +134,7 @@ class Proxy(NamedTuple):
     same without a process; rogue (its lease has ended, and it did not stop)."""
 
     status: str
-    life: int
+    incarnation: int
     read: int
     copy: Copy | None
     disk: Disk

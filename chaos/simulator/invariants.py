@@ -58,12 +58,12 @@ class Invariants:
         assert engine is not None and session is not None
         if not world.rights.may_read(session, client.machine.credential):
             world.wrong(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
-        life = engine.context.lease.incarnation
+        incarnation = engine.context.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
-            world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {life}")
-        lease = world.registry.lives.get((node.proxy, life))
+            world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
+        lease = world.registry.incarnations.get((node.proxy, incarnation))
         if lease is None or lease[1] <= world.clock.time_ms:
-            world.wrong(f"LEASE {life} delivers {session} without a lease")
+            world.wrong(f"LEASE {incarnation} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
         if held is not None:
             self._within(node.proxy, of_windows(held))
@@ -118,7 +118,7 @@ class Invariants:
         session = engine.context.sessions.get(SessionId(fact.session)) if engine is not None else None
         before = self._decided.get((fact.session, fact.epoch - 1), {})
         for row in session.descriptor().subscriptions if session is not None else ():
-            if _dropped_below(row) < before.get(row.life, 0):
+            if _dropped_below(row) < before.get(row.generation, 0):
                 self._world.wrong(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
 
     def on_message(self, proxy: ProxyId, message: object) -> None:
@@ -133,7 +133,7 @@ class Invariants:
                 if self._cuts.setdefault(message.transfer, cut) != cut:
                     self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
                 rows = message.descriptor.subscriptions
-                self._decided[message.session, message.epoch] = {row.life: _dropped_below(row) for row in rows}
+                self._decided[message.session, message.epoch] = {row.generation: _dropped_below(row) for row in rows}
 
     def _numbers(self, proxy: ProxyId, chunk: Chunk) -> None:
         """In one copy a number means one entry for ever (handover rule 23)."""

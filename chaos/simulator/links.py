@@ -44,8 +44,8 @@ class Ends:
         self._node = node
         self._world = node.world
         self._engine = node.engine
-        self._life = node.engine.context.lease.incarnation
-        rng = random.Random(f"links of {self._life} in {node.world.seed}")
+        self._incarnation = node.engine.context.lease.incarnation
+        rng = random.Random(f"links of {self._incarnation} in {node.world.seed}")
         self.machine = LinkEnds(node.engine.state, self._rows, rng, BOUNDS)
         self._tick_at = 0
 
@@ -55,8 +55,8 @@ class Ends:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, life: Any) -> None:
-        self._life = life
+    def lease_begun(self, incarnation: Any) -> None:
+        self._incarnation = incarnation
         self.step(lambda now: self.machine.lease_begun(now))
 
     def lease_ended(self) -> None:
@@ -170,7 +170,7 @@ class Ends:
             self._world.appended(self._node.site, list(effect.records))
 
     def _elect(self, effect: link_effects.Elect) -> None:
-        world, life = self._world, self._life
+        world, incarnation = self._world, self._incarnation
 
         def on_done(answer: Any, now: int) -> None:
             led = self.machine.leading
@@ -184,7 +184,7 @@ class Ends:
             now = world.clock.now_ms()
             if now >= self._node.deaf_until:
                 world.registry.expire(now)
-                answer = world.registry.elect(effect.link, (self._node.proxy, life))
+                answer = world.registry.elect(effect.link, (self._node.proxy, incarnation))
                 world.registry_changed()
                 if world.chances(world.faults.answers):
                     answer = RegistryUnavailable("no answer")

@@ -138,7 +138,7 @@ class Node:
         """It says of everything what no other proxy has heard of."""
         self.sent: dict[str, Callable[[], None]] = {}
         """What was last said of every kind of handover message, to be said again."""
-        self._lives = 0
+        self._starts = 0
         self._received_at = 0
         self._watched = 0
         """The revision of the registry up to which the watch has told."""
@@ -166,16 +166,16 @@ class Node:
     def start(self) -> None:
         world = self.world
         restored = self.store.load()
-        self._lives += 1
-        rng = random.Random(f"{world.seed}/{self.proxy}/{self._lives}")
-        life = Incarnation(f"{self.proxy}#{self._lives}")
+        self._starts += 1
+        rng = random.Random(f"{world.seed}/{self.proxy}/{self._starts}")
+        incarnation = Incarnation(f"{self.proxy}#{self._starts}")
         log, judgement = world.logs[self.site], self._judge(restored)
         known = self._known(judgement.row)
         self.engine = Engine(
             self.settings,
             self.clock,
             rng,
-            life,
+            incarnation,
             restored,
             log.first,
             known,
@@ -191,7 +191,7 @@ class Node:
         self._watched = world.revision
         self._in(lambda engine: engine.registry_event(world.registry.reloaded()))
         self.read()
-        self._live(len(world.logs[self.site]), life)
+        self._live(len(world.logs[self.site]), incarnation)
         self._trace("starts")
 
     def _known(self, row: SiteLogRow) -> Snapshot | None:
@@ -307,7 +307,7 @@ class Node:
         engine = self.engine
         if engine is None:
             return
-        if self.still and self.stalls(partial(self._in_life, engine, action)):
+        if self.still and self.stalls(partial(self._for_incarnation, engine, action)):
             return
         action(engine)
         for effect in engine.take_effects():
@@ -355,9 +355,9 @@ class Node:
 
     def _afterwards(self, wait_ms: int, action: Callable[[Engine], None]) -> None:
         """Step the engine later, if it is still the same one."""
-        self.world.later(wait_ms, partial(self._in_life, self.engine, action))
+        self.world.later(wait_ms, partial(self._for_incarnation, self.engine, action))
 
-    def _in_life(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
+    def _for_incarnation(self, engine: Engine | None, action: Callable[[Engine], None]) -> None:
         if self.engine is engine:
             self._in(action)
 
@@ -409,22 +409,22 @@ class Node:
 
     # ------------------------------------------------------------ leases
 
-    def _live(self, end: int, life: Incarnation) -> None:
+    def _live(self, end: int, incarnation: Incarnation) -> None:
         """Announce a new life, once the log is read up to where it ended when we started."""
         engine, world = self.engine, self.world
         assert engine is not None
         if engine.state.position < end or world.clock.time_ms < self.deaf_until:
-            self._go_on(10, lambda: self._live(end, life))
+            self._go_on(10, lambda: self._live(end, incarnation))
             return
         self._name_log()
         until = world.clock.time_ms + LEASE_MS
-        row = ProxyRow(proxy=self.proxy, incarnation=life, site=self.site, url=self.proxy, changelog=self.site)
+        row = ProxyRow(proxy=self.proxy, incarnation=incarnation, site=self.site, url=self.proxy, changelog=self.site)
         world.registry.announce(row, until)
         world.registry_changed()
         self.ready = True
-        self._afterwards(0, lambda engine: engine.lease_granted(life, until))
-        self.ends.lease_begun(life)
-        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
+        self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until))
+        self.ends.lease_begun(incarnation)
+        self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def _name_log(self) -> None:
         """Have the log say of itself what the registry says, as node/log_guard.py does."""
@@ -455,24 +455,24 @@ class Node:
         if first and log_epoch_of(state.origin) == row.log_epoch and seen > row.seen:
             rows[self.site] = row.model_copy(update={"seen": seen})
 
-    def _renew(self, life: Incarnation) -> None:
+    def _renew(self, incarnation: Incarnation) -> None:
         now = self.world.clock.time_ms
         if self.leaving:
             return
         if now >= self.deaf_until and self.world.registry_answers():
             self._report_log()
             self.world.registry.expire(now)
-            held = self.world.registry.renew(self.proxy, life, now + LEASE_MS)
+            held = self.world.registry.renew(self.proxy, incarnation, now + LEASE_MS)
             self.world.registry_changed()
             if not held:
                 self.ready = False
                 self._in(lambda engine: engine.lease_lost())
                 self.ends.lease_ended()
-                self._lives += 1
-                self._live(0, Incarnation(f"{self.proxy}#{self._lives}"))
+                self._starts += 1
+                self._live(0, Incarnation(f"{self.proxy}#{self._starts}"))
                 return
             self._afterwards(self.world.delay(), lambda engine: engine.lease_renewed(now + LEASE_MS))
-        self._go_on(LEASE_MS // 3, lambda: self._renew(life))
+        self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def receive_event(self, event: RegistryEvent) -> None:
         """The watch: in order, after a while."""

@@ -115,7 +115,7 @@ class PlainRegistry:
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
         self.floor = 0
-        self.lives: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
+        self.incarnations: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
         self.site_logs: dict[SiteId, SiteLogRow] = {}
@@ -146,38 +146,42 @@ class PlainRegistry:
         return Claimed(True, new)
 
     def announce(self, row: ProxyRow, until_ms: int) -> None:
-        self.lives[row.proxy, row.incarnation] = (row, until_ms)
+        self.incarnations[row.proxy, row.incarnation] = (row, until_ms)
         self.changelogs[row.site] = row.changelog
         self.events.append(ProxyUp(row))
 
     def renew(self, proxy: ProxyId, incarnation: Incarnation, until_ms: int) -> bool:
-        life = self.lives.get((proxy, incarnation))
+        life = self.incarnations.get((proxy, incarnation))
         if life is None:
             return False
-        self.lives[proxy, incarnation] = (life[0], until_ms)
+        self.incarnations[proxy, incarnation] = (life[0], until_ms)
         return True
 
-    def elect(self, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+    def elect(self, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
         """Return the epoch of a new term, if `life` leads now; a leader stays one for as long as its lease."""
         leader, epoch = self.leaders.get(link, (None, 0))
-        if leader in self.lives and leader != life:
+        if leader in self.incarnations and leader != incarnation:
             return None
-        if life not in self.lives:
+        if incarnation not in self.incarnations:
             return None
-        self.leaders[link] = (life, epoch + 1)
+        self.leaders[link] = (incarnation, epoch + 1)
         return epoch + 1
 
     def prolong(self, until_ms: int) -> None:
         """No lease ends before `until_ms`."""
-        self.lives = {life: (row, max(until_ms, until)) for life, (row, until) in self.lives.items()}
+        self.incarnations = {
+            incarnation: (row, max(until_ms, until)) for incarnation, (row, until) in self.incarnations.items()
+        }
 
     def expire(self, now_ms: int) -> None:
-        for life in [life for life, (_, until_ms) in self.lives.items() if until_ms <= now_ms]:
-            del self.lives[life]
-            self.events.append(ProxyDown(*life))
+        for incarnation in [
+            incarnation for incarnation, (_, until_ms) in self.incarnations.items() if until_ms <= now_ms
+        ]:
+            del self.incarnations[incarnation]
+            self.events.append(ProxyDown(*incarnation))
 
     def reloaded(self) -> Reloaded:
-        proxies = {proxy: row for (proxy, _), (row, _) in self.lives.items()}
+        proxies = {proxy: row for (proxy, _), (row, _) in self.incarnations.items()}
         return Reloaded(dict(self.owners), proxies, {}, dict(self.changelogs))
 
 

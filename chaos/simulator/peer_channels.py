@@ -59,13 +59,13 @@ class Way:
             return None
         self._introductions += 1
         challenge, nonce = (number.to_bytes(NONCE_BYTES) for number in (self._introductions, 1 << 64))
-        life, callee = near.context.lease.incarnation, self.far.proxy
+        incarnation, callee = near.context.lease.incarnation, self.far.proxy
         caller = Introduction(
             challenge=challenge,
             nonce=nonce,
             version=self.near.version,
             caller=self.near.proxy,
-            incarnation=life,
+            incarnation=incarnation,
             callee=callee,
         )
         try:
@@ -83,7 +83,7 @@ class Connection:
 
     def __init__(self, way: Way, far: Engine, sealer: Sealer, opener: Opener) -> None:
         self._way = way
-        self._lives = (way.near.engine, far)
+        self._engines = (way.near.engine, far)
         self._sealer = sealer
         self._opener = opener
         self._due = way.world.clock.time_ms + (GREETINGS + 1) * way.ms
@@ -93,7 +93,7 @@ class Connection:
     def is_over(self) -> bool:
         way = self._way
         is_noticed = self._ended is not None and way.world.clock.time_ms >= self._ended + way.ms
-        return is_noticed or self._lives != (way.near.engine, way.far.engine)
+        return is_noticed or self._engines != (way.near.engine, way.far.engine)
 
     def carry(self, data: bytes) -> None:
         way, clock = self._way, self._way.world.clock
@@ -107,7 +107,7 @@ class Connection:
 
     def _arrive(self, frame: bytes, *, breaks: bool) -> None:
         way = self._way
-        if self._ended is not None or way.far.engine is not self._lives[1]:
+        if self._ended is not None or way.far.engine is not self._engines[1]:
             return
         if breaks:
             way.world.note(

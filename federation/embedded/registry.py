@@ -274,7 +274,7 @@ def _news(connection: sqlite3.Connection, place: int | None) -> list[tuple[Regis
 
 
 def _load(connection: sqlite3.Connection) -> Reloaded:
-    proxies = (ProxyRow.model_validate_json(value) for value in rows.values(connection, rows.LIFE))
+    proxies = (ProxyRow.model_validate_json(value) for value in rows.values(connection, rows.INCARNATION))
     leaders = {leader.link: leader for leader in rows.leaders(connection)}
     return Reloaded(
         owners={

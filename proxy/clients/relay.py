@@ -56,10 +56,10 @@ class Relays:
             case RelayEnd():
                 self.far.end(sender, message)
 
-    def proxy_gone(self, proxy: ProxyId, life: Incarnation) -> None:
+    def proxy_gone(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """That life of the proxy has ended."""
         self.near.home_gone(proxy)
-        self.far.life_over(proxy, life)
+        self.far.incarnation_ended(proxy, incarnation)
 
     def fence(self) -> None:
         """Our lease may have ended: relay nothing."""

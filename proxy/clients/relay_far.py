@@ -32,9 +32,9 @@ class _Far:
     line: Line
     session: str = ""
 
-    def is_of(self, life: Incarnation) -> bool:
+    def is_of(self, incarnation: Incarnation) -> bool:
         """Tell whether the other proxy began it in this life (handover rule 24)."""
-        return self.relay.startswith(f"{life}/")
+        return self.relay.startswith(f"{incarnation}/")
 
 
 class FarEnds:
@@ -136,9 +136,9 @@ class FarEnds:
             del self._numbers[far.proxy, far.relay]
             self._disconnected(number)
 
-    def life_over(self, proxy: ProxyId, life: Incarnation) -> None:
+    def incarnation_ended(self, proxy: ProxyId, incarnation: Incarnation) -> None:
         """The watch may be late: what the proxy's next life relays already goes on."""
-        self._forget(each for each, far in self._far.items() if far.proxy == proxy and far.is_of(life))
+        self._forget(each for each, far in self._far.items() if far.proxy == proxy and far.is_of(incarnation))
 
     def fence(self) -> None:
         """Break all relays: there is no lease."""

@@ -55,7 +55,7 @@ class Subscriptions:
         """Change the policy of a subscription, in all its lives."""
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
-            for each in session.lives(identity):
+            for each in session.generations(identity):
                 each.ttl_s, each.max_count = ttl_s, max_count
                 journal_facts.policy(self._context, session, each)
             session.subscriptions_changed()

@@ -121,4 +121,4 @@ def _policy(subscription: Subscription) -> dict[str, int]:
 
 
 def _attest(context: Context, kind: FactKind, session: Session, about: Subscription, **fields: object) -> None:
-    context.journal.attest(kind, session, subscription=about.id, life=about.life, **fields)
+    context.journal.attest(kind, session, subscription=about.id, subscription_generation=about.generation, **fields)

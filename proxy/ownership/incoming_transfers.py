@@ -438,4 +438,4 @@ def _whole(into: Incoming, frozen: Frozen) -> bool:
 
 def _interests(session: Session) -> set[tuple[str, str]]:
     """Return by what live notifications are matched: in its life neither the expression nor the keys ever change."""
-    return {(subscription.id, subscription.life) for subscription in session.active()}
+    return {(subscription.id, subscription.generation) for subscription in session.active()}

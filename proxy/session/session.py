@@ -183,7 +183,7 @@ class Session:
     def add_subscription(self, subscription: Subscription) -> None:
         """Take a new subscription, and name its life: no other copy of the session ever serves at this epoch."""
         self._made += 1
-        subscription.life = f"{self.epoch}/{self._made}"
+        subscription.generation = f"{self.epoch}/{self._made}"
         self.subscriptions[subscription.id] = subscription
         self.subscriptions_changed()
 
@@ -191,7 +191,7 @@ class Session:
         """End a subscription; up to `at` it is still owed, even if one of the same name follows."""
         subscription = self.subscriptions.pop(identity)
         subscription.end = dict(at)
-        for earlier in self.lives(identity):
+        for earlier in self.generations(identity):
             earlier.replaced = False
         self.ended.append(subscription)
         self.subscriptions_changed()
@@ -214,7 +214,7 @@ class Session:
         self.add_subscription(following)
         return before
 
-    def lives(self, identity: SubscriptionId) -> list[Subscription]:
+    def generations(self, identity: SubscriptionId) -> list[Subscription]:
         """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
         for all of them.
         """

@@ -32,7 +32,7 @@ class Subscription:
     max_count: int | None = None
     expired_below: int = 0
     displaced_below: int = 0
-    life: str = ""
+    generation: str = ""
     keys: tuple[Key, ...] = ()
     owner_keys: tuple[Key, ...] = ()
     insecure: bool = True
@@ -107,7 +107,7 @@ class Subscription:
             max_count=self.max_count,
             expired_below=self.expired_below,
             displaced_below=self.displaced_below,
-            life=self.life,
+            generation=self.generation,
             keys=self.keys,
             owner_keys=self.owner_keys,
             insecure=self.insecure,
@@ -130,7 +130,7 @@ class Subscription:
             max_count=row.max_count,
             expired_below=row.expired_below,
             displaced_below=row.displaced_below,
-            life=row.life,
+            generation=row.generation,
             keys=row.keys,
             owner_keys=row.owner_keys,
             insecure=row.insecure,

@@ -42,9 +42,9 @@ def owned(proxy: str, epoch: int) -> Ownership:
     return Ownership(ProxyId(proxy), Epoch(epoch))
 
 
-def row(proxy: ProxyId = P1, life: str = "a" * 16) -> ProxyRow:
-    url = f"ws://127.0.0.1:1/{life}"
-    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=NORTH, url=url, changelog="file:north")
+def row(proxy: ProxyId = P1, incarnation: str = "a" * 16) -> ProxyRow:
+    url = f"ws://127.0.0.1:1/{incarnation}"
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(incarnation), site=NORTH, url=url, changelog="file:north")
 
 
 @dataclass
@@ -65,7 +65,9 @@ class Observer:
                 self.owners[session] = ownership
             case ProxyUp(up):
                 self.proxies[up.proxy] = up
-            case ProxyDown(proxy, life) if proxy in self.proxies and self.proxies[proxy].incarnation == life:
+            case ProxyDown(proxy, incarnation) if (
+                proxy in self.proxies and self.proxies[proxy].incarnation == incarnation
+            ):
                 del self.proxies[proxy]
             case LeaderChanged(link, None, _):
                 self.leaders.pop(link, None)
@@ -296,7 +298,7 @@ async def test_a_lease_can_be_ended_at_once(registries: Registries) -> None:
 
 
 async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries: Registries) -> None:
-    old, new = row(life="a" * 16), row(life="b" * 16)
+    old, new = row(incarnation="a" * 16), row(incarnation="b" * 16)
     one, other = await registries.open(), await registries.open()
     async with watching(other) as observer:
         old_lease = await one.announce(old, registries.ttl_ms)
@@ -313,17 +315,17 @@ async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries:
 async def test_of_two_lives_in_the_registry_the_later_one_is_loaded(registries: Registries) -> None:
     registry = await registries.open()
     # Their names sort the other way round.
-    await registry.announce(row(life="f" * 16), LONG_MS)
-    await registry.announce(row(life="0" * 16), LONG_MS)
+    await registry.announce(row(incarnation="f" * 16), LONG_MS)
+    await registry.announce(row(incarnation="0" * 16), LONG_MS)
     async with watching(registry) as observer:
-        assert observer.proxies == {P1: row(life="0" * 16)}
+        assert observer.proxies == {P1: row(incarnation="0" * 16)}
 
 
 # ---------------------------------------------------------------- names
 
 
-def instance(number: int, life: str) -> ProxyRow:
-    return row(life=life * 16).model_copy(update={"instance": f"instance {number}"})
+def instance(number: int, incarnation: str) -> ProxyRow:
+    return row(incarnation=incarnation * 16).model_copy(update={"instance": f"instance {number}"})
 
 
 async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(registries: Registries) -> None:
@@ -391,7 +393,7 @@ async def test_a_replaced_incarnation_does_not_come_back_when_who_replaced_it_en
 
 async def test_of_twenty_instances_that_want_a_name_at_once_one_gets_it(registries: Registries) -> None:
     handles = [await registries.open() for _ in range(4)]
-    rows = [row(life=f"{n:016}").model_copy(update={"instance": str(n)}) for n in range(20)]
+    rows = [row(incarnation=f"{n:016}").model_copy(update={"instance": str(n)}) for n in range(20)]
     answers = await asyncio.gather(
         *(handles[n % 4].announce(wanted, LONG_MS, earlier=()) for n, wanted in enumerate(rows)),
         return_exceptions=True,
@@ -424,9 +426,9 @@ async def test_twenty_candidates_have_one_winner(registries: Registries) -> None
 
 async def test_epochs_of_a_link_ascend_across_lease_ends_and_reopening(registries: Registries) -> None:
     seen: list[int] = []
-    for life in range(5):
+    for incarnation in range(5):
         registry = await registries.open()
-        lease = await registry.announce(row(life=f"{life:016}"), LONG_MS)
+        lease = await registry.announce(row(incarnation=f"{incarnation:016}"), LONG_MS)
         epoch = await registry.elect("link", P1, lease)
         assert epoch is not None
         seen.append(epoch)

@@ -25,12 +25,12 @@ from waypost.records import (
 )
 
 PATIENCE_S = 20
-LIFE = Incarnation("00ff00ff00ff00ff")
+INCARNATION = Incarnation("00ff00ff00ff00ff")
 
 
 def published(producer: str, sequence: int) -> Published:
     return Published(
-        producer=producer, incarnation=LIFE, sequence=sequence, at_ms=1_700_000_000_000, body=b"\x00\xffbody"
+        producer=producer, incarnation=INCARNATION, sequence=sequence, at_ms=1_700_000_000_000, body=b"\x00\xffbody"
     )
 
 
@@ -72,15 +72,15 @@ async def test_every_kind_of_record_comes_back_as_it_was(logs: Logs) -> None:
             offset=17,
             path=(site, SiteId("east")),
             producer="p",
-            incarnation=LIFE,
+            incarnation=INCARNATION,
             sequence=1,
             at_ms=5,
             body=b"",
         ),
         Progress(site, 3, origin, 40),
         Effective(link=site, link_epoch=3, expression="a == 1", installation=2, origin=origin, above=-1),
-        InterestRegistered(proxy, LIFE, SessionId("s"), ("a == 1", 'b == "ü"')),
-        InterestsExpired(proxy, LIFE),
+        InterestRegistered(proxy, INCARNATION, SessionId("s"), ("a == 1", 'b == "ü"')),
+        InterestsExpired(proxy, INCARNATION),
         FiltersRequested(site, 3, 9, {"a == 1": 2}),
         Closed("p1", 5, {origin: 40}),
     ]
@@ -105,7 +105,8 @@ async def test_appending_nothing_is_nothing(logs: Logs) -> None:
 async def test_an_append_larger_than_any_batch_stays_whole_and_in_order(logs: Logs) -> None:
     log = await logs.open()
     large = [
-        Published(producer="a", incarnation=LIFE, sequence=number, at_ms=0, body=bytes(20_000)) for number in range(200)
+        Published(producer="a", incarnation=INCARNATION, sequence=number, at_ms=0, body=bytes(20_000))
+        for number in range(200)
     ]
     offsets = await log.append(large)
     assert offsets == sorted(set(offsets)) and len(offsets) == 200

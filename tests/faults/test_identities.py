@@ -41,17 +41,17 @@ async def test_a_producer_that_begins_anew_under_its_name_is_heard_from_its_firs
         guest = Guest(name="listener", subscriptions=("number >= 0",))
         await guest.appear(a1.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
-        for life in range(LIVES):
+        for incarnation in range(LIVES):
             producer = waypost.produce("maker", proxy=b1.url)
             await producer.__aenter__()
             for number in range(EACH):
-                published[producer.next_id] = body = Notification({"number": life * EACH + number})
+                published[producer.next_id] = body = Notification({"number": incarnation * EACH + number})
                 await producer.publish_soon(body)
             # What has no answer yet, its next life does not know of; so wait for it.
             while producer.unacknowledged:
                 await asyncio.sleep(0.01)
             await producer.abandon()
-            await guest.move((a1, b1)[life % 2].url)
+            await guest.move((a1, b1)[incarnation % 2].url)
         await until(lambda: len(guest.got) >= len(published), "all lives are heard")
         await guest.vanish(politely=True)
     assert len(published) == LIVES * EACH

@@ -26,11 +26,11 @@ async def test_clients_roam_while_proxies_are_killed(tmp_path: Path) -> None:
         work.start()
         for victim in random.Random(SEED).sample(list(cluster.proxies.values()), 2):
             await work.goes_on()
-            kill, life = Kill(victim), victim.process.pid
+            kill, incarnation = Kill(victim), victim.process.pid
             await kill.inject()
             await work.goes_on()
             await kill.heal()
-            assert victim.process.pid != life
+            assert victim.process.pid != incarnation
         await work.goes_on()
         tally = await work.check()
     finally:

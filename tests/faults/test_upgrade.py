@@ -24,12 +24,12 @@ async def test_three_proxies_are_upgraded_one_by_one(kafka: KafkaServer, etcd: E
         work.start()
         for proxy, witness in zip(proxies, proxies[1:] + proxies[:1], strict=True):
             await work.goes_on()
-            upgrade, life = Upgrade(proxy, witness), proxy.process.pid
+            upgrade, incarnation = Upgrade(proxy, witness), proxy.process.pid
             await upgrade.inject()
             assert proxy.process.exit_status == 0
             await work.goes_on()
             await upgrade.heal()
-            assert proxy.process.pid != life
+            assert proxy.process.pid != incarnation
         await work.goes_on()
         tally = await work.check()
     assert tally.clean, tally.worst

@@ -247,8 +247,8 @@ class HandClock(MachineClock):
         return self.hand[0]
 
 
-def row(life: str = "1") -> ProxyRow:
-    return ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation(life), site=SiteId("north"), url="")
+def row(incarnation: str = "1") -> ProxyRow:
+    return ProxyRow(proxy=ProxyId("p"), incarnation=Incarnation(incarnation), site=SiteId("north"), url="")
 
 
 async def test_the_death_of_a_process_is_seen_by_another(tmp_path: Path) -> None:

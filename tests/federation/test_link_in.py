@@ -27,8 +27,8 @@ X, Y = "n > 0", "n > 1"
 Kind = TypeVar("Kind")
 
 
-def row(proxy: ProxyId, life: str = "1") -> ProxyRow:
-    return ProxyRow(proxy=proxy, incarnation=Incarnation(life), site=A, url="")
+def row(proxy: ProxyId, incarnation: str = "1") -> ProxyRow:
+    return ProxyRow(proxy=proxy, incarnation=Incarnation(incarnation), site=A, url="")
 
 
 def progress(upto: int, link: SiteId = A) -> Progress:
@@ -327,7 +327,7 @@ def test_one_who_does_not_heed_the_window_is_left() -> None:
 def test_when_its_proxy_goes_it_opens_at_another() -> None:
     pulling = Pulling()
     pulling.lead()
-    pulling.rows = [row(A1, life="2"), row(A2)]
+    pulling.rows = [row(A1, incarnation="2"), row(A2)]
     pulling.link.proxies_changed(pulling.now)
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     assert pulling.opened()[0] == A2

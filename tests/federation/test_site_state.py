@@ -55,8 +55,8 @@ def forwarded(offset: int, epoch: int = 1, origin: Origin = FROM_B, link: SiteId
     )
 
 
-def held(*expressions: str, proxy: str = "a1", life: str = "1") -> InterestRegistered:
-    return InterestRegistered(ProxyId(proxy), Incarnation(life), SessionId("s"), expressions)
+def held(*expressions: str, proxy: str = "a1", incarnation: str = "1") -> InterestRegistered:
+    return InterestRegistered(ProxyId(proxy), Incarnation(incarnation), SessionId("s"), expressions)
 
 
 class Log:
@@ -163,7 +163,7 @@ def test_an_off_forgets_from_where_on_it_was_effective() -> None:
 
 def test_holds_end_with_the_lease_of_that_very_life() -> None:
     log = Log()
-    log.take(held(X, life="2"))
+    log.take(held(X, incarnation="2"))
     assert log.take(InterestsExpired(ProxyId("a1"), Incarnation("1"))) == [
         HoldsDropped(ProxyId("a1"), Incarnation("1"))
     ]
@@ -271,7 +271,7 @@ def some_records(rng: random.Random) -> list[Record]:
         lambda: forwarded(rng.randint(0, 60), rng.randint(1, 3)),
         lambda: forwarded(rng.randint(0, 60), 1, FROM_C, rng.choice([B, C])),
         lambda: Progress(B, rng.randint(1, 3), FROM_B, rng.randint(0, 60)),
-        lambda: held(*rng.choice(sets), proxy=rng.choice(["a1", "a2"]), life=rng.choice("12")),
+        lambda: held(*rng.choice(sets), proxy=rng.choice(["a1", "a2"]), incarnation=rng.choice("12")),
         lambda: InterestsExpired(ProxyId(rng.choice(["a1", "a2"])), Incarnation(rng.choice("12"))),
         lambda: FiltersRequested(C, 1, rng.randint(0, 60), dict.fromkeys(rng.choice(sets), rng.randint(0, 3))),
         lambda: Effective(

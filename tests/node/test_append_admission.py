@@ -17,13 +17,13 @@ from waypost.limits import AHEAD_BYTES, AHEAD_PART_S, AHEAD_S, WAITING_BYTES
 from waypost.records import InterestsExpired, Published
 
 MS = 1_000_000
-LIFE = Incarnation("i")
+INCARNATION = Incarnation("i")
 AT_ONCE_MS = int((AHEAD_S + AHEAD_PART_S) * 1_000)
 
 
 def published(*sizes: int) -> list[Published]:
     return [
-        Published(producer="p", incarnation=LIFE, sequence=number, at_ms=0, body=bytes(size))
+        Published(producer="p", incarnation=INCARNATION, sequence=number, at_ms=0, body=bytes(size))
         for number, size in enumerate(sizes)
     ]
 
@@ -159,7 +159,7 @@ async def test_what_the_proxy_itself_says_waits_for_nobody() -> None:
     async def append(records: Records) -> list[int]:
         return [1]
 
-    own = Append([InterestsExpired(ProxyId("a"), LIFE)], ignore_result)
+    own = Append([InterestsExpired(ProxyId("a"), INCARNATION)], ignore_result)
     log.ahead.wanted(own.records)
     assert await log.ahead.append(own, append) == [1]
     task.cancel()

@@ -69,7 +69,7 @@ def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
     assert harness.check() == []
     harness.lease()
     (line,) = harness.new_lines()
-    assert (line["event"], line["url"], line["site"], line["life"]) == ("ready", "ws://me:1", "A", "me#1")
+    assert (line["event"], line["url"], line["site"], line["incarnation"]) == ("ready", "ws://me:1", "A", "me#1")
     assert harness.check() == []
 
 
@@ -82,7 +82,7 @@ def test_a_lease_that_runs_out_is_a_warning_and_the_next_one_is_told_with_its_li
     harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
     harness.settle()
     (taken,) = harness.new_lines()
-    assert (taken["event"], taken["life"]) == ("lease taken anew", "me#2")
+    assert (taken["event"], taken["incarnation"]) == ("lease taken anew", "me#2")
     harness.engine.lease_lost()
     harness.engine.lease_granted(Incarnation("me#3"), 1 << 40)
     assert harness.check() == ["lease taken anew"]

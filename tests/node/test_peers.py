@@ -63,10 +63,10 @@ async def rows_and_secret(cluster: Cluster) -> tuple[dict[ProxyId, ProxyRow], by
 class Caller:
     """Somebody who says to be proxy a2, on a connection to a1."""
 
-    def __init__(self, socket: ClientConnection, challenge: bytes, life: Incarnation) -> None:
+    def __init__(self, socket: ClientConnection, challenge: bytes, incarnation: Incarnation) -> None:
         self.socket = socket
         self._challenge = challenge
-        self._life = life
+        self._incarnation = incarnation
 
     async def send(self, message: msgspec.Struct) -> None:
         await self.socket.send(msgspec.msgpack.encode(message))
@@ -77,14 +77,14 @@ class Caller:
             nonce=new_nonce(),
             version=version,
             caller=A2,
-            incarnation=self._life,
+            incarnation=self._incarnation,
             callee=callee,
         )
         await self.send(
             PeerHello(
                 version=version,
                 proxy=A2,
-                incarnation=self._life,
+                incarnation=self._incarnation,
                 callee=callee,
                 nonce=said.nonce,
                 proof=said.callers_proof(secret),
@@ -102,11 +102,11 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(proxy: ProxyProcess, life: Incarnation) -> AsyncIterator[Caller]:
+async def calling(proxy: ProxyProcess, incarnation: Incarnation) -> AsyncIterator[Caller]:
     async with connect(f"{proxy.url}/v1/peer") as socket:
         challenge = decode_introduction(await socket.recv())
         assert isinstance(challenge, PeerChallenge)
-        yield Caller(socket, challenge.nonce, life)
+        yield Caller(socket, challenge.nonce, incarnation)
 
 
 def refusals(proxy: ProxyProcess) -> dict[str, int]:

@@ -22,7 +22,7 @@ from waypost.clock import ManualClock
 from waypost.errors import NotServed
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 
-LIFE = Incarnation("a#1")
+INCARNATION = Incarnation("a#1")
 LEASE_MS = 3_000
 
 
@@ -31,10 +31,10 @@ async def no_parts() -> Backends:
 
 
 def started(clock: ManualClock) -> tuple[Node, Engine]:
-    node = Node(NodeConfig(name="a", site="A"), no_parts, LIFE, lambda: "ws://a:1", clock)
+    node = Node(NodeConfig(name="a", site="A"), no_parts, INCARNATION, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
-    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), LIFE, None)
+    node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), INCARNATION, None)
     node.engine.registry_event(Reloaded({}, {}, {}, {}))
     return node, node.engine
 
@@ -55,7 +55,7 @@ async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_rea
     clock = ManualClock(1_000)
     node, engine = started(clock)
     assert why_not(node) == "it has no lease"
-    engine.lease_granted(LIFE, clock.now_ms() + LEASE_MS)
+    engine.lease_granted(INCARNATION, clock.now_ms() + LEASE_MS)
     assert why_not(node) == ""
     clock.advance(LEASE_MS)
     assert why_not(node) == "it has no lease"
@@ -65,7 +65,7 @@ async def test_a_node_whose_lease_is_not_renewed_in_time_says_that_it_is_not_rea
 
 async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(LIFE, 1_000_000)
+    engine.lease_granted(INCARNATION, 1_000_000)
     assert await asked(node) == (200, True, None)
     engine.registry_event(DrainChanged(ProxyId("a"), DrainRow(rate=5)))
     assert await asked(node) == (503, False, "it is being drained")
@@ -75,7 +75,7 @@ async def test_a_node_that_is_drained_says_so_by_its_status_and_in_words() -> No
 
 async def test_a_node_that_has_not_read_the_registry_is_not_ready_and_does_not_say_that_there_is_no_session() -> None:
     node, engine = started(ManualClock(1_000))
-    engine.lease_granted(LIFE, 1_000_000)
+    engine.lease_granted(INCARNATION, 1_000_000)
     engine.context.cluster.is_watching = False
     assert why_not(node) == "it has not read the registry yet"
     (respond,) = [each.endpoint for each in routes(node) if each.path == "/v1/sessions"]

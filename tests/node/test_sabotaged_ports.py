@@ -147,7 +147,7 @@ class Stage:
         return any(bool(node.why_not_ready) and bool(node.troubles.now or node.engine is None) for node in self.nodes)
 
 
-async def lives(url: str) -> None:
+async def is_alive(url: str) -> None:
     """Attach, subscribe, publish and receive: the whole way of a notification, again and again."""
     for number in range(4):
         async with waypost.attach(f"s{number}", proxy=url, timeout_s=PATIENCE_S) as session:
@@ -188,7 +188,7 @@ async def test_no_await_ends_a_node_in_silence(
 
     monkeypatch.setattr(service, "Node", make)
     serving = asyncio.create_task(stage.serve())
-    client = asyncio.create_task(lives(await stage.address))
+    client = asyncio.create_task(is_alive(await stage.address))
 
     async def until_seen() -> None:
         while not (stage.sabotage.struck and stage.reports_fault):

@@ -117,7 +117,7 @@ def test_keys_change_exactly_between_two_notifications() -> None:
     assert harness.given() == [before, after]
     first, second = (fact for fact in harness.facts if fact.kind == FactKind.SUBSCRIBED)
     (ended,) = (fact for fact in harness.facts if fact.kind == FactKind.UNSUBSCRIBED)
-    assert ended.life == first.life != second.life
+    assert ended.subscription_generation == first.subscription_generation != second.subscription_generation
     assert ended.frontier == second.frontier
 
 
@@ -309,10 +309,10 @@ def test_what_was_promised_holds_on_for_the_next_life_at_once() -> None:
     here = harness.engine.state.frontier[A]
     assert session.subscriptions[x_id()].promised == {A: here}
     # The journal has it when store and changelog have it.
-    assert [fact.life for fact in harness.facts if fact.kind == FactKind.EFFECTIVE] == ["1/1"]
+    assert [fact.subscription_generation for fact in harness.facts if fact.kind == FactKind.EFFECTIVE] == ["1/1"]
     harness.complete_writes()
     said = [fact for fact in harness.facts if fact.kind == FactKind.EFFECTIVE][-1]
-    assert (said.life, said.frontier) == (session.subscriptions[x_id()].life, {A: here})
+    assert (said.subscription_generation, said.frontier) == (session.subscriptions[x_id()].generation, {A: here})
 
 
 def test_keys_change_above_what_a_receiver_has_reported() -> None:
@@ -320,5 +320,5 @@ def test_keys_change_above_what_a_receiver_has_reported() -> None:
     harness.subscribe(b"k")
     harness.attach(2, "other", {A: 100})
     harness.send(1, Subscribe(subscription="x", expression="require(n)", keys=public(b"l"), insecure=False))
-    before, after = harness.engine.context.sessions[SESSION].lives(x_id())
+    before, after = harness.engine.context.sessions[SESSION].generations(x_id())
     assert before.end == after.start == {A: 100}

@@ -143,7 +143,7 @@ def test_a_restored_session_is_what_the_disk_said() -> None:
 
 def restated(harness: EngineHarness) -> list[tuple[str, ...]]:
     return [
-        (fact.kind, fact.subscription, fact.life, fact.expression)
+        (fact.kind, fact.subscription, fact.subscription_generation, fact.expression)
         for fact in harness.facts
         if fact.kind in ("restated", "unsubscribed")
     ]
@@ -186,7 +186,7 @@ def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
     harness.reload({SESSION: owner("me", 1)})
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     (again,) = [fact for fact in harness.facts if fact.kind == "restated"]
-    assert (again.epoch, again.life, again.frontier) == (2, "1/1", {})
+    assert (again.epoch, again.subscription_generation, again.frontier) == (2, "1/1", {})
     harness.complete_writes()
     assert [(fact.epoch, fact.frontier) for fact in harness.facts if fact.kind == "effective"] == [(2, {ORIGIN: -1})]
     assert not made.unannounced
@@ -217,7 +217,11 @@ def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came
     ):
         harness.send(1, message)
         harness.complete_writes()
-    said = [(fact.kind, fact.life) for fact in harness.facts if fact.kind in ("subscribed", "unsubscribed")]
+    said = [
+        (fact.kind, fact.subscription_generation)
+        for fact in harness.facts
+        if fact.kind in ("subscribed", "unsubscribed")
+    ]
     assert said == [("subscribed", "1/1"), ("unsubscribed", "1/1"), ("subscribed", "1/2")]
 
 

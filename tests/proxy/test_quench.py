@@ -19,7 +19,7 @@ from waypost.subscription.errors import SubscriptionError
 from waypost.subscription.tree import Node
 
 PRODUCER = 9
-YOU, LIFE, FAR = ProxyId("you"), Incarnation("i"), SiteId("B")
+YOU, INCARNATION, FAR = ProxyId("you"), Incarnation("i"), SiteId("B")
 K = Protection(tuple(Keys.producer(public_key(b"k")).listed()), False)
 
 
@@ -41,7 +41,7 @@ class Quenched(EngineHarness):
         by: dict[str, tuple[Protection, ...]] = {}
         if protections:
             by = dict.fromkeys(expressions, tuple(protections.values()))
-        self.log.append(InterestRegistered(YOU, LIFE, SessionId(session), expressions, by))
+        self.log.append(InterestRegistered(YOU, INCARNATION, SessionId(session), expressions, by))
         self.listen()
 
     def listen(self) -> list[Interest]:
@@ -111,7 +111,7 @@ def test_what_a_dead_proxy_held_is_wanted_no_more() -> None:
     harness = Quenched()
     harness.hold("a == 1")
     harness.ask("a")
-    harness.log.append(InterestsExpired(YOU, LIFE))
+    harness.log.append(InterestsExpired(YOU, INCARNATION))
     harness.listen()
     assert harness.terms == set()
 

@@ -171,36 +171,43 @@ class AnomalyRun:
         run, mine = self.run, self.site_a
         # A subscription was taken back and made again; its second life is owed something too.
         for session in ("made again", "made again and ended"):
-            run.subscribe(session, WANTED, NOTHING, life="1/1")
+            run.subscribe(session, WANTED, NOTHING, generation="1/1")
             end = {A: mine[2].offset, B: 10_000}
-            run.attest("unsubscribed", session, subscription="s1", life="1/1", epoch=1, frontier=end)
-            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, life="1/2")
+            run.attest("unsubscribed", session, subscription="s1", subscription_generation="1/1", epoch=1, frontier=end)
+            run.subscribe(session, WANTED, {A: mine[3].offset, B: 10_000}, generation="1/2")
             run.drain(session, EVERYTHING)
         run.receive("made again", *self.site_b, *mine[:3], *mine[4:6], mine[7])
         self.expect("L1", "made again")
         end = {A: mine[5].offset, B: 10_000}
-        run.attest("unsubscribed", "made again and ended", subscription="s1", life="1/2", epoch=1, frontier=end)
+        run.attest(
+            "unsubscribed",
+            "made again and ended",
+            subscription="s1",
+            subscription_generation="1/2",
+            epoch=1,
+            frontier=end,
+        )
         run.receive("made again and ended", *self.site_b, *mine[1:])
         self.expect("L1", "made again and ended")
         self.expect("P4", "made again and ended", 2)
         # A session was deleted and created again: what the first one had not delivered went with it.
-        run.subscribe("created again", WANTED, NOTHING, life="1/1")
+        run.subscribe("created again", WANTED, NOTHING, generation="1/1")
         run.receive("created again", *self.site_b, *mine[:3])
         run.attest("deleted", "created again", epoch=1, frontier=EVERYTHING | {A: mine[4].offset}, reason="asked for")
         self.expect("L4", "created again", 2)
         # Nobody lived to say that this one was.
-        run.subscribe("created again unseen", WANTED, NOTHING, life="1/1")
+        run.subscribe("created again unseen", WANTED, NOTHING, generation="1/1")
         run.receive("created again unseen", *self.site_b, *mine[:3])
         self.expect("L4", "created again unseen", 5)
         for session in ("created again", "created again unseen"):
-            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, life=f"{AGAIN}/1")
+            run.subscribe(session, WANTED, {A: mine[4].offset, B: 10_000}, epoch=AGAIN, generation=f"{AGAIN}/1")
             run.receive(session, mine[5], mine[7], epoch=AGAIN)
             run.drain(session, EVERYTHING, epoch=AGAIN)
             self.expect("L1", session)
 
     def repeated_facts(self) -> None:
         """A crash came before the facts; the next start of serving says again what was asked for and promised."""
-        run, at = self.run, {"subscription": "s1", "life": "1/1", "expression": WANTED}
+        run, at = self.run, {"subscription": "s1", "subscription_generation": "1/1", "expression": WANTED}
         run.attest("restated", "restated", **at, epoch=2, frontier=NOTHING, ttl_s=60)
         run.attest("removed", "restated", epoch=2, origin=A, offsets=[self.site_a[3].offset], policies=[TTL])
         run.drain("restated", EVERYTHING)
@@ -214,12 +221,16 @@ class AnomalyRun:
 
         def removed(session: str, *by: RemovalPolicy, before: bool = False, **policies: dict[str, int]) -> None:
             for name in ("s1", "s2"):
-                run.subscribe(session, WANTED if name == "s1" else "require(n)", NOTHING, name, life=f"1/{name[1]}")
+                run.subscribe(
+                    session, WANTED if name == "s1" else "require(n)", NOTHING, name, generation=f"1/{name[1]}"
+                )
             taken = {"epoch": 1, "origin": A, "offsets": [gone], "policies": list(by)}
             if before:
                 run.attest("removed", session, **taken)
             for name, policy in policies.items():
-                run.attest("policy", session, subscription=name, life=f"1/{name[1]}", epoch=1, **policy)
+                run.attest(
+                    "policy", session, subscription=name, subscription_generation=f"1/{name[1]}", epoch=1, **policy
+                )
             if not before:
                 run.attest("removed", session, **taken)
             run.drain(session, EVERYTHING)
@@ -238,14 +249,23 @@ class AnomalyRun:
         # The other one had ended before, and its name was used again after.
         removed("wanted by one", RemovalPolicy.TIME_TO_LIVE_BY_LOG, s1={"ttl_s": 60})
         end = {A: gone - 1, B: 10_000}
-        run.attest("unsubscribed", "wanted by one", subscription="s2", life="1/2", epoch=1, frontier=end)
-        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", life="1/3")
+        run.attest(
+            "unsubscribed", "wanted by one", subscription="s2", subscription_generation="1/2", epoch=1, frontier=end
+        )
+        run.subscribe("wanted by one", "require(n)", {A: gone, B: 10_000}, "s2", generation="1/3")
         self.expect("L4", "wanted by one")
         # A policy of an earlier life is none of the next one.
         removed("stated in an earlier life", TTL, s1={"ttl_s": 60}, s2={"ttl_s": 60})
         end = {A: -1, B: 10_000}
-        run.attest("unsubscribed", "stated in an earlier life", subscription="s2", life="1/2", epoch=1, frontier=end)
-        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", life="1/3")
+        run.attest(
+            "unsubscribed",
+            "stated in an earlier life",
+            subscription="s2",
+            subscription_generation="1/2",
+            epoch=1,
+            frontier=end,
+        )
+        run.subscribe("stated in an earlier life", "require(n)", NOTHING, "s2", generation="1/3")
         self.expect("L1", "stated in an earlier life")
 
     # ---- what came too often, wrongly, or in the wrong order
@@ -286,7 +306,7 @@ class AnomalyRun:
         self.expect("P4", "out of life", 2)
         self.session("altered")
         self.got("altered", 0)
-        run.receive("altered", mine[0], digest=7, life="second")
+        run.receive("altered", mine[0], digest=7, generation="second")
         self.expect("P5", "altered")
         run.forward("A", self.site_b[0])
         run.forward("A", self.site_b[1], b"\x80")

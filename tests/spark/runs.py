@@ -117,10 +117,10 @@ class Run:
         above: dict[str, int],
         subscription: str = "s1",
         epoch: int = 1,
-        life: str = "",
+        generation: str = "",
         protection: Protection = OPEN,
     ) -> None:
-        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch, "life": life}
+        about: dict[str, Any] = {"subscription": subscription, "epoch": epoch, "subscription_generation": generation}
         asked = {"keys": texts(protection.keys), "secure_only": not protection.insecure}
         self.attest("subscribed", session, expression=expression, **asked, **about)
         self.attest("effective", session, frontier=above, **about)
@@ -136,7 +136,7 @@ class Run:
         epoch: int = 1,
         proxy: str = "a",
         digest: int | None = None,
-        life: str = "",
+        generation: str = "",
         order: str = "any",
     ) -> None:
         """Let a receiver say that it got these in this order, in as many facts as their origins need."""
@@ -147,7 +147,7 @@ class Run:
                 offsets = [each.offset for each in batch]
                 about: dict[str, Any] = {"session": session, "receiver": receiver, "epoch": epoch, "proxy": proxy}
                 about |= {"origin": batch[0].origin, "offsets": offsets, "digests": digests, "order": order}
-                self.fact(f"{session}/{receiver}{life}", "received", **about)
+                self.fact(f"{session}/{receiver}{generation}", "received", **about)
                 batch = []
             if coordinate is not None:
                 batch.append(coordinate)

@@ -71,7 +71,7 @@ def restarted(scene: Scene) -> int:
     scene.subscribe("restarted")
     scene.run.receive("restarted", *scene.site_b, *scene.site_a[:3])
     for coordinate in [*scene.site_a[3:], *scene.other, scene.retried, scene.behind]:
-        scene.run.receive("restarted", coordinate, epoch=2, life="second")
+        scene.run.receive("restarted", coordinate, epoch=2, generation="second")
     return len(scene.everything)
 
 
@@ -150,10 +150,12 @@ def made_again(scene: Scene) -> int:
     run, mine = scene.run, scene.site_a
     lives = [({A: -1, B: -1}, {A: mine[0].offset, B: -1}), ({A: mine[0].offset, B: -1}, {A: mine[0].offset, B: -1})]
     for number, (above, end) in enumerate(lives, 1):
-        life = f"1/{number}"
-        run.subscribe("made_again", WANTED, above, life=life)
-        run.attest("unsubscribed", "made_again", subscription="s1", life=life, epoch=1, frontier=end)
-    run.subscribe("made_again", WANTED, {A: mine[2].offset, B: -1}, life="1/3")
+        incarnation = f"1/{number}"
+        run.subscribe("made_again", WANTED, above, generation=incarnation)
+        run.attest(
+            "unsubscribed", "made_again", subscription="s1", subscription_generation=incarnation, epoch=1, frontier=end
+        )
+    run.subscribe("made_again", WANTED, {A: mine[2].offset, B: -1}, generation="1/3")
     run.drain("made_again", EVERYTHING)
     got = [mine[0], *scene.everything[3:]]
     run.receive("made_again", *got)
@@ -163,11 +165,11 @@ def made_again(scene: Scene) -> int:
 def created_again(scene: Scene) -> int:
     """A session was deleted, after which nothing is owed to its receiver, and another one of its name created."""
     run, mine, epoch = scene.run, scene.site_a, GENERATION + 1
-    run.subscribe("created_again", WANTED, NOTHING, life="1/1")
+    run.subscribe("created_again", WANTED, NOTHING, generation="1/1")
     run.attest("attached", "created_again", receiver="first", epoch=1)
     run.receive("created_again", *mine[:2], receiver="first")
     run.attest("deleted", "created_again", epoch=1, frontier={A: mine[1].offset}, reason="receiver first asked for it")
-    run.subscribe("created_again", WANTED, {A: mine[3].offset, B: -1}, epoch=epoch, life=f"{epoch}/1")
+    run.subscribe("created_again", WANTED, {A: mine[3].offset, B: -1}, epoch=epoch, generation=f"{epoch}/1")
     run.drain("created_again", EVERYTHING, epoch=epoch)
     got = scene.everything[4:]
     run.receive("created_again", *got, epoch=epoch)
@@ -185,7 +187,7 @@ def deleted_by_another(scene: Scene) -> int:
 
 def restated(scene: Scene) -> int:
     """The facts of the first epoch were lost in a crash; what was delivered meanwhile was asked for all the same."""
-    about = {"subscription": "s1", "life": "1/1", "expression": WANTED, "frontier": NOTHING}
+    about = {"subscription": "s1", "subscription_generation": "1/1", "expression": WANTED, "frontier": NOTHING}
     for epoch in (2, 3):
         scene.run.attest("restated", "restated", epoch=epoch, **about)
     scene.run.receive("restated", *scene.everything)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from waypost.batches import batches
 from waypost.checksum import checksum
 from waypost.errors import WaypostError
-from waypost.identity import Coordinate, NotificationId, life_of, new_secret
+from waypost.identity import Coordinate, NotificationId, new_secret, producer_incarnation
 from waypost.keys import Key
 from waypost.limits import FRAME_ATTRIBUTES, MAX_PUBLISH_BATCH, PUBLISH_BYTES, PUBLISH_WINDOW
 from waypost.messages import Acknowledged, Publish, PublishWith
@@ -42,7 +42,7 @@ class PublishBuffer:
     def __init__(self, producer: str) -> None:
         self._producer = producer
         self._secret = new_secret()
-        self._life = life_of(producer, self._secret)
+        self._incarnation = producer_incarnation(producer, self._secret)
         self._next_sequence = 0
         self._unsent: list[bytes] = []
         self._keys: tuple[list[Key] | None, bool] = (None, True)
@@ -63,7 +63,7 @@ class PublishBuffer:
     @property
     def next_id(self) -> NotificationId:
         """The id of the next notification that is published."""
-        return NotificationId(self._producer, self._life, self._next_sequence)
+        return NotificationId(self._producer, self._incarnation, self._next_sequence)
 
     def publish(self, body: bytes, keys: list[Key] | None = None, *, insecure: bool = True) -> int:
         """Take one notification to be published; return its sequence. Sent at the next flush."""

@@ -168,9 +168,9 @@ def _last_write_wins() -> Iterator[None]:
         yield
 
 
-def _publish_and_acknowledge(self: PublishHandler, life: Any, producer: Any) -> None:
+def _publish_and_acknowledge(self: PublishHandler, incarnation: Any, producer: Any) -> None:
     frames, first = list(producer.waiting), self._context.state.position
-    _publish(self, life, producer)
+    _publish(self, incarnation, producer)
     self._acknowledge(frames, list(range(first, first + sum(len(frame.records) for frame in frames))))
 
 

@@ -25,9 +25,9 @@ def _answer_without_loss(self: HistoryAnswer) -> CaughtUp:
     )
 
 
-def _elect_as_before(self: PlainRegistry, link: str, life: tuple[ProxyId, Incarnation]) -> int | None:
+def _elect_as_before(self: PlainRegistry, link: str, incarnation: tuple[ProxyId, Incarnation]) -> int | None:
     leader, epoch = self.leaders.get(link, (None, 0))
-    return epoch if leader == life and life in self.lives else _elect(self, link, life)
+    return epoch if leader == incarnation and incarnation in self.incarnations else _elect(self, link, incarnation)
 
 
 MUTANTS = (
