@@ -16,7 +16,7 @@ from pathlib import Path
 import waypost
 from bench.handover import FLAGS, Roamer
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from node.cli.commands.proxy_client import ask
 
 STORED = 1_000_000
@@ -40,7 +40,7 @@ class Backlog:
 
 def run() -> list[Row]:
     """Move and read a million, on real parts."""
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [], Path(root), real=True) as cluster:
         found = asyncio.run(measure(cluster, STORED))
     name = f"backlog of {STORED:,}"

@@ -23,7 +23,7 @@ import uvloop
 import waypost
 from bench import sketch
 from bench.measurement import Row, quantile
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.notification import Notification
 
 RECEIVERS = 10
@@ -49,7 +49,7 @@ def run() -> list[Row]:
 
 
 def _proxy(root: Path) -> Cluster:
-    return Cluster([Place("a1", "A", {"no-discovery": ""})], [], root)
+    return Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], root)
 
 
 def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> list[Row]:

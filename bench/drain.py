@@ -12,7 +12,7 @@ from pathlib import Path
 
 import waypost
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands.proxy_client import ask
 
 SESSIONS = 1_000
@@ -24,7 +24,7 @@ FLAGS = {"no-discovery": ""}
 
 def run() -> list[Row]:
     """Drain to and fro, on real parts."""
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS)]
     with tempfile.TemporaryDirectory() as root, Cluster(places, [], Path(root), real=True) as cluster:
         urls = {name: proxy.url for name, proxy in cluster.proxies.items()}
         asyncio.run(_make(urls["a1"]))

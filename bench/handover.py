@@ -21,7 +21,7 @@ from pathlib import Path
 
 import waypost
 from bench.measurement import Row, quantile
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from waypost.identity import Coordinate
 from waypost.messages import Attached
 from waypost.notification import Notification
@@ -79,7 +79,7 @@ def run() -> list[Row]:
 
 
 def _federation(cases: list[Case]) -> list[Row]:
-    places = [Place("a1", "A", FLAGS), Place("a2", "A", FLAGS), Place("b1", "B", FLAGS)]
+    places = [ProxySpec("a1", "A", FLAGS), ProxySpec("a2", "A", FLAGS), ProxySpec("b1", "B", FLAGS)]
     with (
         tempfile.TemporaryDirectory() as root,
         Cluster(places, LINKS, Path(root), real=cases[0].real) as cluster,
@@ -133,10 +133,10 @@ class Roamer:
     def __init__(self, name: str) -> None:
         self._name = name
         self._body = Notification({"kind": name, "text": "x" * 160})
-        self.place = waypost.ReceiverState()
+        self.position = waypost.ReceiverState()
 
     async def begin(self, proxy: ProxyProcess, origins: list[str]) -> None:
-        async with waypost.attach(self._name, proxy=proxy.url, state=self.place) as session:
+        async with waypost.attach(self._name, proxy=proxy.url, state=self.position) as session:
             await session.wait_effective(await session.subscribe(f'kind == "{self._name}"'), origins)
 
     async def be_owed(self, producer: waypost.Producer, owner: ProxyProcess, count: int) -> None:
@@ -159,7 +159,7 @@ class Roamer:
                 let_in.append(time.perf_counter())
 
         began, got = time.perf_counter(), 0
-        async with waypost.attach(self._name, proxy=target.url, state=self.place, on_event=on_event) as session:
+        async with waypost.attach(self._name, proxy=target.url, state=self.position, on_event=on_event) as session:
             await session.wait_attached()
             came.append(time.perf_counter())
             batches = session.batches()
@@ -175,7 +175,7 @@ class Roamer:
     async def read(self, proxy: ProxyProcess, owed: int) -> int:
         """Take all that is owed, at one proxy; return how many came."""
         got = 0
-        async with waypost.attach(self._name, proxy=proxy.url, state=self.place, timeout_s=60) as session:
+        async with waypost.attach(self._name, proxy=proxy.url, state=self.position, timeout_s=60) as session:
             batches = session.batches()
             while got < owed:
                 got += len(await anext(batches))

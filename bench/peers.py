@@ -30,7 +30,7 @@ import waypost
 from bench import delivery
 from bench.delivery import COUNT, FILL, PATIENCE_S, RECEIVERS, REPEATS
 from bench.measurement import Row
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import LOOPBACK, free_port
 from waypost.errors import NotFound
 
@@ -98,7 +98,7 @@ def _nats(program: Path, count: int, durable: bool, root: Path) -> float:
 
 @contextmanager
 def _proxy(root: Path) -> Iterator[str]:
-    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], root) as cluster:
         yield cluster.proxies["a1"].url
 
 

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import waypost
 from bench.backlog import resident_mb
 from bench.measurement import Row
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.process import LOOPBACK
 from federation.embedded.registry import EmbeddedRegistry
 from federation.embedded.site_log import EmbeddedSiteLog
@@ -72,7 +72,7 @@ class Found:
 def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(_leave(Path(root), SESSIONS))
-        proxy = ProxyProcess(Place(PROXY, SITE, {"no-discovery": ""}), (), Path(root))
+        proxy = ProxyProcess(ProxySpec(PROXY, SITE, {"no-discovery": ""}), (), Path(root))
         with proxy.process:
             found = asyncio.run(_watch(proxy, SESSIONS))
     name = f"{SESSIONS:,} sessions, {SESSIONS * STORED_EACH:,} stored"
@@ -159,7 +159,7 @@ async def _leave(root: Path, sessions: int) -> None:
                 acceptance=state.acceptance.snapshot(),
                 site_state=state.snapshot(),
                 changes=changes,
-                dropped=(),
+                deleted=(),
             )
         )
     await store.close()

@@ -340,7 +340,7 @@ class _Consumer:
         messages: Sequence[Message] = found.get(partition, ())
         return messages
 
-    async def place(self) -> int:
+    async def position(self) -> int:
         with self._topic.translated():
             return int(await self._consumer.position(self._topic.partition))
 
@@ -533,7 +533,7 @@ class KafkaChangelog(_Handle):
         super().__init__(bootstrap, topic, KEEP_LAST_OF_KEY, replication, credentials, warn, make=make)
         self._table = CheckpointTable()
         self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
-        self._place = 0
+        self._position = 0
         self._seen_below = 0
         """Below this offset everything was read, or its append was answered."""
         self._is_read = False
@@ -615,7 +615,7 @@ class KafkaChangelog(_Handle):
         end = await self._reader.end()
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
-                while self._place < end:
+                while self._position < end:
                     self._check_following()
                     await self._changed.wait(self._changed.version, LOOK_S)
 
@@ -640,11 +640,11 @@ class KafkaChangelog(_Handle):
     async def _follow(self) -> None:
         while True:
             try:
-                async with aclosing(self._reader.follow(self._place)) as following:
-                    async for messages, self._place in following:
+                async with aclosing(self._reader.follow(self._position)) as following:
+                    async for messages, self._position in following:
                         for message in messages:
                             self._take(message)
-                        self._seen_below = max(self._seen_below, self._place)
+                        self._seen_below = max(self._seen_below, self._position)
                         self._changed.notify()
             except HistoryTruncated:
                 pass
@@ -653,7 +653,7 @@ class KafkaChangelog(_Handle):
                 self._table, self._site = CheckpointTable(), SiteParts(LOG_BATCH_BYTES - PART_ROOM)
                 self._has_lost()
             with suppress(LogUnavailable):
-                self._place = await self._reader.first()
+                self._position = await self._reader.first()
 
     def _take(self, message: Message) -> None:
         if b"|" in message.key:
@@ -712,7 +712,7 @@ class KafkaJournal(_Handle):
         return found
 
 
-def _batches(messages: Sequence[Message], offset: int, place: int) -> Iterator[Batch]:
+def _batches(messages: Sequence[Message], offset: int, position: int) -> Iterator[Batch]:
     """Yield records from `offset` up to `place`, with those missing: nothing of ours leaves holes in a topic."""
     batch: Batch = []
     for message in messages:
@@ -723,6 +723,6 @@ def _batches(messages: Sequence[Message], offset: int, place: int) -> Iterator[B
                 batch = []
         batch.append((message.offset, decode_record(message.value)))
         offset = message.offset + 1
-    batch += [(missing, MISSING) for missing in range(offset, place)]
+    batch += [(missing, MISSING) for missing in range(offset, position)]
     if batch:
         yield batch

@@ -26,7 +26,7 @@ import msgspec
 
 from federation.acceptance import Acceptance
 from federation.messages import LinkRecord
-from federation.site_events import Advanced, Announced, Arrived, EndedAnnounced, SeveranceAnnounced
+from federation.site_events import Advanced, Announced, EndedAnnounced, NotificationArrived, SeveranceAnnounced
 from federation.site_state import Filter, SiteState
 from matching.index import Index
 from waypost.identity import NOTHING, Origin, SiteId
@@ -120,7 +120,7 @@ class LinkSender:
                 out.append(self._stamped(event.ended))
             elif isinstance(event, SeveranceAnnounced) and event.neighbour == self._neighbour:
                 out += self._sever(event.path)
-            elif isinstance(event, Arrived | Advanced):
+            elif isinstance(event, NotificationArrived | Advanced):
                 out += self._pass_on(offset, record, self._state.origin)
         return self._after_damage(out)
 

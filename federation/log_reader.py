@@ -55,7 +55,7 @@ class Consumer(Protocol):
         """Return what comes next and step behind it; nothing if nothing comes within `wait_s`."""
         ...
 
-    async def place(self) -> int: ...
+    async def position(self) -> int: ...
 
     def seek(self, offset: int) -> None: ...
 
@@ -88,7 +88,7 @@ class LogReader:
         self._deadline_s = deadline_s
         self._backoff_s = backoff_s
         self._consumer: Consumer | None = None
-        self._place = -1
+        self._position = -1
         self._closed = False
         self._looks_again = False
         self.interruption = Interruption()
@@ -134,8 +134,8 @@ class LogReader:
                 if not messages:
                     return [], offset
                 believed, place = await self._believed(consumer, messages, offset, messages[-1].offset + 1)
-                if place != self._place:
-                    self._place = -1
+                if place != self._position:
+                    self._position = -1
                 return believed, place
         except Corrupt:
             return await self._read_corrupt(offset, limit)
@@ -168,8 +168,8 @@ class LogReader:
                         if self.interruption.lasts or self._looks_again:
                             self._looks_again = False
                             raise LogUnavailable("it was out of reach")
-                        messages, place = await self._believed(consumer, messages, offset, await consumer.place())
-                        if place != await consumer.place():
+                        messages, place = await self._believed(consumer, messages, offset, await consumer.position())
+                        if place != await consumer.position():
                             consumer.seek(place)
                             await asyncio.sleep(LOG_END_SURE_S if place == offset else 0)
                         offset = place
@@ -179,7 +179,7 @@ class LogReader:
                         yield messages, offset
             except OutOfRange:
                 with suppress(OutOfRange):
-                    await self._check_place(offset)
+                    await self._check_position(offset)
             except Corrupt:
                 with suppress(Unreachable, TimeoutError, OutOfRange):
                     passed, offset = await self._read_corrupt(offset, LOG_BATCH)
@@ -195,7 +195,7 @@ class LogReader:
         raise LogUnavailable("this handle of the log is closed")
 
     async def _believed(
-        self, consumer: Consumer, messages: Sequence[Message], offset: int, place: int
+        self, consumer: Consumer, messages: Sequence[Message], offset: int, read_offset: int
     ) -> tuple[list[Message], int]:
         """Return those messages that stand where they must, and the place behind them.
 
@@ -203,13 +203,13 @@ class LogReader:
         that claims to stand beyond the end is met again and again until the server looks for places behind it.
         """
         expected = range(offset, offset + len(messages))
-        if not self._dense or (place == expected.stop and all(map(_stands, messages, expected))):
-            return list(messages), place
+        if not self._dense or (read_offset == expected.stop and all(map(_stands, messages, expected))):
+            return list(messages), read_offset
         believed = [each for each, _ in takewhile(lambda pair: _stands(*pair), zip(messages, expected, strict=True))]
         if believed:
             return believed, offset + len(believed)
         end = await consumer.end()
-        behind = messages[0].offset + 1 if messages else place
+        behind = messages[0].offset + 1 if messages else read_offset
         return [], max(offset, behind if behind <= end else min(offset + 1, end))
 
     async def _read_corrupt(self, offset: int, limit: int) -> tuple[list[Message], int]:
@@ -235,7 +235,7 @@ class LogReader:
         """Raises LogReplaced: the log has not the message that was read last, or another one in its place."""
         if last.offset < await self.first():
             return
-        await self._check_place(last.offset + 1)
+        await self._check_position(last.offset + 1)
         found = await self.read(last.offset, 1)
         if not found or found[0].offset != last.offset:
             return
@@ -244,7 +244,7 @@ class LogReader:
         if now != last and now.whole >= last.whole:
             raise LogReplaced(f"the log has another record at {last.offset} than was read there", end=last.offset)
 
-    async def _check_place(self, offset: int) -> None:
+    async def _check_position(self, offset: int) -> None:
         """Raises HistoryTruncated, or LogReplaced: the log ends before this offset, also when asked a second time."""
         await self._check_history(offset)
         for _ in range(2):
@@ -261,7 +261,7 @@ class LogReader:
         if messages:
             return messages
         async with asyncio.timeout(self._deadline_s):
-            missing = await consumer.place() < await consumer.end()
+            missing = await consumer.position() < await consumer.end()
         if missing and not (messages := await consumer.take(LOG_BATCH, QUIET_S)):
             raise LogUnavailable("the consumer is stuck")
         return messages
@@ -270,17 +270,17 @@ class LogReader:
         end = await consumer.end()
         if offset >= end:
             return []
-        if self._place != offset:
+        if self._position != offset:
             # Else it has read ahead already, and a seek would throw that away.
             consumer.seek(offset)
-        self._place = offset
+        self._position = offset
         messages: list[Message] = []
         size = 0
-        while len(messages) < limit and size < LOG_READ_BYTES and self._place < end:
+        while len(messages) < limit and size < LOG_READ_BYTES and self._position < end:
             taken = await consumer.take(limit - len(messages), self._deadline_s)
             messages += taken
             size += sum(len(each.value or b"") for each in taken)
-            self._place = await consumer.place()
+            self._position = await consumer.position()
         return messages
 
     async def _check_history(self, offset: int) -> None:
@@ -307,7 +307,7 @@ class LogReader:
                 raise
 
     async def _drop(self) -> None:
-        consumer, self._consumer, self._place = self._consumer, None, -1
+        consumer, self._consumer, self._position = self._consumer, None, -1
         if consumer is not None:
             await consumer.stop()
 

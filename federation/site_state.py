@@ -50,18 +50,18 @@ from federation.acceptance import Acceptance, EndedOrigin, LogMark
 from federation.site_events import (
     Advanced,
     Announced,
-    Arrived,
-    Broken,
     Covered,
-    Ended,
     EndedAnnounced,
     Event,
-    HoldsDropped,
     InterestChanged,
+    InterestWithdrawn,
     Interrupted,
-    Released,
-    Renewed,
+    LogDamaged,
+    NotificationArrived,
+    OriginClosed,
+    RegistrationsExpired,
     SeveranceAnnounced,
+    StateReset,
     WantsChanged,
 )
 from waypost.checksum import sealed, unsealed
@@ -112,12 +112,12 @@ class NeighbourFilters(msgspec.Struct):
     filters: dict[str, Filter] = {}
 
 
-class Hold(msgspec.Struct):
+class RegisteredInterest(msgspec.Struct):
     incarnation: Incarnation
     expressions: tuple[str, ...]
     protections: dict[str, tuple[Protection, ...]] = {}
 
-    def guarded(self) -> dict[str, tuple[Protection, ...]]:
+    def by_protection(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys each expression is held."""
         return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
 
@@ -127,7 +127,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
     position: int
     frontier: dict[Origin, int]
-    holds: list[tuple[ProxyId, SessionId, Hold]]
+    registered: list[tuple[ProxyId, SessionId, RegisteredInterest]]
     asks: dict[SiteId, NeighbourFilters]
     wants: dict[SiteId, dict[str, int]]
     effective: dict[str, dict[Origin, int]]
@@ -160,9 +160,9 @@ class SiteState:
         self.neighbours = tuple(sorted(neighbours))
         self.position = 0
         self.acceptance = Acceptance(site)
-        self.holds: dict[tuple[ProxyId, SessionId], Hold] = {}
-        self.held: Counter[str] = Counter()
-        self._guarded: dict[str, Counter[Protection]] = {}
+        self.registered: dict[tuple[ProxyId, SessionId], RegisteredInterest] = {}
+        self.interest_counts: Counter[str] = Counter()
+        self._protected_counts: dict[str, Counter[Protection]] = {}
         """How often an expression is held by which keys, if any of that is not open to everybody."""
         self.asks: dict[SiteId, NeighbourFilters] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
@@ -231,10 +231,10 @@ class SiteState:
         match record:
             case Published():
                 self.acceptance.advance(offset, record)
-                return [Arrived(self.origin, offset, record)]
+                return [NotificationArrived(self.origin, offset, record)]
             case Forwarded():
                 moved = self.acceptance.advance(offset, record)
-                return [Arrived(record.origin, record.offset, record)] if moved else []
+                return [NotificationArrived(record.origin, record.offset, record)] if moved else []
             case Progress():
                 moved = self.acceptance.advance(offset, record)
                 return [Advanced(record.origin, record.upto)] if moved else []
@@ -243,13 +243,13 @@ class SiteState:
                 return self._effective(record)
             case InterestRegistered():
                 self.version += 1
-                return self._held(offset, record)
+                return self._interest_registered(offset, record)
             case InterestsExpired():
                 self.version += 1
-                return self._dropped(offset, record)
+                return self._interests_expired(offset, record)
             case FiltersRequested():
                 self.version += 1
-                return self._asked(offset, record)
+                return self._filters_requested(offset, record)
             case LogBegun():
                 self.version += 1
                 return self._log_begun(offset, record)
@@ -272,7 +272,7 @@ class SiteState:
         before = self.frontier[self.origin]
         self.acceptance.advance(offset, record)
         self.damaged = offset
-        return [Broken(offset, before)]
+        return [LogDamaged(offset, before)]
 
     def _repaired(self, offset: int, record: Repaired) -> list[Event]:
         """Forget what others said: those who could not read something of it, and those who could, know the same again.
@@ -287,12 +287,12 @@ class SiteState:
         if self.damaged <= record.upto:
             self.damaged = NOTHING
         interests = self.all_interests()
-        self.holds, self.held, self._guarded = {}, Counter(), {}
+        self.registered, self.interest_counts, self._protected_counts = {}, Counter(), {}
         self.asks, self.effective = {}, {}
         self.wants = {neighbour: {} for neighbour in self.neighbours}
         self._level = set()
         return [
-            Renewed(),
+            StateReset(),
             *(InterestChanged(each) for each in sorted(interests)),
             *(SeveranceAnnounced(neighbour, ()) for neighbour in self.neighbours),
             Advanced(self.origin, offset),
@@ -322,7 +322,9 @@ class SiteState:
         # Whoever reads on to here has read, beyond the end, what was appended before all knew of that.
         if before in ended:
             frontier[before] = min(frontier.get(before, NOTHING), self.ended[before].end)
-        events: list[Event] = [Ended(origin, frontier.get(origin, NOTHING), origin not in known) for origin in ended]
+        events: list[Event] = [
+            OriginClosed(origin, frontier.get(origin, NOTHING), origin not in known) for origin in ended
+        ]
         events += self._announce_ended(ended)
         if self.origin != before:
             for neighbour, asks in self.asks.items():
@@ -335,7 +337,7 @@ class SiteState:
         before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
         if not self.acceptance.end_origin(record):
             return []
-        events: list[Event] = [Ended(record.origin, before, is_first)]
+        events: list[Event] = [OriginClosed(record.origin, before, is_first)]
         events += self._announce_ended([record.origin], but=record.link)
         # A neighbour that lost the end of its log may have lost what we asked of it.
         return events + self._ask_anew(offset, [record.link]) if site_of(record.origin) == record.link else events
@@ -408,49 +410,51 @@ class SiteState:
                 events += self._announce(neighbour, record.expression, installed, record.origin, above)
         return events
 
-    def _held(self, offset: int, record: InterestRegistered) -> list[Event]:
+    def _interest_registered(self, offset: int, record: InterestRegistered) -> list[Event]:
         key = (record.proxy, record.session)
         before = self._release(key)
         after: dict[str, tuple[Protection, ...]] = {}
         if record.expressions:
-            hold = self.holds[key] = Hold(record.incarnation, record.expressions, record.protections)
-            after = hold.guarded()
-            self._hold(after)
+            hold = self.registered[key] = RegisteredInterest(record.incarnation, record.expressions, record.protections)
+            after = hold.by_protection()
+            self._count_interests(after)
         released = frozenset(before.keys() - after.keys())
-        events: list[Event] = [Released(record.proxy, record.session, released)] if released else []
+        events: list[Event] = [InterestWithdrawn(record.proxy, record.session, released)] if released else []
         events += [InterestChanged(each) for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
         return events + self._rewant(offset, before.keys() ^ after.keys())
 
-    def _dropped(self, offset: int, record: InterestsExpired) -> list[Event]:
+    def _interests_expired(self, offset: int, record: InterestsExpired) -> list[Event]:
         gone = [
-            key for key, hold in self.holds.items() if key[0] == record.proxy and hold.incarnation == record.incarnation
+            key
+            for key, hold in self.registered.items()
+            if key[0] == record.proxy and hold.incarnation == record.incarnation
         ]
         released = set[str]().union(*(self._release(key) for key in gone))
         changed = [InterestChanged(each) for each in sorted(released)]
-        return [*changed, *self._rewant(offset, released), HoldsDropped(record.proxy, record.incarnation)]
+        return [*changed, *self._rewant(offset, released), RegistrationsExpired(record.proxy, record.incarnation)]
 
-    def _hold(self, held: Mapping[str, tuple[Protection, ...]]) -> None:
+    def _count_interests(self, held: Mapping[str, tuple[Protection, ...]]) -> None:
         for expression, protections in held.items():
-            if protections != (OPEN,) and expression not in self._guarded:
-                self._guarded[expression] = +Counter({OPEN: self.held[expression]})
-            self.held[expression] += 1
-            if expression in self._guarded:
-                self._guarded[expression].update(protections)
+            if protections != (OPEN,) and expression not in self._protected_counts:
+                self._protected_counts[expression] = +Counter({OPEN: self.interest_counts[expression]})
+            self.interest_counts[expression] += 1
+            if expression in self._protected_counts:
+                self._protected_counts[expression].update(protections)
 
     def _release(self, key: tuple[ProxyId, SessionId]) -> dict[str, tuple[Protection, ...]]:
         """End a hold; return what it held, and by which keys."""
-        hold = self.holds.pop(key, None)
-        released = hold.guarded() if hold else {}
+        hold = self.registered.pop(key, None)
+        released = hold.by_protection() if hold else {}
         for expression, protections in released.items():
-            self.held[expression] -= 1
-            if expression in self._guarded:
-                self._guarded[expression] -= Counter(protections)
-            if not self.held[expression]:
-                del self.held[expression]
-                self._guarded.pop(expression, None)
+            self.interest_counts[expression] -= 1
+            if expression in self._protected_counts:
+                self._protected_counts[expression] -= Counter(protections)
+            if not self.interest_counts[expression]:
+                del self.interest_counts[expression]
+                self._protected_counts.pop(expression, None)
         return released
 
-    def _asked(self, offset: int, record: FiltersRequested) -> list[Event]:
+    def _filters_requested(self, offset: int, record: FiltersRequested) -> list[Event]:
         asks = self.asks.setdefault(record.link, NeighbourFilters())
         if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
             return []
@@ -512,12 +516,14 @@ class SiteState:
         if self._wants_all_anew:
             self._wants_all_anew = False
             asked = (each.filters for each in self.asks.values())
-            concerned = set(self.held).union(*asked, *self.wants.values())
+            concerned = set(self.interest_counts).union(*asked, *self.wants.values())
         concerned = sorted(concerned)
         changed: list[Event] = []
         for neighbour in self.neighbours:
             others = [asks.filters for other, asks in self.asks.items() if other != neighbour]
-            needed = [each for each in concerned if each in self.held or any(each in filters for filters in others)]
+            needed = [
+                each for each in concerned if each in self.interest_counts or any(each in filters for filters in others)
+            ]
             wants = self.wants[neighbour]
             gone = [each for each in set(concerned).difference(needed) if each in wants]
             new = [each for each in needed if each not in wants]
@@ -540,7 +546,7 @@ class SiteState:
 
     def interests(self, expression: str, but: SiteId | None = None) -> frozenset[Protection]:
         """Return by which keys anybody wants what matches it, here or behind a neighbour other than `but`."""
-        found = set(self._guarded.get(expression) or ((OPEN,) if expression in self.held else ()))
+        found = set(self._protected_counts.get(expression) or ((OPEN,) if expression in self.interest_counts else ()))
         for neighbour, asks in self.asks.items():
             installed = asks.filters.get(expression)
             if installed is not None and neighbour != but:
@@ -549,11 +555,11 @@ class SiteState:
 
     def all_interests(self) -> set[str]:
         """Return all expressions that anybody wants, as far as is known here."""
-        return set(self.held).union(*(asks.filters for asks in self.asks.values()))
+        return set(self.interest_counts).union(*(asks.filters for asks in self.asks.values()))
 
     def protections_for(self, neighbour: SiteId) -> dict[str, tuple[Protection, ...]]:
         """Return what is wanted of the neighbour by keys: by which ones."""
-        guarded = set(self._guarded).union(
+        guarded = set(self._protected_counts).union(
             *(
                 (each for each, installed in asks.filters.items() if installed.protections != (OPEN,))
                 for asks in self.asks.values()
@@ -616,7 +622,7 @@ class SiteState:
             Snapshot(
                 position=self.position,
                 frontier=self.frontier,
-                holds=[(proxy, session, hold) for (proxy, session), hold in self.holds.items()],
+                registered=[(proxy, session, hold) for (proxy, session), hold in self.registered.items()],
                 asks=self.asks,
                 wants=self.wants,
                 effective=self.effective,
@@ -644,10 +650,10 @@ class SiteState:
         self.acceptance = Acceptance(
             self.site, kept.frontier, kept.link_epochs, kept.upstream, kept.mark, kept.ended, kept.repaired
         )
-        self.holds = {(proxy, session): hold for proxy, session, hold in kept.holds}
-        self.held, self._guarded = Counter(), {}
-        for hold in self.holds.values():
-            self._hold(hold.guarded())
+        self.registered = {(proxy, session): hold for proxy, session, hold in kept.registered}
+        self.interest_counts, self._protected_counts = Counter(), {}
+        for hold in self.registered.values():
+            self._count_interests(hold.by_protection())
         self.asks = kept.asks
         self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = kept.effective

@@ -51,20 +51,20 @@ class Turns:
         return self._line.wait_s(owed, now_s)
 
 
-class Held(Generic[Member]):
+class BufferedBytes(Generic[Member]):
     """Bytes that clients make a proxy hold. Where it is too much together, one has to go: who makes it hold most."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.most = max_bytes
         self.total = 0
         self._of: dict[Member, int] = {}
 
-    def note(self, member: Member, held: int) -> Member | None:
+    def note(self, member: Member, size: int) -> Member | None:
         """Somebody makes it hold so much now; return who has to go."""
         before = self._of.get(member, 0)
-        self.total += held - before
-        if held:
-            self._of[member] = held
+        self.total += size - before
+        if size:
+            self._of[member] = size
         elif before:
             del self._of[member]
         if self.total <= self.most:

@@ -39,7 +39,7 @@ from node.certificate_check import CertificateCheck
 from node.config import NodeConfig
 from node.dependency_health import STALLED, Dependency, DependencyHealth
 from node.effect_runner import EffectRunner
-from node.fair_share import Held, Line
+from node.fair_share import BufferedBytes, Line
 from node.free_memory import give_back
 from node.garbage_collection import growing
 from node.instance import Instance
@@ -185,7 +185,7 @@ class Node:
         """In which clients wait who cost much."""
         self.writes = Line()
         """In which large frames to clients wait."""
-        self.unsent: Held[Any] = Held(config.memory // UNSENT_PART)
+        self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_PART)
         """What is queued for clients."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -443,7 +443,7 @@ class Node:
             before = set(self.watchdog.stalled)
             for progress in self.watchdog.look(self._progress(), now_ms):
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
-                at = f" at {progress.place}" if isinstance(progress.place, int) else ""
+                at = f" at {progress.position}" if isinstance(progress.position, int) else ""
                 why = f"has stood still{at} for {standing_s} s, with something left to do"
                 self.troubles.missing(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():

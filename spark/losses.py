@@ -189,12 +189,12 @@ def _deletions(journal: DataFrame) -> DataFrame:
     return known.select(*SESSION_GENERATION, deletion).where(F.col("deletion").isNotNull())
 
 
-def _concerns(place: Column) -> Column:
+def _concerns(coordinate: Column) -> Column:
     """Match a fact about a session, or about one receiver of it, with what that receiver missed."""
     same = F.col("m.origin") == F.col("x.origin")
     for name in SESSION_GENERATION:
         same &= F.col(f"m.{name}") == F.col(f"x.{name}")
-    return same & place & F.col("x.of_receiver").isin("") | same & place & (
+    return same & coordinate & F.col("x.of_receiver").isin("") | same & coordinate & (
         F.col("x.of_receiver") == F.col("m.receiver")
     )
 

@@ -148,12 +148,12 @@ def receivers(journal: DataFrame) -> DataFrame:
     always = known.where(F.col("times") == F.col("arrivals")).select(
         *RECEIVER, "origin", F.col("lowest").alias("begins")
     )
-    starts = always.unionByName(_places(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
+    starts = always.unionByName(_registrations(here)).groupBy(*RECEIVER, "origin").agg(F.max("begins").alias("begins"))
     start = F.map_from_entries(F.collect_list(F.struct("origin", "begins")))
     return present.join(starts.groupBy(*RECEIVER).agg(start.alias("start")), on=RECEIVER, how="left").drop("arrivals")
 
 
-def _places(here: DataFrame) -> DataFrame:
+def _registrations(here: DataFrame) -> DataFrame:
     """Return above what each receiver is owed, by origin, since it was given its last place: `begins`."""
     order = F.struct("epoch", "at_ms", "number")
     registered = here.where(F.col("kind") == FactKind.REGISTERED)

@@ -97,9 +97,9 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
 
     `created_at`: the frontier at which it was made, which is what a receiver has that never acknowledged. The session
     ends when nobody was attached for `expiry_s` seconds (None: never); `idle_ms`: so long nobody has been, as far as
-    counted. `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `departed`: what
-    receivers had that have no place any more, and `tombstones` those of them that left for good. `reliability`: that of
-    the session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
+    counted. `access`: who may do what (waypost/access.py); without any grant it is open to everybody. `unregistered`:
+    what receivers had that have no place any more, and `tombstones` those of them that left for good. `reliability`:
+    that of the session, which its receivers' may not exceed; `queue`: how much it stores at most (waypost/queue.py).
     """
 
     created_at: dict[Origin, int] = {}
@@ -109,7 +109,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     idle_ms: int = 0
     gaps: list[GapRow] = []
     access: dict[str, Grant] = {}
-    departed: dict[ReceiverId, dict[Origin, int]] = {}
+    unregistered: dict[ReceiverId, dict[Origin, int]] = {}
     reliability: Reliability = PERSISTENT
     queue: Queue = UNBOUNDED
     tombstones: dict[ReceiverId, ReceiverTombstone] = {}

@@ -48,9 +48,9 @@ COUNTS_AT_ONCE = 16
 MAX_STORED = 100_000_000
 """The largest bound that a queue of a session can have, in notifications."""
 MAX_STORED_BYTES = 1 << 40
-BEST_EFFORT_PLACE_S = 10
+BEST_EFFORT_EXPIRY_S = 10
 """A receiver's place on a connection of best effort lasts no longer than so many seconds after its client has gone."""
-DEPARTED_REMEMBERED = 100
+UNREGISTERED_REMEMBERED = 100
 """Receivers without a place any more of which a session knows what they had; the oldest go first."""
 MAX_TTL_S = 10 * 365 * 86_400
 """The longest time to live of what is stored, in seconds."""
@@ -272,7 +272,7 @@ READ_BYTES = 4 * 1024 * 1024
 """And their bytes: a read ends behind these."""
 SWEEP_BATCH = 10_000
 """Entries that a sweep removes in one go; and it does not wait for its time where policy has gone on so far."""
-STATE_MS_A_HOLD = 1
+SITE_STATE_MS_PER_INTEREST = 1
 """The store has the whole of what the site log means not sooner than so many milliseconds after the last time, for each
 hold, and each expression that a neighbour asks for: a proxy that starts reads the log again from there."""
 STORE_BYTES = 4 * 1024 * 1024

@@ -14,14 +14,14 @@ from typing import Any
 
 import waypost
 from chaos.checker import Tally, check
-from chaos.cluster import Cluster, Place, ProxyProcess, died
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec, died
 from chaos.demo.flights import Flight, flights
 from chaos.demo.travellers import Traveller, travellers
 from waypost.errors import Unreachable
 from waypost.identity import Coordinate, NotificationId
 from waypost.notification import Notification
 
-PLACES = [Place("a1", "A"), Place("a2", "A"), Place("b1", "B")]
+PROXIES = [ProxySpec("a1", "A"), ProxySpec("a2", "A"), ProxySpec("b1", "B")]
 LINKS = [("A", "B")]
 ORIGINS = ("A/0", "B/0")
 SITE_OF_AIRPORT = {"JFK": "A", "LGA": "A", "EWR": "B"}
@@ -83,7 +83,7 @@ class Demo:
         self._rng = random.Random(plan.seed)
         self._print = progress
         self._show = show
-        self.cluster = Cluster(PLACES, LINKS, root, real=plan.real)
+        self.cluster = Cluster(PROXIES, LINKS, root, real=plan.real)
         self._flights = flights(
             whole_year=plan.whole_year, first_day=0 if plan.whole_year else self._rng.randrange(0, 350)
         )
@@ -150,7 +150,7 @@ class Demo:
         ]
         accident = asyncio.create_task(self._accident())
         try:
-            await asyncio.gather(*(self._produce(site) for site in sorted({place.site for place in PLACES})))
+            await asyncio.gather(*(self._produce(site) for site in sorted({place.site for place in PROXIES})))
             await accident
             landed.set()
             await asyncio.gather(*roaming)

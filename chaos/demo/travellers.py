@@ -73,7 +73,7 @@ class Traveller:
     moves_ms: list[float] = field(default_factory=list)
     """Of each attach at another proxy: until the session was served there."""
     absences: int = 0
-    place: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
+    receiver_state: waypost.ReceiverState = field(default_factory=waypost.ReceiverState)
     session: waypost.Receiver | None = None
     proxy: str = ""
     moving: bool = False
@@ -96,7 +96,7 @@ class Traveller:
             self.session_id,
             proxy=[url, *(other for other in others if other != url)],
             receiver=self.name if self.group else "main",
-            state=self.place,
+            state=self.receiver_state,
             name=self.session_id,
             timeout_s=60,
             on_event=self._on_event,

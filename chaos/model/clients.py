@@ -5,7 +5,7 @@ After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`."""
 from __future__ import annotations
 
 from chaos.model.copies import bits as bits_of
-from chaos.model.copies import detached, hold, is_far, level, save, serves, site, write
+from chaos.model.copies import detached, is_far, level, register_interest, save, serves, site, write
 from chaos.model.copies import frontier as frontier_of
 from chaos.model.copies import seen as seen_by
 from chaos.model.site import covered_above
@@ -147,7 +147,7 @@ def subscribe(setup: Setup, state: State) -> State | None:
     front = frontier_of(setup, state, client.at)
     start = max(front, seen_by(copy, front), copy.known)
     copy = copy._replace(second=Interest(start, start))
-    state = hold(setup, change(state, client.at, proxy._replace(copy=copy)), client.at, bits_of(copy))
+    state = register_interest(setup, change(state, client.at, proxy._replace(copy=copy)), client.at, bits_of(copy))
     return level(setup, write(setup, state, client.at), client.at)
 
 

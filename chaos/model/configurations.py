@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from chaos.model.acquisitions import TWO_OWNERS, UNNAMED, Acquisitions
 from chaos.model.clients import LOSS, REPEAT
-from chaos.model.handover import KEPT, OWNER, PLACE, Handover
+from chaos.model.handover import KEPT, OWNER, PROPERTY_WHOLE, Handover
 from chaos.model.log_epochs import LOST, LogEpochs
 from chaos.model.owners import ASCENDS, STORED
 from chaos.model.protocol import FORGOTTEN
@@ -66,8 +66,8 @@ RULES = {
     "COMMIT": Rule("the commit compares before it sets", ASCENDS, SITE),
     "STORE": Rule("the target stores before it commits", STORED, SITE),
     "ORPHAN": Rule("a staged copy waits for the registry, also when its transfer is gone (rule 5)", STORED, SITE),
-    "RELEASE": Rule("the source releases on the registry's word, not on the target's", PLACE, SITE),
-    "DELETE": Rule("the source keeps the session until it is released", PLACE, SITE),
+    "RELEASE": Rule("the source releases on the registry's word, not on the target's", PROPERTY_WHOLE, SITE),
+    "DELETE": Rule("the source keeps the session until it is released", PROPERTY_WHOLE, SITE),
     "REPLAY": Rule("a gate that opens gives what waited behind it", LOSS, SITE),
     "GATE": Rule("a shadow keeps what it matches, behind gates", LOSS, THERE),
     "GIVEN": Rule("the client's frontier moves when its application was given something", LOSS, SITE),

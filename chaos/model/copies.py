@@ -65,8 +65,8 @@ def bits(copy: Copy) -> int:
     return 1 if copy.second is None else 3
 
 
-def holds(site: Site, copy: Copy) -> bool:
-    return site.held is not None and not bits(copy) & ~site.held[1]
+def is_registered(site: Site, copy: Copy) -> bool:
+    return site.interest is not None and not bits(copy) & ~site.interest[1]
 
 
 # ---------------------------------------------------------------- gates
@@ -134,7 +134,7 @@ def read(setup: Setup, state: State, which: int) -> State | None:
     copy = proxy.copy
     if kind == "forwarded" and after.frontier > before.frontier:
         copy = arrive(setup, copy, first)
-    elif kind == "dropped" and copy is not None and not holds(after, copy) and "BROKEN" not in setup.off:
+    elif kind == "dropped" and copy is not None and not is_registered(after, copy) and "BROKEN" not in setup.off:
         copy = broken(copy, after.frontier)
     return level(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
 
@@ -150,12 +150,12 @@ def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
     return copy._replace(gate=copy.gate._replace(kept=(*copy.gate.kept, number)))
 
 
-def hold(setup: Setup, state: State, which: int, wanted: int) -> State:
+def register_interest(setup: Setup, state: State, which: int, wanted: int) -> State:
     """Tell the site what this proxy needs, if the log does not say so already."""
     if not is_far(setup, which):
         return state
     registered = (state.proxies[which].incarnation, wanted) if wanted else None
-    if fold(state.far).held == registered:
+    if fold(state.far).interest == registered:
         return state
     return state._replace(far=(*state.far, ("held", state.proxies[which].incarnation, wanted, 0)))
 
@@ -168,13 +168,13 @@ def serve(setup: Setup, state: State, which: int, epoch: int) -> State:
     proxy = state.proxies[which]
     assert proxy.copy is not None
     copy = become(proxy.copy, "SERVING")._replace(epoch=epoch, serial=0)
-    state = hold(setup, change(state, which, proxy._replace(copy=copy)), which, bits(copy))
+    state = register_interest(setup, change(state, which, proxy._replace(copy=copy)), which, bits(copy))
     return level(setup, write(setup, state, which), which)
 
 
 def drop(setup: Setup, state: State, which: int) -> State:
     """Delete this copy, with what it holds at the site; the disk follows with the next save."""
-    return hold(setup, change(state, which, state.proxies[which]._replace(copy=None)), which, 0)
+    return register_interest(setup, change(state, which, state.proxies[which]._replace(copy=None)), which, 0)
 
 
 def release(setup: Setup, state: State, which: int) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.model.copies import become, detached, drop, is_far
-from chaos.model.owners import hold_again, orphaned
+from chaos.model.owners import orphaned, register_interests_again
 from chaos.model.site import fold
 from chaos.model.state import Gate, Proxy, Setup, State, change
 
@@ -61,7 +61,7 @@ def grant(setup: Setup, state: State, which: int) -> State | None:
     if proxy.status not in ("fenced", "out", "rogue"):
         return None
     state = change(state, which, proxy._replace(status="up", incarnation=_next_incarnation(setup, which, proxy)))
-    return hold_again(setup, state, which)
+    return register_interests_again(setup, state, which)
 
 
 def restart(setup: Setup, state: State, which: int) -> State | None:
@@ -78,7 +78,7 @@ def restart(setup: Setup, state: State, which: int) -> State | None:
         role = "ORPHAN" if copy.role in ("STAGED", "ORPHAN") else "DORMANT"
         copy = copy._replace(role=role, gate=gate, known=0)
     begun = Proxy("up", _next_incarnation(setup, which, proxy), proxy.disk.read, copy, proxy.disk)
-    return hold_again(setup, change(state, which, begun), which)
+    return register_interests_again(setup, change(state, which, begun), which)
 
 
 def _next_incarnation(setup: Setup, which: int, proxy: Proxy) -> int:
@@ -90,7 +90,7 @@ def forgotten(setup: Setup, state: State, which: int) -> State | None:
     """Another proxy of the site says in the log that what this one held ended with its lease."""
     if not is_far(setup, which):
         return None
-    proxy, held = state.proxies[which], fold(state.far).held
+    proxy, held = state.proxies[which], fold(state.far).interest
     if held is None or (held[0] == proxy.incarnation and proxy.status not in ("out", "dead", "rogue")):
         return None
     return state._replace(far=(*state.far, ("dropped", held[0], 0, 0)))

@@ -11,7 +11,7 @@ from chaos.model.state import A, B, Setup, State, Step
 
 OWNER = "P4 whoever serves is named by the registry, at that epoch"
 KEPT = "P1 a promise outlives the proxy that made it"
-PLACE = "P5 the session is whole somewhere"
+PROPERTY_WHOLE = "P5 the session is whole somewhere"
 SETTLES = "P5 the session comes to rest again"
 
 
@@ -50,7 +50,7 @@ def _broken(state: State) -> str:
         if state.promised is not None and (copy.second is None or copy.second.start > state.promised):
             return KEPT
     if not state.row.rebuilt and not any(_whole(state, which) for which in (A, B)):
-        return PLACE
+        return PROPERTY_WHOLE
     return ""
 
 

@@ -5,7 +5,7 @@ After `handover/acquisition.py`.
 
 from __future__ import annotations
 
-from chaos.model.copies import become, drop, hold, level, lift, release, save, serve
+from chaos.model.copies import become, drop, level, lift, register_interest, release, save, serve
 from chaos.model.copies import bits as bits_of
 from chaos.model.copies import frontier as frontier_of
 from chaos.model.state import Checkpoint, Claim, Copy, Gate, Row, Setup, State, change, wrong
@@ -126,7 +126,7 @@ def _raised(setup: Setup, state: State, which: int, epoch: int, found: Checkpoin
     return Copy("DORMANT", epoch, gate, (), found.cursor, found.cursor, second)
 
 
-def hold_again(setup: Setup, state: State, which: int) -> State:
+def register_interests_again(setup: Setup, state: State, which: int) -> State:
     """Say again what the log does not have."""
     copy = state.proxies[which].copy
-    return state if copy is None else level(setup, hold(setup, state, which, bits_of(copy)), which)
+    return state if copy is None else level(setup, register_interest(setup, state, which, bits_of(copy)), which)

@@ -62,7 +62,7 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
     elif copy.role == "ORPHAN" and proxy.claim is None:
         yield Step(f"{me}: settles its staged copy", owners.settle_orphan(setup, state, which))
     if setup.world.far and copy is not None:
-        yield Step(f"{me}: says again what it holds", owners.hold_again(setup, state, which))
+        yield Step(f"{me}: says again what it holds", owners.register_interests_again(setup, state, which))
 
 
 def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:

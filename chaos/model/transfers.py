@@ -16,9 +16,9 @@ from chaos.model.copies import (
     covered_from,
     drop,
     frontier,
-    hold,
     level,
     lift,
+    register_interest,
     release,
     seen,
     serve,
@@ -193,7 +193,7 @@ def _install(setup: Setup, state: State, which: int, message: Message | None) ->
     front = frontier(setup, state, which)
     shadow = Copy("SHADOW", message.epoch, Gate(None, front), (), 0, 0, message.second)
     state = change(state, which, state.proxies[which]._replace(copy=shadow))
-    return hold(setup, state, which, bits(shadow))
+    return register_interest(setup, state, which, bits(shadow))
 
 
 def _send_ready(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -219,7 +219,7 @@ def _merge(setup: Setup, state: State, which: int, message: Message | None) -> S
         second=lift(message.second, message.cut),
     )
     state = change(state, which, state.proxies[which]._replace(copy=staged))
-    return level(setup, hold(setup, state, which, bits(staged)), which)
+    return level(setup, register_interest(setup, state, which, bits(staged)), which)
 
 
 def _claim(setup: Setup, state: State, which: int, message: Message | None) -> State:

@@ -209,7 +209,9 @@ def _forget_the_beginning(world: World, client: Client, pick: int, number: int) 
     """As much of a log as all its proxies that run have read and stored, and as its changelog has the meaning of,
     or half of that: a log keeps its records for longer than a snapshot is away, but not for one that is down."""
     site = list(world.logs)[pick % len(world.logs)]
-    stored = [node.store.place for node in world.nodes.values() if node.site == site and node.engine is not None]
+    stored = [
+        node.store.site_checkpoint for node in world.nodes.values() if node.site == site and node.engine is not None
+    ]
     known = world.changelogs[site].site
     present = log_epoch_of(world.logs[site].origin)
     epochs = [known.log_epoch if known else 1]

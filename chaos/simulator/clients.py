@@ -121,7 +121,7 @@ class Client:
         self.world = world
         self.name = name
         self.session = SessionId(session) if session else None
-        self.place = (session or name, receiver or name)
+        self.identity = (session or name, receiver or name)
         """Session and receiver: another client may be another life of it."""
         self.version = version
         self.home = ""
@@ -146,7 +146,7 @@ class Client:
         )
         self.by_priority = goes_by_attributes(order)
         is_held = reliability is None or reliability.connection == "persistent"
-        self.loses_its_place = receiver_expiry_s is not None or not is_held
+        self.may_expire = receiver_expiry_s is not None or not is_held
         if session and queue is not None:
             world.queues[session] = queue
         self._sipping = False
@@ -261,11 +261,13 @@ class Client:
                 case Attached():
                     self.refused = False
                     self.unaware = self.unaware and self._is_of_the_past(event)
-                    if event.joined and self.joined is not None and self.loses_its_place:
+                    if event.joined and self.joined is not None and self.may_expire:
                         self._trace("has lost its place, and has another")
                         self.joined = self.world.lengths()
                     if self.joined is None and not self._is_of_the_past(event):
-                        earlier = [each.joined for each in self.world.clients.values() if each.place == self.place]
+                        earlier = [
+                            each.joined for each in self.world.clients.values() if each.identity == self.identity
+                        ]
                         here = self.world.lengths()
                         self.joined = next(filter(None, earlier), here)
                 case NotTaken():
@@ -304,7 +306,7 @@ class Client:
                     if event.subscription not in self.ended:
                         # Else it is told that it ended, and by which keys it went until then was not answered.
                         lengths = self.world.lengths()
-                        self.world.secrets[self.place[0], event.subscription].settle(lengths)
+                        self.world.secrets[self.identity[0], event.subscription].settle(lengths)
                     if event.error is not None:
                         self.problems.append(str(event.error))
                 case Deleted() | Refusal(error=SessionDeleted()):
@@ -314,7 +316,7 @@ class Client:
                     self.open.difference_update(self.policies)
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
-                case RequestResult(what=RequestKind.PLACE):
+                case RequestResult(what=RequestKind.REGISTRATION):
                     self.gone = True
                     self.leave()
                 case RequestResult(what=RequestKind.ACCESS):
@@ -406,7 +408,7 @@ class Client:
         self.world.policies.setdefault(self.session or self.name, []).append(policy)
         self.asked[subscription] = expression
         self.open.add(subscription)
-        history = self.world.secrets[self.place[0], subscription]
+        history = self.world.secrets[self.identity[0], subscription]
         # What another receiver has, nobody may know who raised the session after a crash.
         had = frozenset(coordinate for _, coordinate, _ in self.given)
         history.ask(history.last if secrets is None else secrets, had)

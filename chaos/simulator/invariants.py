@@ -98,7 +98,7 @@ class Invariants:
 
     def saves(self, node: Node, save: Save) -> None:
         """A stored copy is not deleted while the registry names it."""
-        for session in save.batch.dropped:
+        for session in save.batch.deleted:
             kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
             if kept is not None and row == Ownership(node.proxy, kept.epoch):
                 self._world.wrong(f"DROP {node.proxy} deletes {session}, and the registry names {row}")

@@ -22,7 +22,16 @@ from federation.ports import (
     SiteLogRow,
     SiteSnapshot,
 )
-from proxy.core.store_port import Outdated, Policed, Restored, SavedSession, SessionChange, SitePlace, StoreBatch, Swept
+from proxy.core.store_port import (
+    Outdated,
+    Policed,
+    Restored,
+    SavedSession,
+    SessionChange,
+    SiteCheckpoint,
+    StoreBatch,
+    Swept,
+)
 from proxy.session.retention import Mark, Window
 from proxy.session.stored_notification import Entry
 from waypost.checkpoint import Checkpoint, Descriptor, Rank, decode_checkpoint, encode_checkpoint
@@ -221,8 +230,8 @@ LOOKED_AT = 3
 class PlainStore:
     """One proxy's disk."""
 
-    place: tuple[int, bytes] | None = None
-    site: SitePlace = field(default_factory=lambda: SitePlace(0, b"", b""))
+    site_checkpoint: tuple[int, bytes] | None = None
+    site: SiteCheckpoint = field(default_factory=lambda: SiteCheckpoint(0, b"", b""))
     sessions: dict[SessionId, SavedSession] = field(default_factory=dict)
     descriptors: dict[SessionId, bytes] = field(default_factory=dict)
     rows: dict[SessionId, dict[int, Entry]] = field(default_factory=dict)
@@ -239,10 +248,12 @@ class PlainStore:
     def apply(self, batch: StoreBatch) -> None:
         # First what may not be possible: all or nothing.
         descriptors = {each.saved.id: msgspec.json.encode(each.saved.descriptor) for each in batch.changes}
-        self.place = (batch.position, batch.acceptance)
+        self.site_checkpoint = (batch.position, batch.acceptance)
         if not batch.behind:
-            self.site = SitePlace(*self.place, self.site.state if batch.site_state is None else batch.site_state)
-        for session in [*batch.dropped, *(each.saved.id for each in batch.changes if each.fresh)]:
+            self.site = SiteCheckpoint(
+                *self.site_checkpoint, self.site.state if batch.site_state is None else batch.site_state
+            )
+        for session in [*batch.deleted, *(each.saved.id for each in batch.changes if each.fresh)]:
             for kept in (self.sessions, self.descriptors, self.rows, self.marks):
                 kept.pop(session, None)
         self.descriptors |= descriptors
@@ -261,7 +272,7 @@ class PlainStore:
         self.marks[saved.id] = {below: mark for below, mark in marks.items() if below > saved.first_number}
 
     def load(self) -> Restored | None:
-        if self.place is None:
+        if self.site_checkpoint is None:
             return None
         sessions = [
             replace(saved, descriptor=msgspec.json.decode(self.descriptors[identity], type=Descriptor))
@@ -275,7 +286,7 @@ class PlainStore:
             for identity, saved in self.sessions.items()
             if any(row.ttl_s or row.max_count for row in saved.descriptor.subscriptions)
         }
-        return Restored(*self.place, self.site, sessions, policed)
+        return Restored(*self.site_checkpoint, self.site, sessions, policed)
 
     def entries(self, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]) -> list[Entry]:
         rows = [row for number, row in sorted(self.rows.get(session, {}).items()) if number > after]

@@ -57,22 +57,22 @@ class Scale:
     """Where on the page a time is: below the notes of that time and above those of the next."""
 
     times: list[int] = field(default_factory=list)
-    places: list[float] = field(default_factory=list)
+    columns: list[float] = field(default_factory=list)
 
     def add(self, at_ms: int) -> float:
         """Return the place of the next note or message, at this time."""
-        place = (self.places[-1] if self.places else HEAD) + ROW
+        place = (self.columns[-1] if self.columns else HEAD) + ROW
         self.times.append(at_ms)
-        self.places.append(place)
+        self.columns.append(place)
         return place
 
     def of(self, at_ms: int) -> float:
         at = bisect_right(self.times, at_ms)
-        return self.places[at - 1] if at else HEAD
+        return self.columns[at - 1] if at else HEAD
 
     @property
     def end(self) -> float:
-        return (self.places[-1] if self.places else HEAD) + 2 * ROW
+        return (self.columns[-1] if self.columns else HEAD) + 2 * ROW
 
 
 def drawn(run: Schedule, title: str) -> tuple[str, list[str]]:

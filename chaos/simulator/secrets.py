@@ -75,7 +75,7 @@ class History:
         if self._changes and self._changes[-1].settled is None:
             self._changes[-1].settled = lengths
 
-    def may_hold(self, origin: Origin, offset: int) -> Iterator[Secrets]:
+    def candidates(self, origin: Origin, offset: int) -> Iterator[Secrets]:
         """Yield all that may hold for what is there."""
         for change in reversed(self._changes):
             if Coordinate(origin, offset) in change.before:

@@ -228,7 +228,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
         for coordinate in acknowledged.keys() - published.keys():
             number = acknowledged[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
-    lives = [each for each in world.clients.values() if each.place == client.place]
+    lives = [each for each in world.clients.values() if each.identity == client.identity]
     given = {identity for each in lives for identity, _, _ in each.given}
     gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
@@ -265,7 +265,7 @@ def _announced_gaps(world: World, client: Client) -> set[Coordinate]:
     gaps = {
         (fact.origin, fact.offsets[0], fact.offsets[1])
         for fact in world.journal
-        if fact.kind == FactKind.GAP and fact.session == client.session and fact.receiver in ("", client.place[1])
+        if fact.kind == FactKind.GAP and fact.session == client.session and fact.receiver in ("", client.identity[1])
     }
     return {
         Coordinate(Origin(origin), offset)
@@ -294,8 +294,8 @@ def _quenched(world: World, producer: Client) -> list[str]:
 
 def _lets(world: World, client: Client, subscription: str, at: Coordinate, number: int) -> list[bool]:
     """Tell whether the subscription may have it, by each of the secrets that may hold there."""
-    history = world.secrets[client.place[0], subscription]
-    return [secrets.lets(world.keys_of[number]) for secrets in history.may_hold(*at)]
+    history = world.secrets[client.identity[0], subscription]
+    return [secrets.lets(world.keys_of[number]) for secrets in history.candidates(*at)]
 
 
 def _given(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:

@@ -47,7 +47,7 @@ SMALL = Bounds(
     copy_unsaved=4,
     sweep_batch=2,
     wakes_at_once=1,
-    state_ms_a_hold=700,
+    site_state_ms_per_interest=700,
 )
 """With these a session of ten notifications is a large one."""
 SKEW_MS = 3_600_000

@@ -215,9 +215,9 @@ class EmbeddedRegistry:
         with self._translated():
             return await self._reader.call(lambda c: snapshot(c, lambda: query(c)))
 
-    async def _news(self, place: int | None) -> list[tuple[RegistryEvent, int]]:
+    async def _news(self, position: int | None) -> list[tuple[RegistryEvent, int]]:
         """Return the events behind `place`, each with its own place; a Reloaded if they are not all there."""
-        return await self._see(lambda c: _news(c, place))
+        return await self._see(lambda c: _news(c, position))
 
     async def _end_leases_due(self) -> int:
         """End the leases whose time is over. Return how many milliseconds until the next look."""
@@ -265,11 +265,11 @@ def _compare_and_set(connection: sqlite3.Connection, claim: _Claim) -> Claimed:
     return Claimed(True, claim.new)
 
 
-def _news(connection: sqlite3.Connection, place: int | None) -> list[tuple[RegistryEvent, int]]:
+def _news(connection: sqlite3.Connection, position: int | None) -> list[tuple[RegistryEvent, int]]:
     oldest, newest = rows.changes_kept(connection)
-    if place is None or place + 1 < oldest:
+    if position is None or position + 1 < oldest:
         return [(_load(connection), newest)]
-    changes = rows.changes_after(connection, place, REGISTRY_CHANGES)
+    changes = rows.changes_after(connection, position, REGISTRY_CHANGES)
     return [(rows.event_of(change), change.revision) for change in changes]
 
 

@@ -19,7 +19,7 @@ from federation.ports import Batch
 from federation.versioned_condition import VersionedCondition
 from waypost.errors import HistoryTruncated, LogReplaced, LogUnavailable
 from waypost.limits import LOG_BATCH, LOG_READ_BYTES
-from waypost.records import MISSING, SITE_LOG_DDL, Damaged, Record, decode_record, encode_record, place_of
+from waypost.records import MISSING, SITE_LOG_DDL, Damaged, Record, decode_record, encode_record, position_tag
 
 SCHEMA = (
     SITE_LOG_DDL,
@@ -130,7 +130,7 @@ def _append(connection: sqlite3.Connection, appends: list[list[bytes]]) -> list[
     connection.execute("DELETE FROM log WHERE offset >= ?", (start,))
     connection.executemany(
         "INSERT INTO log (offset, record, place) VALUES (?, ?, ?)",
-        ((offset, blob, place_of(blob, offset)) for offset, blob in rows),
+        ((offset, blob, position_tag(blob, offset)) for offset, blob in rows),
     )
     return offsets
 
@@ -168,7 +168,7 @@ def _whole(rows: Iterable[tuple[int, bytes, int]], offset: int) -> Batch:
     """Return the records of these rows, from `offset` on, up to the first that is not as it should be."""
     batch: Batch = []
     for expected, (at, blob, place) in enumerate(rows, offset):
-        if at != expected or type(blob) is not bytes or place != place_of(blob, at):
+        if at != expected or type(blob) is not bytes or place != position_tag(blob, at):
             break
         record = decode_record(blob)
         if type(record) is Damaged:

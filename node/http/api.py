@@ -94,7 +94,7 @@ def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[st
         "expiry_s": here.expiry_s if here else None,
         "queue": _queue(here) if here else None,
         "reliability": str(here.reliability) if here else None,
-        "places": {each.id: _place(each, here) for each in here.receivers.values()} if here else None,
+        "registrations": {each.id: _registration(each, here) for each in here.receivers.values()} if here else None,
         "access": {name: _grant(grant) for name, grant in here.access.items()} if here else None,
     }
 
@@ -112,7 +112,7 @@ def _queue(session: Session) -> dict[str, Any] | None:
     return {field: getattr(queue, field) for field in queue.__struct_fields__}
 
 
-def _place(receiver: Receiver, session: Session) -> dict[str, Any]:
+def _registration(receiver: Receiver, session: Session) -> dict[str, Any]:
     """Return how it is with a receiver; `behind`: numbers between what it has and the newest."""
     return {
         "attached": receiver.connection is not None,

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from node.fair_share import Held, Line, Turns
+from node.fair_share import BufferedBytes, Line, Turns
 from node.tls import Certified, certified
 from waypost.limits import (
     CONNECTIONS_RESERVED,
@@ -47,7 +47,7 @@ class Port:
     def __init__(self, connections: int, unfinished_bytes: int, line: Line) -> None:
         self.line = line
         self.reads = Line()
-        self.unfinished: Held[SocketProtocol | RequestProtocol] = Held(unfinished_bytes)
+        self.unfinished: BufferedBytes[SocketProtocol | RequestProtocol] = BufferedBytes(unfinished_bytes)
         self.most = connections + CONNECTIONS_RESERVED
 
 

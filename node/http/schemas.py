@@ -196,7 +196,7 @@ class GrantShown(_Shape):
     proof: str
 
 
-class PlaceShown(_Shape):
+class ReceiverShown(_Shape):
     """A receiver. `behind`: so many numbers lie between what it has and the newest; `expiry_s`: its place stays."""
 
     attached: bool
@@ -220,7 +220,7 @@ class SessionShown(_Shape):
     expiry_s: int | None
     queue: QueueShown | None
     reliability: str | None
-    places: dict[str, PlaceShown] | None
+    registrations: dict[str, ReceiverShown] | None
     access: dict[str, GrantShown] | None
 
 

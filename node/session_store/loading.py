@@ -11,7 +11,7 @@ import msgspec
 
 from node.session_store import integrity
 from node.session_store.integrity import look
-from proxy.core.store_port import Policed, Restored, SavedSession, SitePlace
+from proxy.core.store_port import Policed, Restored, SavedSession, SiteCheckpoint
 from proxy.session.retention import Mark, Matched
 from waypost.checkpoint import Descriptor
 from waypost.errors import StoreDamaged, StoreFailed
@@ -28,7 +28,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
             hint="remove it: what it held is rebuilt from changelog and logs",
         )
     integrity.check(connection)
-    place = _place(connection)
+    place = _load_site_checkpoint(connection)
     if place is None:
         return None
     rows = connection.execute("SELECT * FROM session ORDER BY id").fetchall()
@@ -49,7 +49,7 @@ def load(connection: sqlite3.Connection) -> Restored | None:
     return Restored(position, acceptance, site, sessions, policed)
 
 
-def _place(connection: sqlite3.Connection) -> tuple[int, bytes, SitePlace] | None:
+def _load_site_checkpoint(connection: sqlite3.Connection) -> tuple[int, bytes, SiteCheckpoint] | None:
     row = connection.execute(
         """SELECT position, acceptance, seal, site_position, site_acceptance, site_seal, site_state, state_seal
            FROM place"""
@@ -64,7 +64,7 @@ def _place(connection: sqlite3.Connection) -> tuple[int, bytes, SitePlace] | Non
         look("the place of the site's state", site_seal, site_position, site_acceptance)
     if site_state is not None:
         look("the site's state", state_seal, site_state)
-    return position, acceptance, SitePlace(site_position, site_acceptance, site_state)
+    return position, acceptance, SiteCheckpoint(site_position, site_acceptance, site_state)
 
 
 def _looked_at(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -163,7 +163,7 @@ def _apply(connection: sqlite3.Connection, batch: StoreBatch) -> None:
         connection.execute("UPDATE place SET site_state = ?, state_seal = ?", state)
     if not batch.behind:
         connection.execute("UPDATE place SET site_position = ?, site_acceptance = ?, site_seal = ?", place)
-    for session in batch.dropped:
+    for session in batch.deleted:
         _abandon(connection, session)
     shared: _Shared = {}
     for change in batch.changes:
@@ -215,7 +215,7 @@ def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared:
 
 def _copy_of(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, or a new one, and its first entry so far."""
-    copy, first = _held(connection, session)
+    copy, first = _stored_copy(connection, session)
     if copy:
         return copy, first
     (last,) = connection.execute(
@@ -296,7 +296,7 @@ def _remove_rows(connection: sqlite3.Connection, copy: int, rows: Sequence[tuple
     )
 
 
-def _held(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
+def _stored_copy(connection: sqlite3.Connection, session: SessionId) -> tuple[int, int]:
     """Return the number of the copy that is held of a session, and its first entry; that of none: 0."""
     row = connection.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
     if row is None:
@@ -317,7 +317,7 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     )
     mine = "entry.copy = ? AND entry.number >= ?"
     lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"
-    held = _held(connection, session)
+    held = _stored_copy(connection, session)
     rows = connection.execute(
         f"""SELECT number, entry.matched, origin, offset, entry.seal FROM entry
             JOIN notification ON notification.id = entry.notification
@@ -353,7 +353,7 @@ def _entries(
     connection: sqlite3.Connection, session: SessionId, after: int, limit: int, passing: Mapping[Origin, int]
 ) -> list[Entry]:
     # What is gone may be there still: it is taken away in pieces.
-    copy, first = _held(connection, session)
+    copy, first = _stored_copy(connection, session)
     after = max(after, first - 1)
     last = connection.execute(
         "SELECT number FROM entry WHERE copy = ? AND number > ? ORDER BY number LIMIT 1 OFFSET ?",

@@ -28,7 +28,7 @@ from waypost.errors import Forbidden, LimitExceeded, NotFound, Refused, WaypostE
 from waypost.facts import FactKind
 from waypost.frontier import Selective
 from waypost.identity import NO_PROXY, Epoch, Ownership, ProxyId, ReceiverId, SessionId
-from waypost.limits import BEST_EFFORT_PLACE_S, MAX_RECEIVERS_PER_SESSION
+from waypost.limits import BEST_EFFORT_EXPIRY_S, MAX_RECEIVERS_PER_SESSION
 from waypost.messages import Attach, Attached, BecameEffective, Moved, Wait
 from waypost.reliability import Reliability, check_level
 
@@ -153,22 +153,22 @@ class AttachHandler:
             self._once_written(connection, session, message)
             return
         connection.attach = connection.proof = None
-        if self._take_place(connection, session, place, message):
+        if self._take_registration(connection, session, place, message):
             self._seat(connection, session, place, message, admitted, reliability)
             self._greet(connection, session, place, message)
 
-    def _take_place(self, connection: Connection, session: Session, place: Receiver, message: Attach) -> bool:
+    def _take_registration(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> bool:
         """Put out whoever has the place on another connection; False: it keeps the place, and this one has to wait."""
-        if place.connection is None or place.connection == connection.number:
+        if receiver.connection is None or receiver.connection == connection.number:
             return True
-        if place.incarnation != message.incarnation:
+        if receiver.incarnation != message.incarnation:
             now = self._context.clock.now_ms()
-            pause_ms = self._context.takeover_backoff.take_place(session.id, place.id, message.incarnation, now)
+            pause_ms = self._context.takeover_backoff.try_takeover(session.id, receiver.id, message.incarnation, now)
             if pause_ms:
-                self._send(connection, Wait(f"receiver {place.id} is in use in two places", pause_ms))
+                self._send(connection, Wait(f"receiver {receiver.id} is in use in two places", pause_ms))
                 return False
-            self._context.outbox.emit(Send(place.connection, taken(session.id, place.id)))
-        self._context.outbox.emit(Hangup(place.connection, "the receiver attached again"))
+            self._context.outbox.emit(Send(receiver.connection, taken(session.id, receiver.id)))
+        self._context.outbox.emit(Hangup(receiver.connection, "the receiver attached again"))
         return True
 
     def _seat(
@@ -406,4 +406,4 @@ def _receiver_expiry_s(reliability: Reliability, asked_s: int | None) -> int | N
     """Return for how many seconds a receiver's place outlives its connection."""
     if reliability.connection == "persistent":
         return asked_s
-    return min(asked_s or BEST_EFFORT_PLACE_S, BEST_EFFORT_PLACE_S)
+    return min(asked_s or BEST_EFFORT_EXPIRY_S, BEST_EFFORT_EXPIRY_S)

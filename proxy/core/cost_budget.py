@@ -35,31 +35,31 @@ class Account:
     """Subscriptions: their distinct expressions, and what those cost together."""
 
     def __init__(self) -> None:
-        self._held: Counter[Expression] = Counter()
+        self._expressions: Counter[Expression] = Counter()
         self.cost = Cost()
         self.subscriptions = 0
 
     def add(self, expression: Expression) -> None:
         """Count a subscription with that expression; each distinct one costs once."""
         self.subscriptions += 1
-        if not self._held[expression]:
+        if not self._expressions[expression]:
             self.cost += charge(expression)
-        self._held[expression] += 1
+        self._expressions[expression] += 1
 
     def remove(self, expression: Expression) -> None:
         """Count a subscription with that expression no more."""
         self.subscriptions -= 1
-        self._held[expression] -= 1
-        if not self._held[expression]:
-            del self._held[expression]
+        self._expressions[expression] -= 1
+        if not self._expressions[expression]:
+            del self._expressions[expression]
             self.cost -= charge(expression)
 
     def with_one_more(self, expression: Expression) -> Cost:
         """Return the cost with one more subscription of that expression."""
-        return self.cost if expression in self._held else self.cost + charge(expression)
+        return self.cost if expression in self._expressions else self.cost + charge(expression)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._expressions)
 
 
 class CostBudget:

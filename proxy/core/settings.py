@@ -16,7 +16,7 @@ from waypost.limits import (
     MEMORY_BYTES,
     QUEUE_IN_MEMORY,
     QUEUED_PART,
-    STATE_MS_A_HOLD,
+    SITE_STATE_MS_PER_INTEREST,
     SUBSCRIPTION_BYTES,
     SUBSCRIPTIONS_PART,
     SWEEP_BATCH,
@@ -37,7 +37,7 @@ class Bounds:
     copy_unsaved: int = COPY_UNSAVED
     sweep_batch: int = SWEEP_BATCH
     wakes_at_once: int = WAKES_AT_ONCE
-    state_ms_a_hold: int = STATE_MS_A_HOLD
+    site_state_ms_per_interest: int = SITE_STATE_MS_PER_INTEREST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

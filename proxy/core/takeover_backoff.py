@@ -29,7 +29,7 @@ class TakeoverBackoff:
         self.damped = 0
         """How often somebody had to wait."""
 
-    def take_place(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
+    def try_takeover(self, session: SessionId, receiver: ReceiverId, by: str, now_ms: int) -> int:
         """Let the life `by` take the receiver's place; return how many ms it must wait before; 0: it has it now."""
         key = (session, receiver)
         last = self._last.get(key)

@@ -192,7 +192,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         if there.connection is None or there.incarnation == message.incarnation:
             return None
         now = self._context.clock.now_ms()
-        if not self._context.takeover_backoff.take_place(session.id, there.id, message.incarnation, now):
+        if not self._context.takeover_backoff.try_takeover(session.id, there.id, message.incarnation, now):
             return None
         return _No(f"receiver {message.receiver} is in use in two places")
 

@@ -62,7 +62,7 @@ class MessageQueue:
     @property
     def saved_in_memory(self) -> int:
         """How many entries are in memory that the store has."""
-        return self._place(self.saved_number)
+        return self._index_of(self.saved_number)
 
     def fitting(self, most: int, most_bytes: int) -> int:
         """Return how many of the newest entries, and no more than `most`, take so many bytes in memory."""
@@ -76,7 +76,7 @@ class MessageQueue:
             count += 1
         return count
 
-    def _place(self, number: int) -> int:
+    def _index_of(self, number: int) -> int:
         """Return where in memory the entries above `number` begin."""
         return bisect_left(self._in_memory, (number + 1,))
 
@@ -85,7 +85,7 @@ class MessageQueue:
         number = max(number, self.first_number - 1)
         if number < self.evicted_number:
             return None
-        place = self._place(number)
+        place = self._index_of(number)
         return self._in_memory[place : place + limit]
 
     # ------------------------------------------------------------ what comes, and goes
@@ -114,7 +114,7 @@ class MessageQueue:
     def begin_with(self, number: int) -> None:
         """Drop what is numbered below this."""
         self.first_number = number
-        self._drop(self._place(number - 1))
+        self._drop(self._index_of(number - 1))
 
     def _drop(self, count: int) -> None:
         """Take the oldest out of memory."""
@@ -123,7 +123,7 @@ class MessageQueue:
 
     def remove(self, number: int) -> None:
         """Drop this one."""
-        place = self._place(number - 1)
+        place = self._index_of(number - 1)
         if place < len(self._in_memory) and self._in_memory[place][0] == number:
             self._bytes -= self._in_memory.pop(place)[1].size
 
@@ -140,7 +140,7 @@ class MessageQueue:
         Args:
             keep: nothing must be stored, but what is more than so much in memory; None: everything must.
         """
-        entries = self._in_memory[self._place(self.saved_number) :]
+        entries = self._in_memory[self._index_of(self.saved_number) :]
         if keep is None:
             return entries, self.last_number
         surplus = entries[: max(0, len(self._in_memory) - keep)]
@@ -149,7 +149,7 @@ class MessageQueue:
     def saved(self, number: int, keep: int) -> None:
         """Entries up to `number` are in the store: of more than `keep` in memory the oldest leave it."""
         self.saved_number = max(self.saved_number, number)
-        surplus = min(len(self._in_memory) - keep, self._place(self.saved_number))
+        surplus = min(len(self._in_memory) - keep, self._index_of(self.saved_number))
         if surplus > 0:
             self.evicted_number = self._in_memory[surplus - 1][0]
             self._drop(surplus)

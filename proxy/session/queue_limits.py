@@ -130,11 +130,11 @@ class QueueLimits:
             if number in self._kept:
                 self._remove(number)
 
-    def purge(self, decided: int, holds: Callable[[Kept], bool]) -> None:
+    def purge(self, decided: int, is_retained: Callable[[Kept], bool]) -> None:
         """Count no more what another policy let go of; `decided`: how far that has come."""
         if decided != self._purged_at:
             self._purged_at = decided
-            for number in [kept.number for kept in self._kept.values() if not holds(kept)]:
+            for number in [kept.number for kept in self._kept.values() if not is_retained(kept)]:
                 self._remove(number)
                 self._unheld.add(number)
 

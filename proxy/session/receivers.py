@@ -155,7 +155,7 @@ class Receiver:
             if number not in self.recorded
             and stored.offset > self.known.get(stored.origin, NOTHING)
             and not self.selective.has(stored.origin, stored.offset)
-            and not retention.held(number, matched)
+            and not retention.retained_for(number, matched)
         ]
 
     def next_delivery(
@@ -168,7 +168,7 @@ class Receiver:
         """
         raws: list[msgspec.Raw] = []
         which: list[int] = []
-        size, sent, known, held = 0, self.sent, self.known, retention.held
+        size, sent, known, held = 0, self.sent, self.known, retention.retained_for
         coordinates: dict[Origin, int] = {}
         kinds: dict[Matched | tuple[Matched, Matched], int] = {}
         matches: list[Matched] = []

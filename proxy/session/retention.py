@@ -118,7 +118,7 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def _settle(self) -> None:
-        self._highest = max((each.held_from for held in self._of.values() for each in held), default=0)
+        self._highest = max((each.first_retained for held in self._of.values() for each in held), default=0)
 
     # ------------------------------------------------------------ what comes
 
@@ -200,18 +200,18 @@ class Retention:
 
     # ------------------------------------------------------------ what is held
 
-    def held(self, number: int, matched: Matched) -> Matched:
+    def retained_for(self, number: int, matched: Matched) -> Matched:
         """Return which of the subscriptions that an entry matched hold it still."""
         if self._discarded and number in self._discarded:
             return ()
         if number >= self._highest:
             return matched
-        kept = tuple(each for each in matched if self._holds(each, number))
+        kept = tuple(each for each in matched if self._retains(each, number))
         return matched if len(kept) == len(matched) else kept
 
-    def _holds(self, identity: SubscriptionId, number: int) -> bool:
+    def _retains(self, identity: SubscriptionId, number: int) -> bool:
         known = self._of.get(identity)
-        return known is None or any(each.held_from <= number for each in known)
+        return known is None or any(each.first_retained <= number for each in known)
 
     def removed_by(self, number: int, matched: Matched) -> Policies:
         """Return the policies by which nobody holds an entry any more."""
@@ -268,7 +268,7 @@ class Retention:
             return []
         found = []
         for matched, start in self._swept.items():
-            lowest = [min((each.held_from for each in self._of.get(one, ())), default=0) for one in matched]
+            lowest = [min((each.first_retained for each in self._of.get(one, ())), default=0) for one in matched]
             below = min(*lowest, through + 1)
             if below > start:
                 found.append(Window(matched, start, below))

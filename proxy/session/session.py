@@ -40,7 +40,7 @@ from waypost.facts import GapCause
 from waypost.frontier import join
 from waypost.identity import NOTHING, Epoch, Origin, ProxyId, ReceiverId, SessionId, SubscriptionId, site_of
 from waypost.keys import OPEN, Protection
-from waypost.limits import DELIVERY_BATCH, DEPARTED_REMEMBERED, MAX_DESCRIPTOR_BYTES
+from waypost.limits import DELIVERY_BATCH, MAX_DESCRIPTOR_BYTES, UNREGISTERED_REMEMBERED
 from waypost.messages import DeliverEncoded
 from waypost.notification import Value
 from waypost.queue import UNBOUNDED, Queue
@@ -112,7 +112,7 @@ class Session:
         self.ended: list[Subscription] = []
         """Ended ones, until all receivers have what they matched before their end."""
         self.receivers = Receivers()
-        self.departed: dict[ReceiverId, dict[Origin, int]] = {}
+        self.unregistered: dict[ReceiverId, dict[Origin, int]] = {}
         """What receivers had that have no place any more: should they come back, they are not given it again."""
         self.checkpointed: Rank = (Epoch(0), 0)
         """The rank of the last checkpoint that was written of this copy."""
@@ -159,7 +159,7 @@ class Session:
         self.retention.copying = role is SHADOW
         self._made = 0
         """Subscriptions made in this copy."""
-        self._held: tuple[str, ...] | None = ()
+        self._interest_expressions: tuple[str, ...] | None = ()
         """What the site must hold for it; None: to be found out anew."""
 
     def become(self, role: Role) -> None:
@@ -176,7 +176,7 @@ class Session:
 
     def subscriptions_changed(self) -> None:
         """Tell whoever decides by them."""
-        self._held = None
+        self._interest_expressions = None
         stored = ((number, matched) for number, _, matched in self.entries.in_memory)
         self.retention.know([*self.active(), *self.ended], stored)
 
@@ -233,16 +233,18 @@ class Session:
             self.ended = owed
             self.subscriptions_changed()
 
-    def held_expressions(self) -> tuple[str, ...]:
+    def interest_expressions(self) -> tuple[str, ...]:
         """Return what the site must hold for this session, each expression once, in its canonical form."""
-        if self._held is None:
-            self._held = tuple(sorted({subscription.expression.canonical for subscription in self._needing_cover()}))
-        return self._held
+        if self._interest_expressions is None:
+            self._interest_expressions = tuple(
+                sorted({subscription.expression.canonical for subscription in self._needing_cover()})
+            )
+        return self._interest_expressions
 
     def _needing_cover(self) -> list[Subscription]:
         return [*self.active(), *(each for each in self.ended if each.is_unsettled)]
 
-    def held_protections(self) -> dict[str, tuple[Protection, ...]]:
+    def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys the site holds them for this session, of those that are not open to everybody."""
         needing = self._needing_cover()
         if all(subscription.protection == OPEN for subscription in needing):
@@ -438,7 +440,7 @@ class Session:
 
     def join(self, identity: ReceiverId, above: Mapping[Origin, int] | None = None) -> Receiver:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
-        begins = join(dict(self.created_at if above is None else above), self.departed.pop(identity, {}))
+        begins = join(dict(self.created_at if above is None else above), self.unregistered.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(
             id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, fresh=True
         )
@@ -448,7 +450,7 @@ class Session:
         """The receiver left for good, by its own word."""
         self.tombstones.pop(identity, None)
         self.tombstones[identity] = ReceiverTombstone(incarnation, attach_seq)
-        if len(self.tombstones) > DEPARTED_REMEMBERED:
+        if len(self.tombstones) > UNREGISTERED_REMEMBERED:
             del self.tombstones[next(iter(self.tombstones))]
 
     def has_left_since(self, identity: ReceiverId, incarnation: str, attach_seq: int) -> bool:
@@ -456,11 +458,11 @@ class Session:
         tombstone = self.tombstones.get(identity)
         return tombstone is not None and tombstone.incarnation == incarnation and 0 < attach_seq <= tombstone.attach_seq
 
-    def give_up(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
+    def unregister(self, receiver: Receiver, site: Mapping[Origin, int]) -> None:
         """The receiver has no place any more. If it was the last one, the next one begins where the session stands."""
-        self.departed[receiver.id] = dict(receiver.frontier)
-        if len(self.departed) > DEPARTED_REMEMBERED:
-            del self.departed[next(iter(self.departed))]
+        self.unregistered[receiver.id] = dict(receiver.frontier)
+        if len(self.unregistered) > UNREGISTERED_REMEMBERED:
+            del self.unregistered[next(iter(self.unregistered))]
         if [*self.receivers] == [receiver.id]:
             self.created_at = self.frontier(site)
         self.receivers.pop(receiver.id, None)
@@ -568,7 +570,7 @@ class Session:
             idle_ms=self.idle_ms,
             gaps=Gaps.copied(self.gaps),
             access=dict(self.access),
-            departed={identity: dict(frontier) for identity, frontier in self.departed.items()},
+            unregistered={identity: dict(frontier) for identity, frontier in self.unregistered.items()},
             reliability=self.reliability,
             queue=self.queue,
             tombstones=dict(self.tombstones),
@@ -579,7 +581,7 @@ class Session:
         self.created_at = dict(descriptor.created_at)
         self.expiry_s, self.idle_ms = descriptor.expiry_s, descriptor.idle_ms
         self.gaps = Gaps.copied(descriptor.gaps)
-        self.departed = {identity: dict(frontier) for identity, frontier in descriptor.departed.items()}
+        self.unregistered = {identity: dict(frontier) for identity, frontier in descriptor.unregistered.items()}
         self.reliability, self.queue = descriptor.reliability, descriptor.queue
         self.tombstones = dict(descriptor.tombstones)
         self.let(descriptor.access)

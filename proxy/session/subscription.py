@@ -71,7 +71,7 @@ class Subscription:
         return self.ttl_s is not None or self.max_count is not None
 
     @property
-    def held_from(self) -> int:
+    def first_retained(self) -> int:
         """Of its entries numbered below this it holds none any more."""
         return max(self.expired_below, self.displaced_below)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from federation.messages import CatchUp
-from federation.site_events import Broken, Ended
+from federation.site_events import LogDamaged, OriginClosed
 from handover.gate import Gate
 from proxy.core import journal_facts
 from proxy.core.context import Context
@@ -53,7 +53,7 @@ class Coverage:
                 self._unpromised[session.id] = session
         self.advance_all()
 
-    def held(self, session: Session) -> None:
+    def interest_registered(self, session: Session) -> None:
         """The log has what we said that the session needs."""
         self.advance(session)
         self.promise(session)
@@ -101,7 +101,7 @@ class Coverage:
         brings = site_of(origin) == state.site or origin in state.ended or self._installed(session)
         if context.rereading or not brings:
             return None
-        above = state.covered_above(origin, session.held_expressions())
+        above = state.covered_above(origin, session.interest_expressions())
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
@@ -118,7 +118,7 @@ class Coverage:
 
     def _installed(self, session: Session) -> bool:
         """Tell whether the log, as far as it is read, has our own hold: another session's could end any time."""
-        return not session.held_expressions() or self._context.interest.is_covered(session)
+        return not session.interest_expressions() or self._context.interest.is_covered(session)
 
     def _advance_origin(self, session: Session, origin: Origin) -> None:
         if any(follows(origin, earlier) for earlier in session.gates):
@@ -279,7 +279,7 @@ class Coverage:
                 self._close(session, origin)
         self._gates_closed(session)
 
-    def damaged(self, event: Broken) -> None:
+    def damaged(self, event: LogDamaged) -> None:
         """A record of the log cannot be read: it may have been of any origin, or by ourselves (handover rule 29).
 
         Of the own origin the log itself tells what is lost; of the others coverage begins anew.
@@ -315,7 +315,7 @@ class Coverage:
         for origin, above in lowest.items():
             _gate(session, origin, above, NOTHING)
 
-    def ended(self, event: Ended) -> None:
+    def ended(self, event: OriginClosed) -> None:
         """An origin has ended: catch up what it has up to there, be told what is lost, and go on in the next one.
 
         So that nothing of a producer overtakes what it published before, the next origin waits for that (P3).

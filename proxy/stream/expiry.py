@@ -55,7 +55,7 @@ class Expiry:
             return
         if queue_limits.known:
             if queue_limits.is_too_much and session.retention.active:
-                held = session.retention.held
+                held = session.retention.retained_for
                 queue_limits.purge(session.retention.decided, lambda kept: bool(held(kept.number, kept.matched)))
             self._discard(session, queue_limits.surplus(), RemovalPolicy.MAX_QUEUE)
         elif session.id not in self._counting and len(self._counting) < COUNTS_AT_ONCE:
@@ -206,7 +206,7 @@ class Expiry:
             is_here = self._context.sessions.serving(session.id) is session
             is_gone = is_here and session.receivers.get(receiver.id) is receiver and receiver.connection is None
             if is_gone:
-                session.give_up(receiver, self._context.state.frontier)
+                session.unregister(receiver, self._context.state.frontier)
                 self._context.sessions.mark_changed(session.id)
             on_done(is_gone)
 

@@ -48,7 +48,7 @@ class Persister:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._dropped: set[SessionId] = set()
+        self._deleted: set[SessionId] = set()
         self._fresh: set[SessionId] = set()
         self._waiting: list[Done] = []
         self.outdated: dict[SessionId, CheckpointOutdated] = {}
@@ -83,14 +83,14 @@ class Persister:
 
     def drop(self, session: SessionId) -> None:
         """Delete the session from the store at the next flush."""
-        self._dropped.add(session)
+        self._deleted.add(session)
         self._context.sessions.unmark(session)
         self._checkpointed.pop(session, None)
         self._touched.discard(session)
 
     def renew(self, session: SessionId) -> None:
         """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
-        self._dropped.discard(session)
+        self._deleted.discard(session)
         self._fresh.add(session)
         self._context.sessions.mark_changed(session)
 
@@ -114,7 +114,7 @@ class Persister:
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
         self._touched.update(marked)
-        self._dropped, self._fresh, self.pending = set(), set(), 0
+        self._deleted, self._fresh, self.pending = set(), set(), 0
         self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
         self._saving = True
         self._flush_at = context.clock.now_ms() + context.settings.flush_ms
@@ -140,7 +140,7 @@ class Persister:
             acceptance=state.acceptance.snapshot(),
             site_state=whole,
             changes=changes,
-            dropped=tuple(self._dropped),
+            deleted=tuple(self._deleted),
             behind=behind,
         )
 
@@ -150,8 +150,8 @@ class Persister:
         if state.version == self._kept_version or now_ms < self._state_at:
             return None
         self._kept_version = state.version
-        size = len(state.holds) + sum(len(asks.filters) for asks in state.asks.values())
-        self._state_at = now_ms + size * self._context.settings.bounds.state_ms_a_hold
+        size = len(state.registered) + sum(len(asks.filters) for asks in state.asks.values())
+        self._state_at = now_ms + size * self._context.settings.bounds.site_state_ms_per_interest
         return state.snapshot()
 
     def leaving(self) -> None:
@@ -196,7 +196,7 @@ class Persister:
             return
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0
-        self._dropped.update(each for each in batch.dropped if each not in self._context.sessions)
+        self._deleted.update(each for each in batch.deleted if each not in self._context.sessions)
         self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
         self._context.sessions.mark_all_changed(session.id for session in changed)
 
@@ -401,7 +401,7 @@ class Persister:
         self.pending_bytes += size
 
     def _anything(self) -> bool:
-        return bool(self._context.sessions.has_changes or self._dropped or self._waiting or self.pending)
+        return bool(self._context.sessions.has_changes or self._deleted or self._waiting or self.pending)
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.checker import Given, check
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.workloads.audience import BatchFilter, Guest
 from chaos.workloads.roaming import Roaming
 from tests.helpers.waiting import until
@@ -111,7 +111,7 @@ async def test_what_a_client_swallows_repeats_or_swaps_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("chaos.workloads.audience.PATIENCE_S", 10)
-    cluster = Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path)
+    cluster = Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path)
     await asyncio.to_thread(cluster.__enter__)
     try:
         give, planted = planting()

@@ -59,7 +59,7 @@ def change(
 
 def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
     return StoreBatch(
-        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, dropped=dropped
+        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, deleted=dropped
     )
 
 
@@ -97,7 +97,7 @@ async def test_what_was_applied_is_there_after_a_crash(stores: Stores) -> None:
 async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch())
-    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), dropped=()))
+    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), deleted=()))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (2, b"later", (2, b"later", b"state"))
 
@@ -105,10 +105,10 @@ async def test_the_site_state_stays_where_a_batch_has_none(stores: Stores) -> No
 async def test_the_site_state_may_stay_behind_what_sessions_have(stores: Stores) -> None:
     store = await stores.open()
     await store.apply(batch(position=1))
-    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), dropped=(), behind=True))
+    await store.apply(StoreBatch(position=2, acceptance=b"later", site_state=None, changes=(), deleted=(), behind=True))
     found = await restored(stores)
     assert (found.position, found.acceptance, found.site) == (2, b"later", (1, b"acceptance", b"state"))
-    await store.apply(StoreBatch(position=3, acceptance=b"last", site_state=b"new", changes=(), dropped=()))
+    await store.apply(StoreBatch(position=3, acceptance=b"last", site_state=b"new", changes=(), deleted=()))
     assert (await restored(stores)).site == (3, b"last", b"new")
 
 

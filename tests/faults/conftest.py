@@ -30,7 +30,7 @@ def ways(
 
 @pytest.fixture(scope="module")
 def cluster(ways: dict[str, Fronted], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [way.place for way in ways.values()]
+    places = [way.spec for way in ways.values()]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("fronted")) as cluster:
         yield cluster
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import waypost
 from bench.backlog import peak_mb, resident_mb
 from chaos.checker import check
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
@@ -40,7 +40,7 @@ class Patient(Guest):
 
 async def test_a_large_backlog_moves_and_moves_on(kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": "backlog"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     async with Cluster(places, [("A", "B")], tmp_path) as cluster:
         here, beside, there = (cluster.proxies[name] for name in ("a1", "a2", "b1"))
         guest = Patient()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.bad_line import BadLine
 from chaos.faults.damage import Damage
 from chaos.servers.etcd import EtcdServer
@@ -31,7 +31,7 @@ async def test_clients_roam_across_a_line_that_is_bad_in_every_way(
             stack.callback(front.destroy)
             damages[name] = await stack.enter_async_context(Damage(front.listen, SEED))
             own = {"port": str(port), "advertise": f"ws://{damages[name].address}"}
-            places.append(Place(name, site, shared | own))
+            places.append(ProxySpec(name, site, shared | own))
             fronts.append(front)
         cluster = await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path))
         work = Roaming(cluster.urls, SEED, clients=4, rate=40)

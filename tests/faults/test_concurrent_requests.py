@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Audience, Guest
@@ -24,7 +24,7 @@ async def test_everybody_gets_what_is_owed_whatever_they_all_want(
     kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": f"wishes{SEED}"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     async with Cluster(places, [("A", "B")], tmp_path) as cluster:
         urls = [proxy.url for proxy in cluster.proxies.values()]
         work = Audience(cluster.urls, SEED, clients=4)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.flips import flip_bits
 from tests.helpers.waiting import until_seen
 from waypost.errors import SessionLost
@@ -68,7 +68,7 @@ def kept_aside(cluster: Cluster) -> list[Path]:
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_of_a_store_with_200_flipped_bits_nothing_is_used(tmp_path: Path, seed: int) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         await published(cluster, "s")
         flip_bits(folded(tmp_path / "proxies" / "a1" / "store.db"), 200, seed)
         await asyncio.to_thread(cluster.proxies["a1"].start)
@@ -78,7 +78,7 @@ async def test_of_a_store_with_200_flipped_bits_nothing_is_used(tmp_path: Path, 
 
 
 async def test_an_entry_that_turns_out_to_be_altered_while_the_proxy_runs_is_given_as_it_was(tmp_path: Path) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         await published(cluster, "s")
         with closing(sqlite3.connect(tmp_path / "proxies" / "a1" / "store.db")) as database, database:
             (delivery,) = database.execute("SELECT delivery FROM notification WHERE offset = 700").fetchone()
@@ -92,7 +92,7 @@ async def test_an_entry_that_turns_out_to_be_altered_while_the_proxy_runs_is_giv
 
 
 async def test_a_session_of_which_store_and_changelog_are_lost_is_not_served_empty(tmp_path: Path) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         await published(cluster, "s")
         for file in [
@@ -116,7 +116,7 @@ async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without
     tmp_path: Path,
 ) -> None:
     """The copy has every session, but not the last subscription of this one; other sessions go on from it."""
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         changelog, copy = tmp_path / "sites" / "A" / "changelog.db", tmp_path / "copy.db"
         await published(cluster, "s")
@@ -148,7 +148,7 @@ async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without
 
 
 async def test_of_a_log_with_400_flipped_bits_nothing_altered_is_given_and_the_rest_is_told(tmp_path: Path) -> None:
-    with Cluster([Place("a1", "A", FLAGS)], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", FLAGS)], [], tmp_path) as cluster:
         here = cluster.proxies["a1"]
         await published(cluster, "s")
         flip_bits(folded(tmp_path / "sites" / "A" / "log.db"), 400, 1, keep=20 * 4096, end=20 * 4096)

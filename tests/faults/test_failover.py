@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from waypost.notification import Notification
@@ -24,7 +24,11 @@ async def test_a_session_outlives_its_owner_and_its_disk(
     other: str, kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": f"failover-{other}"}
-    places = [Place("a1", "A", flags), Place(other, "A" if other == "a2" else "B", flags), Place("b2", "B", flags)]
+    places = [
+        ProxySpec("a1", "A", flags),
+        ProxySpec(other, "A" if other == "a2" else "B", flags),
+        ProxySpec("b2", "B", flags),
+    ]
     cluster = Cluster(places, [("A", "B")], tmp_path)
     await asyncio.to_thread(cluster.__enter__)
     try:

@@ -10,7 +10,7 @@ import pytest
 
 import waypost
 from chaos.checker import check
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.kill import Kill
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
@@ -36,7 +36,7 @@ async def test_a_producer_that_begins_anew_under_its_name_is_heard_from_its_firs
     """Each life counts from the beginning, and so does nothing else of its ids."""
     flags = flags_of(kafka, etcd, "lives")
     published: dict[NotificationId, Notification] = {}
-    async with Cluster([Place("a1", "A", flags), Place("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
         a1, b1 = (cluster.proxies[name] for name in ("a1", "b1"))
         guest = Guest(name="listener", subscriptions=("number >= 0",))
         await guest.appear(a1.url, ())
@@ -73,7 +73,9 @@ async def test_the_announcement_of_a_dead_proxy_is_a_hint_and_no_more(
 
     monkeypatch.setattr("discovery.browse.browse", ours)
     flags = flags_of(kafka, etcd, site)
-    async with Cluster([Place(f"{site}-1", site, flags), Place(f"{site}-2", site, flags)], [], tmp_path) as cluster:
+    async with Cluster(
+        [ProxySpec(f"{site}-1", site, flags), ProxySpec(f"{site}-2", site, flags)], [], tmp_path
+    ) as cluster:
         dead, live = cluster.proxies.values()
         async with waypost.attach("tests/found", proxy=dead.url) as session:
             await session.wait_effective(await session.subscribe("number >= 0"), [f"{site}/0"])
@@ -98,9 +100,9 @@ async def test_proxies_of_different_versions_refuse_each_other_by_name_and_their
     kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = flags_of(kafka, etcd, "versions")
-    async with Cluster([Place("a1", "A", flags)], [], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a1", "A", flags)], [], tmp_path) as cluster:
         a1 = cluster.proxies["a1"]
-        newer = ProxyProcess(Place("a2", "A", flags), (), tmp_path)
+        newer = ProxyProcess(ProxySpec("a2", "A", flags), (), tmp_path)
         newer.process.command = [sys.executable, "-c", OF_ANOTHER_VERSION, *newer.command[1:]]
         await asyncio.to_thread(newer.start)
         try:

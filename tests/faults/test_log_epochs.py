@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
@@ -100,7 +100,7 @@ async def cluster(etcd: EtcdServer, tmp_path: Path) -> AsyncIterator[tuple[Clust
             await asyncio.to_thread(stack.enter_context, broker)
         shared = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"epochs-{new_incarnation()}"}
         places = [
-            Place(name, site, {**shared, "kafka": brokers[site].bootstrap})
+            ProxySpec(name, site, {**shared, "kafka": brokers[site].bootstrap})
             for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))
         ]
         yield await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path / "proxies")), brokers
@@ -118,7 +118,7 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
         await reader.prepare(proxies["b1"].url)
     level[0].start(proxies["a1"].url)
     level[1].start(proxies["b1"].url)
-    prefix = cluster[0]._places[0].flags["prefix"]
+    prefix = cluster[0]._specs[0].flags["prefix"]
     safe = await publish(proxies["a1"].url, range(1, 201))
     await until(lambda: len(level[0].numbers) == len(level[1].numbers) == 200, "everything has arrived")
     # What lies at the end is not read by b1 any more: its sessions are owed what nobody has.
@@ -189,14 +189,14 @@ def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:
 async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_path: Path, etcd: EtcdServer) -> None:
     flags = {**FLAGS, "etcd": etcd.endpoint, "prefix": f"empty-{new_incarnation()}"}
     with KafkaServer(tmp_path / "kafka") as kafka:
-        proxy = ProxyProcess(Place("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
+        proxy = ProxyProcess(ProxySpec("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
         await asyncio.to_thread(proxy.start)
         await publish(proxy.url, range(1, 20))
         await asyncio.sleep(3)
         proxy.stop()
     shutil.rmtree(tmp_path / "a" / "proxies")
     with KafkaServer(tmp_path / "another") as kafka:
-        proxy = ProxyProcess(Place("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
+        proxy = ProxyProcess(ProxySpec("a", "A", {**flags, "kafka": kafka.bootstrap}), (), tmp_path / "a")
         try:
             proxy.process.start()
             await asyncio.to_thread(

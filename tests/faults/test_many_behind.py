@@ -8,7 +8,7 @@ from pathlib import Path
 
 import waypost
 from chaos.checker import check
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.pause import Pause
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
@@ -28,7 +28,7 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
     kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path
 ) -> None:
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": etcd.endpoint, "prefix": "behind"}
-    async with Cluster([Place("a1", "A", flags), Place("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags)], [("A", "B")], tmp_path) as cluster:
         here, there = cluster.proxies["a1"], cluster.proxies["b1"]
         guests = [Guest(name=f"behind{each}", subscriptions=(f"kind == {each % 5}",)) for each in range(SESSIONS)]
         for guest in guests:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.older_registry import OlderRegistry
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
@@ -67,7 +67,7 @@ async def test_sessions_that_were_made_since_the_copy_lose_nothing(
     etcd_of_its_own: EtcdServer, kafka: KafkaServer, tmp_path: Path, down_s: float
 ) -> None:
     shared = _flags(etcd_of_its_own, kafka)
-    places = [Place("a1", "A", shared), Place("a2", "A", shared), Place("b1", "B", shared)]
+    places = [ProxySpec("a1", "A", shared), ProxySpec("a2", "A", shared), ProxySpec("b1", "B", shared)]
     registry, is_done = OlderRegistry(etcd_of_its_own, down_s), asyncio.Event()
     away, at_a, at_b = (Reader(name) for name in ("away", "at a", "at b"))
     published: list[int] = []
@@ -121,7 +121,7 @@ async def test_a_session_that_is_made_anew_under_the_name_of_one_that_was_lost_s
 ) -> None:
     """What an earlier proxy and the changelog have of the one that was lost is of no later epoch."""
     shared = _flags(etcd_of_its_own, kafka)
-    places = [Place("a1", "A", shared), Place("a2", "A", shared)]
+    places = [ProxySpec("a1", "A", shared), ProxySpec("a2", "A", shared)]
     registry, lost, anew = OlderRegistry(etcd_of_its_own, 0.0), Reader("s"), Reader("s")
     async with Cluster(places, [], tmp_path / "proxies") as cluster:
         a1, a2 = cluster.proxies["a1"], cluster.proxies["a2"]
@@ -153,7 +153,7 @@ async def test_a_registry_that_has_lost_everything_is_told_all_of_it_again(
     registry, reader = OlderRegistry(etcd_of_its_own, 0.0), Reader("s")
     await registry.copy()
     shared = _flags(etcd_of_its_own, kafka)
-    places = [Place("a1", "A", shared), Place("a2", "A", shared)]
+    places = [ProxySpec("a1", "A", shared), ProxySpec("a2", "A", shared)]
     async with Cluster(places, [], tmp_path / "proxies") as cluster:
         a1, a2 = cluster.proxies["a1"], cluster.proxies["a2"]
         await reader.prepare(a1.url, ["A/0"])
@@ -181,7 +181,7 @@ async def test_an_owner_that_comes_back_with_its_disk_does_not_undo_what_later_o
     """The registry says that it is the owner, as in the copy, and its disk says so too."""
     registry, reader = OlderRegistry(etcd_of_its_own, 0.0), Reader("s")
     shared = _flags(etcd_of_its_own, kafka)
-    places = [Place("a1", "A", shared), Place("a2", "A", shared)]
+    places = [ProxySpec("a1", "A", shared), ProxySpec("a2", "A", shared)]
     async with Cluster(places, [], tmp_path / "proxies") as cluster:
         a1, a2 = cluster.proxies["a1"], cluster.proxies["a2"]
         async with waypost.attach("s", proxy=a1.url, state=reader.state, timeout_s=PATIENCE_S):
@@ -207,7 +207,7 @@ async def test_proxies_that_have_lost_their_disks_since_are_not_taken_for_others
     """The copy has lives of them of which their new folders know nothing."""
     registry = OlderRegistry(etcd_of_its_own, 0.0)
     shared = _flags(etcd_of_its_own, kafka)
-    places = [Place("a1", "A", shared), Place("a2", "A", shared)]
+    places = [ProxySpec("a1", "A", shared), ProxySpec("a2", "A", shared)]
     async with Cluster(places, [], tmp_path / "proxies") as cluster:
         await registry.copy()
         for name, proxy in cluster.proxies.items():

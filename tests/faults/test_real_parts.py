@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
 from chaos.servers.kafka import KafkaServer
@@ -80,7 +80,7 @@ async def stage(toxiproxy: ToxiproxyServer, tmp_path: Path) -> AsyncIterator[Sta
                 fronts[behind].append(front.name)
             flags = {"no-discovery": "", "kafka": kafka[site].advertised(name), "etcd": ",".join(members)}
             flags |= {"lease-ttl-ms": str(LEASE_MS), "port": str(port), "advertise": f"ws://{peers}"}
-            places.append(Place(name, site, flags))
+            places.append(ProxySpec(name, site, flags))
         cluster = await stack.enter_async_context(Cluster(places, [("A", "B")], tmp_path / "proxies"))
         work = Audience(cluster.urls, 91, clients=3, rate=30)
         for guest, proxy in zip(work.clients, cluster.proxies.values(), strict=True):

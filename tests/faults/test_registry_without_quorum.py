@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.pause import Pause
 from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
@@ -27,7 +27,7 @@ async def test_sessions_are_kept_while_the_registry_has_no_quorum(kafka: KafkaSe
     with EtcdTrio(tmp_path / "etcd") as trio:
         flags = {"no-discovery": "", "kafka": kafka.bootstrap, "etcd": trio.endpoints, "prefix": f"quorum{SEED}"}
         flags["lease-ttl-ms"] = str(LEASE_MS)
-        places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+        places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
         async with Cluster(places, [("A", "B")], tmp_path / "proxies") as cluster:
             proxies = list(cluster.proxies.values())
             work = Audience(cluster.urls, SEED, clients=3)

@@ -14,7 +14,7 @@ from pathlib import Path
 import aetcd
 import pytest
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaSiteLog
@@ -28,14 +28,14 @@ FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
 @pytest.fixture
 async def cluster(kafka: KafkaServer, etcd: EtcdServer, tmp_path: Path) -> AsyncIterator[Cluster]:
     shared = {**FLAGS, "etcd": etcd.endpoint, "kafka": kafka.bootstrap, "prefix": f"retention-{new_incarnation()}"}
-    places = [Place(name, site, shared) for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))]
+    places = [ProxySpec(name, site, shared) for name, site in (("a1", "A"), ("a2", "A"), ("b1", "B"))]
     with Cluster(places, [("A", "B")], tmp_path / "proxies") as cluster:
         yield cluster
 
 
 async def forget(kafka: KafkaServer, cluster: Cluster, site: str, keep: int) -> int:
     """Let retention remove all but the last records of a site's log; return the offset of the first that is left."""
-    log = KafkaSiteLog(kafka.bootstrap, f"{cluster._places[0].flags['prefix']}.{site}.log")
+    log = KafkaSiteLog(kafka.bootstrap, f"{cluster._specs[0].flags['prefix']}.{site}.log")
     try:
         await log.start()
         first = await log.end() - keep

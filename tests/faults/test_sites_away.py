@@ -29,7 +29,7 @@ async def test_what_a_site_owes_comes_once_it_is_back_and_nobody_waits_for_it(
     flags = {"no-discovery": "", "kafka": kafka.bootstrap, "prefix": f"away{SEED}"}
     ways = fronted(toxiproxy, {"A": ("a1",), "B": ("b1",), "C": ("c1",)}, etcd.endpoint, flags)
     try:
-        places = [way.place for way in ways.values()]
+        places = [way.spec for way in ways.values()]
         async with Cluster(places, [("A", "B"), ("A", "C")], tmp_path) as cluster:
             here, there, away = (cluster.proxies[name] for name in ("a1", "b1", "c1"))
             work = Audience({"A": [here.url], "B": [there.url]}, SEED, clients=3)

@@ -122,9 +122,9 @@ class ReceivedFrames:
         self.delivered = 0
         self._task = asyncio.create_task(self._listen())
 
-    async def attach(self, session: str, place: waypost.ReceiverState) -> None:
+    async def attach(self, session: str, state: waypost.ReceiverState) -> None:
         await self._socket.send(encode_message(Hello(VERSION, "still open")))
-        attach = Attach(session=SessionId(session), receiver="main", incarnation="older", frontier=dict(place.frontier))
+        attach = Attach(session=SessionId(session), receiver="main", incarnation="older", frontier=dict(state.frontier))
         await self._socket.send(encode_message(attach))
         async with asyncio.timeout(30):
             await self._attached.wait()

@@ -17,7 +17,7 @@ from federation.link_ends import LinkEnds
 from federation.link_out import GIVE_UP_MS
 from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
-from federation.site_events import Advanced, Arrived, Covered
+from federation.site_events import Advanced, Covered, NotificationArrived
 from federation.site_state import SiteState
 from waypost.clock import NEVER
 from waypost.errors import HistoryTruncated, LogUnavailable, Refused
@@ -361,7 +361,7 @@ def test_whatever_the_wires_do_the_far_log_has_what_was_promised_once_in_order_a
     above: int | None = None
     for event in far.events:
         match event:
-            case Arrived(origin, offset, _) if origin == OWN:
+            case NotificationArrived(origin, offset, _) if origin == OWN:
                 assert not came or offset > came[-1]
                 came.append(offset)
                 assert isinstance(published := near[offset], Published) and event.record.body == published.body

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from node.password_hashing import Passwords
 from tests.node.test_command_line import run
 from waypost.client.events import Retry
@@ -25,7 +25,7 @@ SECRET, OTHER = "correct horse", "battery staple"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
     root = tmp_path_factory.mktemp("access")
-    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags)], [], root) as cluster:
         yield cluster
 
 

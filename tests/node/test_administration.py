@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands import proxy_client
 from tests.helpers.waiting import until_seen
 from waypost.errors import Forbidden, NotFound, NotServed, Refused
@@ -29,7 +29,7 @@ WAYPOST = str(Path(sys.executable).with_name("waypost"))
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    places = [Place("a1", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("administering")) as cluster:
         yield cluster
 
@@ -88,7 +88,7 @@ async def test_terms_hold_after_a_crash_and_a_move_and_what_is_not_said_stays(cl
     shown = await ran(here, "set", "admin/terms", "--max-count", "0", "--expiry", "0", "--no-deadlines")
     unbounded = {"max_count": None, "max_bytes": None, "discard": "lifo", "deadlines": False}
     assert (shown["owner"], shown["queue"], shown["expiry_s"]) == ("b1", unbounded, None)
-    assert shown["places"]["main"]["reliability"] == "best-effort events, persistent connection"
+    assert shown["registrations"]["main"]["reliability"] == "best-effort events, persistent connection"
 
 
 async def test_access_is_taken_and_given_back_and_what_was_said_stands_after_a_crash_and_a_move(
@@ -159,7 +159,7 @@ async def test_the_place_of_a_receiver_that_is_away_is_given_up_and_what_waited_
         assert await main.wait_attested()
         assert (await refused(here, "forget", "admin/places", "main"))["field"] == "receiver"
         shown = await ran(here, "forget", "admin/places", "phone")
-        assert [*shown["places"]] == ["main"] and shown["stored"] == 0
+        assert [*shown["registrations"]] == ["main"] and shown["stored"] == 0
         assert (await refused(here, "forget", "admin/places", "phone"))["code"] == "NOT_FOUND"
 
 

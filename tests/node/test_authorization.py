@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from federation.embedded.registry import EmbeddedRegistry
 from node.cli.commands.proxy_client import ask
 from proxy.clients.tokens import Named, issue, token_key
@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(root: Path) -> Iterator[Cluster]:
-    with Cluster([Place("a1", "A", ALLOWED), Place("b1", "B", ALLOWED)], [("A", "B")], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", ALLOWED), ProxySpec("b1", "B", ALLOWED)], [("A", "B")], root) as cluster:
         yield cluster
 
 

@@ -14,7 +14,7 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.tls import CERTIFIED_MS, Certified, vouched
 from proxy.clients.tokens import read
 from tests.helpers.waiting import until_seen
@@ -61,7 +61,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def cluster(authority: Authority, tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster([Place(name, "A", authority.flags) for name in ("a1", "a2")], [], tmp_path / "parts") as cluster:
+    with Cluster([ProxySpec(name, "A", authority.flags) for name in ("a1", "a2")], [], tmp_path / "parts") as cluster:
         yield cluster
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import waypost
 import waypost.blocking
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from waypost.errors import ReceiverTaken, Refused
 from waypost.notification import Notification
 
@@ -22,7 +22,7 @@ NUMBERS = list(range(1, 101))
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
     root = tmp_path_factory.mktemp("library")
-    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags)], [], root) as cluster:
         yield cluster
 
 
@@ -150,7 +150,7 @@ async def test_of_two_that_attach_under_one_name_the_later_one_stays(home: Proxy
 async def test_who_leaves_while_nobody_hears_it_is_told_and_only_then(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Cluster([Place("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
+    with Cluster([ProxySpec("a1", "A", {"no-discovery": ""})], [], tmp_path) as cluster:
         home = cluster.proxies["a1"]
         await _prepare("team/leaves", home.url)
         async with waypost.attach("team/leaves", proxy=home.url) as session:

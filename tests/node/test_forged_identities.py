@@ -10,7 +10,7 @@ import pytest
 import websockets
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.messages import LARGEST, VERSION, Acknowledged, Hello, Problem, ProxyMessage, Publish, Welcome
 from waypost.notification import Notification
@@ -20,7 +20,7 @@ FORGED = 50
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [Place(proxy, "A", {"no-discovery": ""}) for proxy in ("a1", "a2")]
+    places = [ProxySpec(proxy, "A", {"no-discovery": ""}) for proxy in ("a1", "a2")]
     with Cluster(places, [], tmp_path_factory.mktemp("forged")) as cluster:
         yield cluster
 

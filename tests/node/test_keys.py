@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands.receive import EXIT_IN_VAIN
 from tests.node.test_command_line import run
 from waypost.errors import Refused
@@ -28,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(root: Path) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags | {"neighbours": "B"}), Place("b1", "B", flags | {"neighbours": "A"})]
+    places = [ProxySpec("a1", "A", flags | {"neighbours": "B"}), ProxySpec("b1", "B", flags | {"neighbours": "A"})]
     with Cluster(places, [], root) as cluster:
         yield cluster
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from node.rate_limit import RateLimit, RateLimits
 from tests.helpers.waiting import until_seen
 from waypost.errors import NoProxy, Unreachable
@@ -32,7 +32,7 @@ CHANGE_RATE = 20
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "max-connections": "4", "max-sessions": "2", "publish-rate": str(RATE)}
     bounded = {"no-discovery": "", "max-connections-each": "2", "change-rate": str(CHANGE_RATE)}
-    places = [Place("a1", "A", flags), Place("b1", "B", bounded)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", bounded)]
     with Cluster(places, [], tmp_path_factory.mktemp("limits")) as cluster:
         yield cluster
 
@@ -51,7 +51,7 @@ def test_what_a_receiver_attests_counts_by_notifications_and_not_by_frames() -> 
 
 def attached(cluster: Cluster, session: str, receiver: str) -> bool:
     row = cluster.proxies["a1"].shown(session)
-    return row is not None and row["places"][receiver]["attached"]
+    return row is not None and row["registrations"][receiver]["attached"]
 
 
 async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:

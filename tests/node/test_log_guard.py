@@ -24,7 +24,7 @@ from node.dependency_health import DependencyHealth
 from node.log_guard import LogGuard
 from node.log_start import where_to_begin
 from node.witnesses import Witnesses
-from proxy.core.store_port import Restored, SitePlace
+from proxy.core.store_port import Restored, SiteCheckpoint
 from waypost.clock import ManualClock
 from waypost.errors import BadConfiguration, LogReplaced, LogUnavailable
 from waypost.identity import Incarnation, Origin, SiteId, origin_of
@@ -252,7 +252,7 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
     for offset, record in enumerate(storage.records):
         state.fold(offset, record)
     place = (state.position, state.acceptance.snapshot())
-    restored = Restored(*place, SitePlace(*place, b"")) if said_by == "folder" else None
+    restored = Restored(*place, SiteCheckpoint(*place, b"")) if said_by == "folder" else None
     if said_by == "changelog":
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))

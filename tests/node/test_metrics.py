@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from websockets.asyncio.client import connect
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from handover.source import SourceState
 from handover.target import TargetState
 from node.backends import Backends
@@ -46,7 +46,7 @@ Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two sites, and a session with something stored that has moved from a1 to a2."""
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("metrics")) as cluster:
         asyncio.run(_move(cluster))
         yield cluster

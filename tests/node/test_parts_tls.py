@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from node.backends import changelog_locator, open_changelog, open_parts
@@ -59,7 +59,7 @@ def changed(config: NodeConfig, change: dict[str, Any]) -> NodeConfig:
 def process(config: NodeConfig) -> ProxyProcess:
     names = ("prefix", "kafka", "etcd", "parts_ca", "parts_cert", "parts_key")
     flags = {name.replace("_", "-"): getattr(config, name) for name in names}
-    return ProxyProcess(Place(config.name, config.site, {"no-discovery": "", **flags}), (), config.data)
+    return ProxyProcess(ProxySpec(config.name, config.site, {"no-discovery": "", **flags}), (), config.data)
 
 
 async def test_a_session_survives_the_end_of_a_proxy_whose_kafka_and_etcd_are_behind_tls(config: NodeConfig) -> None:

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 import waypost
-from chaos.cluster import Cluster, Place, ProxyProcess
+from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.damage import Damage
 from chaos.servers.process import LOOPBACK, free_port
 from federation.embedded import EmbeddedRegistry
@@ -39,7 +39,7 @@ FLAGS = {"no-discovery": ""}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    places = [Place(A1, "A", FLAGS), Place(A2, "A", FLAGS)]
+    places = [ProxySpec(A1, "A", FLAGS), ProxySpec(A2, "A", FLAGS)]
     with Cluster(places, [], tmp_path_factory.mktemp("strangers")) as cluster:
         yield cluster
 
@@ -194,7 +194,7 @@ async def damageable(root: Path) -> AsyncIterator[tuple[Cluster, dict[ProxyId, D
     async with AsyncExitStack() as stack:
         ways = {name: await stack.enter_async_context(Damage(f"{LOOPBACK}:{port}")) for name, port in ports.items()}
         places = [
-            Place(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{way.address}"})
+            ProxySpec(name, "A", FLAGS | {"port": str(ports[name]), "advertise": f"ws://{way.address}"})
             for name, way in ways.items()
         ]
         yield await stack.enter_async_context(Cluster(places, [], root)), ways

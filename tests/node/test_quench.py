@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from waypost.keys import Keys, public_key
 
 PATIENCE_S = 30.0
@@ -17,7 +17,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    places = [Place("a1", "A", flags), Place("b1", "B", flags), Place("c1", "C", flags)]
+    places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", flags), ProxySpec("c1", "C", flags)]
     # In a line: what is wanted at C, A hears of from B.
     with Cluster(places, [("A", "B"), ("B", "C")], tmp_path_factory.mktemp("quench")) as cluster:
         yield cluster

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.waiting import until_seen
 from waypost.messages import Gap
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, PERSISTENT, Reliability
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "1000"}
-    with Cluster([Place("a1", "A", flags)], [], tmp_path_factory.mktemp("reliability")) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags)], [], tmp_path_factory.mktemp("reliability")) as cluster:
         yield cluster
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.waiting import until_seen
 from waypost.client import rendezvous
 from waypost.client.rendezvous import Meeting, Offering
@@ -31,7 +31,12 @@ DATA = random.Random(5).randbytes(20 * RESOURCE_PART_BYTES + 7)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "lease-ttl-ms": "2000"}
-    places = [Place("a1", "A", flags), Place("a2", "A", flags), Place("b1", "B", flags), Place("b2", "B", flags)]
+    places = [
+        ProxySpec("a1", "A", flags),
+        ProxySpec("a2", "A", flags),
+        ProxySpec("b1", "B", flags),
+        ProxySpec("b2", "B", flags),
+    ]
     with Cluster(places, [("A", "B")], tmp_path_factory.mktemp("rendezvous")) as cluster:
         yield cluster
 
@@ -251,7 +256,7 @@ async def test_one_can_ask_while_one_takes(cluster: Cluster) -> None:
                 assert (await resource_of(meeting, identity)).data == DATA
             serving.cancel()
         mine = cluster.proxies["a2"].shown("rendezvous/requester/omar")
-        assert mine is not None and {*mine["places"]} == {"main"}
+        assert mine is not None and {*mine["registrations"]} == {"main"}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300])

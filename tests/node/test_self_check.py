@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.dependency_health import DependencyHealth
@@ -62,7 +62,7 @@ def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
 async def test_a_proxy_whose_advertised_address_nobody_reaches_says_so_and_serves(tmp_path: Path) -> None:
     address = f"ws://127.0.0.1:{free_port()}"
     flags = {"no-discovery": "", "advertise": address}
-    async with Cluster([Place("a", "A", flags)], [], tmp_path) as cluster:
+    async with Cluster([ProxySpec("a", "A", flags)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
         await until_seen(lambda: ADVERTISED in proxy.ask("/v1/status")["troubles"], "the trouble is shown")
         assert f"{address} cannot be reached from here" in proxy.ask("/v1/status")["troubles"][ADVERTISED]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import waypost
-from chaos.cluster import Cluster, Place
+from chaos.cluster import Cluster, ProxySpec
 from federation.embedded.registry import EmbeddedRegistry
 from proxy.clients.tokens import Named, issue, token_key
 from tests.node.test_command_line import run
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(root: Path) -> Iterator[Cluster]:
     flags = {"no-discovery": ""}
-    with Cluster([Place("a1", "A", flags), Place("a2", "A", flags)], [], root) as cluster:
+    with Cluster([ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags)], [], root) as cluster:
         yield cluster
 
 

@@ -21,7 +21,7 @@ import websockets
 from websockets.frames import Frame, Opcode
 
 import waypost
-from chaos.cluster import Place, ProxyProcess
+from chaos.cluster import ProxyProcess, ProxySpec
 from node.cli.commands.rendezvous import file_name
 from tests.node.test_command_line import run
 from waypost.client.rendezvous import WAITING
@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def proxy(root: Path) -> Iterator[ProxyProcess]:
     # A usual umask, whoever runs the tests: private modes must not come from it.
     before = os.umask(0o022)
-    process = ProxyProcess(Place("a", "A", FLAGS | OPTIONAL), (), root / "made" / "data")
+    process = ProxyProcess(ProxySpec("a", "A", FLAGS | OPTIONAL), (), root / "made" / "data")
     try:
         process.process.start()
     finally:
@@ -476,7 +476,7 @@ def test_proxy_without_protection_does_not_listen_beyond_loopback(tmp_path: Path
 @pytest.mark.parametrize("protection", [{"insecure": ""}, {"operators": "olga"}, {"publishers": "desk"}])
 def test_proxy_with_protection_or_insecure_listens_everywhere(tmp_path: Path, protection: dict[str, str]) -> None:
     there = {"host": "0.0.0.0", "advertise": "ws://proxy.example:7301"}
-    process = ProxyProcess(Place("a", "A", FLAGS | there | protection), (), tmp_path)
+    process = ProxyProcess(ProxySpec("a", "A", FLAGS | there | protection), (), tmp_path)
     try:
         process.start()
         assert process.ready()

@@ -128,7 +128,7 @@ class GivenByOrder(RuleBasedStateMachine):
     def settle(self) -> None:
         """The library says all that the application has."""
         self.take_over()
-        self.acknowledge(self.receiving.place())
+        self.acknowledge(self.receiving.partial_acks())
         self.told |= self.had
 
     @precondition(lambda self: self.in_hand)

@@ -51,7 +51,7 @@ ENTRIES = [StoredEntry(number=1, matched=(), origin=ORIGIN, offset=0, delivery=b
 WAIT_FOR_EVER: dict[Origin, int | None] = {ORIGIN: 1 << 40}
 
 
-class Place(NamedTuple):
+class Stage(NamedTuple):
     """An engine in some phase of a transfer, and what a right message carries there."""
 
     harness: EngineHarness
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 # ---------------------------------------------------------------- the phases
 
 
-def nothing() -> Place:
+def nothing() -> Stage:
     """The session is served here, and nobody asked for it."""
     harness = EngineHarness()
     harness.reload({}, "you", "they")
@@ -77,44 +77,44 @@ def nothing() -> Place:
     harness.pass_time(1_000)
     harness.complete_writes()
     assert harness.engine.context.sessions[SESSION].entries.count == 5
-    return Place(harness, "t", owner("me", 1).epoch)
+    return Stage(harness, "t", owner("me", 1).epoch)
 
 
-def copying() -> Place:
+def copying() -> Stage:
     place = nothing()
     right(place, Prepare(session=SESSION, transfer="t", epoch=place.epoch, receiver="r"))
     return place
 
 
-def waiting() -> Place:
+def waiting() -> Stage:
     place = copying()
     right(place, ChunkStored(SESSION, "t", place.epoch, 1))
     right(place, Ready(SESSION, "t", place.epoch, WAIT_FOR_EVER))
     return place
 
 
-def frozen() -> Place:
+def frozen() -> Stage:
     place = waiting()
     place.harness.pass_time(Timing().passing_ms)
     return place
 
 
-def reclaiming() -> Place:
+def reclaiming() -> Stage:
     place = frozen()
     place.harness.pass_time(Timing().frozen_ms)
     return place
 
 
-def preparing() -> Place:
+def preparing() -> Stage:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 3)}, "you", "they")
     harness.attach()
     asked = harness.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
-    return Place(harness, asked.transfer, asked.epoch)
+    return Stage(harness, asked.transfer, asked.epoch)
 
 
-def shadowing(stored: int = 3) -> Place:
+def shadowing(stored: int = 3) -> Stage:
     place = preparing()
     right(
         place, Prepared(session=SESSION, transfer=place.transfer, epoch=place.epoch, descriptor=NOBODYS, stored=stored)
@@ -123,13 +123,13 @@ def shadowing(stored: int = 3) -> Place:
     return place
 
 
-def ready() -> Place:
+def ready() -> Stage:
     place = shadowing(stored=1)
     place.harness.pass_time(Timing().coverage_ms)
     return place
 
 
-def staging() -> Place:
+def staging() -> Stage:
     place = ready()
     right(
         place,
@@ -147,14 +147,14 @@ def staging() -> Place:
     return place
 
 
-def committing() -> Place:
+def committing() -> Stage:
     place = staging()
     place.harness.complete_writes()
     place.harness.next(effects.ClaimRow)
     return place
 
 
-PHASES: dict[str, Callable[[], Place]] = {
+PHASES: dict[str, Callable[[], Stage]] = {
     each.__name__: each
     for each in (
         nothing,
@@ -173,16 +173,16 @@ SOURCE = ("copying", "waiting", "frozen", "reclaiming")
 TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
 
 
-def right(place: Place, message: Any) -> None:
+def right(place: Stage, message: Any) -> None:
     place.harness.engine.peer_message(YOU, message)
     place.harness.settle()
 
 
-def stay(place: Place) -> TransferDeclined:
+def stay(place: Stage) -> TransferDeclined:
     return TransferDeclined(SESSION, place.transfer, place.epoch, StayReason.OTHERS_ATTACHED)
 
 
-def chunk(place: Place, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
+def chunk(place: Stage, number: int = 1, after: int | None = None, damage: int = 0) -> Chunk:
     named = (SESSION, place.transfer, place.epoch)
     return Chunk(*named, number=number, after=after, upto=number, entries=ENTRIES, checksum=checksum(ENTRIES) ^ damage)
 
@@ -199,7 +199,7 @@ def test_the_phases_are_what_they_are_called() -> None:
 # ---------------------------------------------------------------- what is wrong
 
 
-def messages_of(place: Place) -> list[Any]:
+def messages_of(place: Stage) -> list[Any]:
     """One of every kind, as it would be right for this transfer, somewhere in it."""
     named = (SESSION, place.transfer, place.epoch)
     return [
@@ -221,7 +221,7 @@ Said = tuple[ProxyId, Any]
 
 
 @st.composite
-def misaddressed(draw: st.DrawFn, phase: str, place: Place) -> Said:
+def misaddressed(draw: st.DrawFn, phase: str, place: Stage) -> Said:
     """A message that is right but for its epoch, its transfer, its session or its sender, one of them or more."""
     message = draw(st.sampled_from(messages_of(place)))
     fields = ["epoch", "session", "transfer", "sender"]
@@ -240,7 +240,7 @@ def misaddressed(draw: st.DrawFn, phase: str, place: Place) -> Said:
     return (THEY if "sender" in wrong else YOU), msgspec.structs.replace(message, **changes)
 
 
-def misfitting(phase: str, place: Place) -> st.SearchStrategy[Said]:
+def misfitting(phase: str, place: Stage) -> st.SearchStrategy[Said]:
     """A message of the very transfer that is wrong by itself, or answers what was never said."""
     named = (SESSION, place.transfer, place.epoch)
     wrong: list[st.SearchStrategy[Any]] = [
@@ -337,7 +337,7 @@ def test_the_picture_shows_what_changes() -> None:
 # ---------------------------------------------------------------- what must hold
 
 
-def refused(place: Place, sender: ProxyId, message: Any) -> None:
+def refused(place: Stage, sender: ProxyId, message: Any) -> None:
     """Say it, and look: nothing has changed but one count, and nothing was said but that it is refused."""
     harness = place.harness
     refusals = harness.engine.context.refused
@@ -362,7 +362,7 @@ def test_wrong_messages_change_nothing_and_are_counted(phase: str, data: st.Data
         refused(place, sender, message)
 
 
-NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
+NAMES: list[tuple[str, str, ProxyId, Callable[[Stage], Any]]] = [
     ("wrong epoch", "copying", YOU, lambda place: Ready(SESSION, "t", Epoch(7), {})),
     ("wrong epoch", "nothing", YOU, lambda place: Prepare(session=SESSION, transfer="t", epoch=Epoch(7))),
     ("wrong epoch", "frozen", YOU, lambda place: Prepare(session=SESSION, transfer="u", epoch=Epoch(7))),
@@ -406,7 +406,7 @@ NAMES: list[tuple[str, str, ProxyId, Callable[[Place], Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "phase", "sender", "message"), NAMES)
-def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Place], Any]) -> None:
+def test_what_is_wrong_has_a_name(name: str, phase: str, sender: ProxyId, message: Callable[[Stage], Any]) -> None:
     place = PHASES[phase]()
     refused(place, sender, message(place))
     assert place.harness.engine.context.refused.counts == {name: 1}

@@ -12,7 +12,7 @@ from tests.proxy.test_dispatcher import delivered
 from waypost.errors import StoreFailed
 from waypost.facts import Departure, RemovalPolicy
 from waypost.identity import GENERATION, NO_PROXY, Epoch, Origin, ReceiverId, SubscriptionId
-from waypost.limits import DEPARTED_REMEMBERED
+from waypost.limits import UNREGISTERED_REMEMBERED
 from waypost.messages import Acknowledge, Attach, Attached, Delete, Deleted, DeliverEncoded, Detach, Publish, Subscribe
 from waypost.notification import Notification
 
@@ -173,7 +173,7 @@ def away(receiver_expiry_s: int | None) -> EngineHarness:
     return harness
 
 
-def places(harness: EngineHarness) -> set[str]:
+def registrations(harness: EngineHarness) -> set[str]:
     return set(harness.engine.context.sessions[SESSION].receivers)
 
 
@@ -187,9 +187,9 @@ def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal
     take(harness, 1)
     harness.send(1, Acknowledge(1))
     passes_s(harness, 4)
-    assert places(harness) == {"r", "other"} and harness.engine.context.sessions[SESSION].entries.count == 1
+    assert registrations(harness) == {"r", "other"} and harness.engine.context.sessions[SESSION].entries.count == 1
     passes_s(harness, 4)
-    assert places(harness) == {"r"} and harness.engine.context.sessions[SESSION].entries.count == 0
+    assert registrations(harness) == {"r"} and harness.engine.context.sessions[SESSION].entries.count == 0
     (said,) = (fact for fact in harness.facts if fact.kind == "unregistered" and fact.receiver == "other")
     assert (said.cause, said.reason) == (Departure.EXPIRED, "not attached for 5 s")
 
@@ -197,7 +197,7 @@ def test_a_receiver_that_was_away_for_so_long_gives_up_its_place_and_the_journal
 def test_one_that_never_said_so_keeps_its_place_for_ever() -> None:
     harness = away(receiver_expiry_s=None)
     passes_s(harness, 60)
-    assert places(harness) == {"r", "other"}
+    assert registrations(harness) == {"r", "other"}
 
 
 def test_who_comes_back_in_time_begins_to_count_anew() -> None:
@@ -206,7 +206,7 @@ def test_who_comes_back_in_time_begins_to_count_anew() -> None:
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, receiver_expiry_s=5))
     harness.engine.client_disconnected(2)
     passes_s(harness, 4)
-    assert places(harness) == {"r", "other"}
+    assert registrations(harness) == {"r", "other"}
 
 
 def test_who_has_lost_its_place_is_told_so_and_owed_nothing_of_what_went_with_it() -> None:
@@ -237,10 +237,10 @@ def test_a_place_stays_until_the_journal_says_that_it_is_given_up() -> None:
     harness = away(receiver_expiry_s=2)
     harness.journal_waits = True
     passes_s(harness, 5)
-    assert places(harness) == {"r", "other"}
+    assert registrations(harness) == {"r", "other"}
     harness.journal_waits = False
     harness.complete_all(effects.Attest, None)
-    assert places(harness) == {"r"}
+    assert registrations(harness) == {"r"}
 
 
 def test_a_place_is_written_no_sooner_than_the_journal_says_what_is_owed_from_there() -> None:
@@ -306,20 +306,20 @@ def test_who_has_lost_its_place_is_not_given_again_what_it_had() -> None:
     harness.engine.client_disconnected(2)
     take(harness, 2)
     passes_s(harness, 4)
-    assert places(harness) == {"r"}
+    assert registrations(harness) == {"r"}
     # Nothing was acknowledged by the one that stayed: all is there still.
     assert harness.engine.context.sessions[SESSION].entries.count == 2
     told = harness.engine.context.sessions[SESSION].descriptor()
-    assert {*told.departed} == {ReceiverId("other")}
+    assert {*told.unregistered} == {ReceiverId("other")}
     harness.attach(3, "other")
     assert delivered(harness.received(3)) == [2]
-    assert not harness.engine.context.sessions[SESSION].departed
+    assert not harness.engine.context.sessions[SESSION].unregistered
 
 
 def test_what_the_departed_had_is_forgotten_of_the_oldest_first() -> None:
     session = Session(SESSION, Epoch(1), Role.SERVING)
     session.join(ReceiverId("stays"))
-    for number in range(DEPARTED_REMEMBERED + 1):
-        session.give_up(session.join(ReceiverId(f"r{number}")), {})
-    assert len(session.departed) == DEPARTED_REMEMBERED
-    assert ReceiverId("r0") not in session.departed and ReceiverId("r1") in session.departed
+    for number in range(UNREGISTERED_REMEMBERED + 1):
+        session.unregister(session.join(ReceiverId(f"r{number}")), {})
+    assert len(session.unregistered) == UNREGISTERED_REMEMBERED
+    assert ReceiverId("r0") not in session.unregistered and ReceiverId("r1") in session.unregistered

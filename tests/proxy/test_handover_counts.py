@@ -28,7 +28,7 @@ from tests.properties.test_wrong_handover_messages import (
     SOURCE,
     TARGET,
     YOU,
-    Place,
+    Stage,
     chunk,
     committing,
     copying,
@@ -47,19 +47,19 @@ from waypost.facts import Fact
 TIMING = Timing()
 
 
-def counted(place: Place) -> list[Handover]:
+def counted(place: Stage) -> list[Handover]:
     return list(place.harness.engine.context.counters.handovers.elements())
 
 
-def last(place: Place) -> TransferView:
+def last(place: Stage) -> TransferView:
     return place.harness.engine.transfers.shown()[0]
 
 
-def announced(place: Place) -> list[Fact]:
+def announced(place: Stage) -> list[Fact]:
     return [fact for fact in place.harness.facts if fact.kind == "handover"]
 
 
-def words(place: Place) -> list[str]:
+def words(place: Stage) -> list[str]:
     return [f"{fact.role} {fact.phase}" + (f": {fact.reason}" if fact.reason else "") for fact in announced(place)]
 
 
@@ -96,87 +96,87 @@ def test_how_long_it_is_in_its_phase_is_shown_and_how_long_it_was_in_those_befor
 # ---------------------------------------------------------------- how it ends
 
 
-def committed_source() -> Place:
+def committed_source() -> Stage:
     place = frozen()
     place.harness.reload({SESSION: owner("you", 2)}, "you")
     return place
 
 
-def committed_target() -> Place:
+def committed_target() -> Stage:
     place = committing_again()
     place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 4)))
     return place
 
 
-def committing_again() -> Place:
+def committing_again() -> Stage:
     place = staging()
     place.harness.complete_writes()
     return place
 
 
-def thawed() -> Place:
+def thawed() -> Stage:
     place = reclaiming()
     place.harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     return place
 
 
-def back() -> Place:
+def back() -> Stage:
     place = waiting()
     place.harness.attach(3)
     return place
 
 
-def given_up() -> Place:
+def given_up() -> Stage:
     place = copying()
     right(place, Aborted(SESSION, "t", place.epoch, "gave up"))
     return place
 
 
-def tired_source() -> Place:
+def tired_source() -> Stage:
     place = copying()
     place.harness.pass_time(TIMING.prepare_ms)
     return place
 
 
-def superseded() -> Place:
+def superseded() -> Stage:
     place = copying()
     right(place, Prepare(session=SESSION, transfer="u", epoch=place.epoch, receiver="r"))
     right(place, Aborted(SESSION, "u", place.epoch, "gave up"))
     return place
 
 
-def gone() -> Place:
+def gone() -> Stage:
     place = waiting()
     place.harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
     place.harness.settle()
     return place
 
 
-def no_lease(place: Place) -> Place:
+def no_lease(place: Stage) -> Stage:
     place.harness.engine.lease_lost()
     place.harness.settle()
     return place
 
 
-def refused() -> Place:
+def refused() -> Stage:
     place = preparing()
     right(place, Refused(SESSION, place.transfer, place.epoch, "the session is frozen here"))
     return place
 
 
-def relayed(why: StayReason) -> Place:
+def relayed(why: StayReason) -> Stage:
     place = preparing()
     right(place, TransferDeclined(SESSION, place.transfer, place.epoch, why))
     return place
 
 
-def tired_target() -> Place:
+def tired_target() -> Stage:
     place = preparing()
     place.harness.pass_time(TIMING.prepare_ms)
     return place
 
 
-def full_disk() -> Place:
+def full_disk() -> Stage:
     place = staging()
     # The write that was under way, and the one that the merge waits for.
     for _ in range(2):
@@ -184,7 +184,7 @@ def full_disk() -> Place:
     return place
 
 
-def lost_to_another() -> Place:
+def lost_to_another() -> Stage:
     place = committing_again()
     place.harness.complete(effects.ClaimRow, Claimed(False, owner("they", 4)))
     return place

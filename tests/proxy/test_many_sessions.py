@@ -11,7 +11,7 @@ from federation.ports import Claimed
 from federation.site_state import SiteState
 from handover.messages import Prepare
 from proxy.core import effects
-from proxy.core.store_port import Restored, SavedSession, SitePlace
+from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.session.session import Role
 from proxy.session.subscription import Subscription
 from proxy.stream.incremental_scan import IncrementalScan
@@ -70,7 +70,7 @@ def disk(count: int) -> Restored:
         for each in range(count)
     ]
     acceptance = state.acceptance.snapshot()
-    return Restored(0, acceptance, SitePlace(0, acceptance, state.snapshot()), saved)
+    return Restored(0, acceptance, SiteCheckpoint(0, acceptance, state.snapshot()), saved)
 
 
 def rows(count: int) -> dict[SessionId, Ownership]:
@@ -232,7 +232,7 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
         next_number=2,
         gates={},
     )
-    site = SitePlace(start, kept.acceptance.snapshot(), kept.snapshot())
+    site = SiteCheckpoint(start, kept.acceptance.snapshot(), kept.snapshot())
     after = EngineHarness(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
     after.log = list(before.log)
     found = after.engine.context.sessions[name(0)]
@@ -283,7 +283,7 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
         next_number=1,
         gates={far: 20},
     )
-    site = SitePlace(early.position, early.acceptance.snapshot(), early.snapshot())
+    site = SiteCheckpoint(early.position, early.acceptance.snapshot(), early.snapshot())
     harness = EngineHarness(Restored(5, here.acceptance.snapshot(), site, [saved]), lease=False, neighbours=("B",))
     harness.log = log
     harness.pass_time(1_000)
@@ -297,7 +297,7 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
 def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_again() -> None:
     records = [InterestRegistered(YOU, Incarnation("i"), name(each), (f"n > {each}",)) for each in range(5)]
     state = SiteState(SiteId("A"))
-    early = SitePlace(0, state.acceptance.snapshot(), state.snapshot())
+    early = SiteCheckpoint(0, state.acceptance.snapshot(), state.snapshot())
     for offset, record in enumerate(records):
         state.fold(offset, record)
     harness = EngineHarness(Restored(5, state.acceptance.snapshot(), early, []), lease=False)

@@ -10,7 +10,7 @@ from federation.site_state import SiteState
 from handover.machine import Timing
 from handover.messages import Prepare, Ready, Refused
 from proxy.core import effects, journal_facts
-from proxy.core.store_port import Restored, SavedSession, SitePlace
+from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from proxy.ownership.registry_memory import SWEEPS_A_ROUND
 from proxy.session.session import Role, Session
 from proxy.session.subscription import Subscription
@@ -75,7 +75,7 @@ def disk(role: Role, epoch: int, descriptor: Descriptor = DESCRIPTOR) -> Restore
         gates={},
     )
     acceptance = state.acceptance.snapshot()
-    return Restored(0, acceptance, SitePlace(0, acceptance, state.snapshot()), [saved])
+    return Restored(0, acceptance, SiteCheckpoint(0, acceptance, state.snapshot()), [saved])
 
 
 def role(harness: EngineHarness) -> Role | None:

@@ -122,14 +122,14 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
     harness.engine.served.drop(session)
     harness.pass_time(1_000)
     deleting = harness.next(effects.Save)
-    assert deleting.batch.dropped == (SESSION,)
+    assert deleting.batch.deleted == (SESSION,)
     harness.engine.persister.renew(SESSION)
     harness.engine.context.sessions.put(session)
     deleting.on_done(StoreFailed("full"))
     harness.settle()
     harness.pass_time(1_000)
     batch = harness.next(effects.Save).batch
-    assert batch.dropped == ()
+    assert batch.deleted == ()
     assert [(change.saved.id, change.fresh) for change in batch.changes] == [(SESSION, True)]
 
 
@@ -140,7 +140,7 @@ def snapshots(harness: EngineHarness) -> list[effects.PutSite]:
 def test_the_sites_state_is_kept_once_a_minute_as_long_as_the_log_grows() -> None:
     harness = serving()
     first = harness.next(effects.PutSite)
-    assert SiteState.restore(SiteId("A"), (), first.snapshot.state).held == {"n > 0": 1}
+    assert SiteState.restore(SiteId("A"), (), first.snapshot.state).interest_counts == {"n > 0": 1}
     first.on_done(None)
     publish(harness, 1)
     harness.pass_time(50_000)

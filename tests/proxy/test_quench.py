@@ -36,7 +36,7 @@ class Quenched(EngineHarness):
         self.send(PRODUCER, Quench(number, list(names), keys, insecure))
         self.listen()
 
-    def hold(self, *expressions: str, session: str = "s", **protections: Protection) -> None:
+    def register(self, *expressions: str, session: str = "s", **protections: Protection) -> None:
         """Another proxy of the site says what it needs for a session."""
         by: dict[str, tuple[Protection, ...]] = {}
         if protections:
@@ -60,7 +60,7 @@ class Quenched(EngineHarness):
 
 def test_a_producer_is_told_of_terms_with_its_attributes_alone() -> None:
     harness = Quenched()
-    harness.hold("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
+    harness.register("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
     harness.ask("a")
     assert harness.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
     assert harness.level
@@ -75,24 +75,24 @@ def test_where_nobody_wants_anything_it_is_told_so_at_once() -> None:
 def test_it_is_told_of_every_change_and_of_nothing_else() -> None:
     harness = Quenched()
     harness.ask("a")
-    harness.hold("a == 1", "b == 1")
+    harness.register("a == 1", "b == 1")
     assert harness.terms == {"a == 1"}
-    harness.hold("a == 1", session="t")
+    harness.register("a == 1", session="t")
     assert harness.listen() == []
-    harness.hold("a == 2", "b == 1")
+    harness.register("a == 2", "b == 1")
     assert harness.terms == {"a == 1", "a == 2"}
-    harness.hold(session="t")
+    harness.register(session="t")
     assert harness.terms == {"a == 2"}
 
 
 def test_a_term_that_several_want_goes_with_the_last_of_them() -> None:
     harness = Quenched()
-    harness.hold("a == 1 || b == 1", session="s")
-    harness.hold("a == 1 || c == 1", session="t")
+    harness.register("a == 1 || b == 1", session="s")
+    harness.register("a == 1 || c == 1", session="t")
     harness.ask("a")
-    harness.hold(session="s")
+    harness.register(session="s")
     assert harness.terms == {"a == 1"}
-    harness.hold(session="t")
+    harness.register(session="t")
     assert harness.terms == set()
 
 
@@ -109,7 +109,7 @@ def test_what_a_neighbour_asks_for_is_wanted() -> None:
 
 def test_what_a_dead_proxy_held_is_wanted_no_more() -> None:
     harness = Quenched()
-    harness.hold("a == 1")
+    harness.register("a == 1")
     harness.ask("a")
     harness.log.append(InterestsExpired(YOU, INCARNATION))
     harness.listen()
@@ -132,8 +132,8 @@ def test_our_own_sessions_count() -> None:
 
 def test_who_could_not_have_it_does_not_count() -> None:
     harness = Quenched()
-    harness.hold("a == 1", by=K)
-    harness.hold("a == 2", session="t")
+    harness.register("a == 1", by=K)
+    harness.register("a == 2", session="t")
     harness.ask("a")
     assert harness.terms == {"a == 2"}
     harness.ask("a", number=2, secret=b"k", insecure=False)
@@ -144,7 +144,7 @@ def test_who_could_not_have_it_does_not_count() -> None:
 
 def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
     harness = Quenched()
-    harness.hold("a == 1", by=K)
+    harness.register("a == 1", by=K)
     harness.ask("a")
     harness.send(PRODUCER, PublishWith(Keys.producer(b"k").listed()))
     harness.listen()
@@ -152,22 +152,22 @@ def test_it_is_told_when_keys_begin_to_meet_and_when_they_stop() -> None:
     harness.send(PRODUCER, PublishWith([]))
     harness.listen()
     assert harness.terms == set()
-    harness.hold("a == 1")
+    harness.register("a == 1")
     assert harness.terms == {"a == 1"}
-    harness.hold("a == 1", by=K)
+    harness.register("a == 1", by=K)
     assert harness.terms == set()
 
 
 def test_one_that_wants_it_without_a_key_is_enough() -> None:
     harness = Quenched()
-    harness.hold("a == 1", by=K)
-    harness.hold("a == 1", session="t")
-    harness.hold("a == 1", session="u")
+    harness.register("a == 1", by=K)
+    harness.register("a == 1", session="t")
+    harness.register("a == 1", session="u")
     harness.ask("a")
     assert harness.terms == {"a == 1"}
-    harness.hold(session="t")
+    harness.register(session="t")
     assert harness.terms == {"a == 1"}
-    harness.hold(session="u")
+    harness.register(session="u")
     assert harness.terms == set()
 
 
@@ -185,7 +185,7 @@ def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
 def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness = Quenched()
     many = 2 * QUENCH_LOOKED_AT + QUENCH_TERMS
-    harness.hold(*(f"a == {each}" for each in range(many)))
+    harness.register(*(f"a == {each}" for each in range(many)))
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
     harness.settle()
@@ -200,11 +200,11 @@ def test_who_asks_no_more_or_has_gone_is_told_nothing() -> None:
     harness = Quenched()
     harness.ask("a")
     harness.ask(number=2)
-    harness.hold("a == 1")
+    harness.register("a == 1")
     assert harness.terms == set()
     harness.ask("a", number=3)
     harness.engine.client_disconnected(PRODUCER)
-    harness.hold("a == 2")
+    harness.register("a == 2")
     assert harness.listen() == []
     assert harness.engine.dispatcher.quenching.next_deadline() > harness.clock.now_ms()
 
@@ -226,5 +226,5 @@ def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute
 def test_what_is_true_of_everything_is_told_to_whoever_asks() -> None:
     harness = Quenched()
     harness.ask("a")
-    harness.hold("equals(0, b, 0)")
+    harness.register("equals(0, b, 0)")
     assert len(harness.terms) == 1

@@ -12,7 +12,7 @@ from federation.ports import Claimed
 from federation.site_state import SiteState
 from proxy.core import effects
 from proxy.core.settings import Bounds
-from proxy.core.store_port import Restored, SavedSession, SitePlace
+from proxy.core.store_port import Restored, SavedSession, SiteCheckpoint
 from tests.helpers.engine_harness import SESSION, EngineHarness
 from tests.proxy.test_dispatcher import delivered
 from waypost.access import ADMINISTER, READ, SUBSCRIBE, Grant
@@ -20,7 +20,7 @@ from waypost.errors import BadMessage
 from waypost.facts import GapCause
 from waypost.frames import decode_client_message, encode_message
 from waypost.identity import Origin, ReceiverId, SiteId
-from waypost.limits import BEST_EFFORT_PLACE_S
+from waypost.limits import BEST_EFFORT_EXPIRY_S
 from waypost.messages import (
     Acknowledge,
     Attach,
@@ -49,7 +49,7 @@ def serving(*levels: Reliability | None) -> EngineHarness:
             Attach(session=SESSION, receiver=f"r{number}", incarnation=f"i{number}", frontier={}, reliability=level),
         )
         harness.complete_writes()
-    harness.engine.context.sessions[SESSION].give_up(harness.engine.context.sessions[SESSION].receivers[r("r")], {})
+    harness.engine.context.sessions[SESSION].unregister(harness.engine.context.sessions[SESSION].receivers[r("r")], {})
     harness.read_log()
     harness.complete_writes()
     harness.received(11)
@@ -155,7 +155,7 @@ def test_a_place_on_a_connection_of_best_effort_ends_soon_after_it() -> None:
     harness = serving(None, BEST_EFFORT)
     harness.engine.client_disconnected(11)
     harness.engine.client_disconnected(12)
-    for _ in range(BEST_EFFORT_PLACE_S - 2):
+    for _ in range(BEST_EFFORT_EXPIRY_S - 2):
         harness.pass_time(1_000)
     assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11", "r12"}
     for _ in range(4):
@@ -221,7 +221,7 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     )
     assert session.entries.count == entries
     acceptance, position = state.acceptance.snapshot(), len(harness.log)
-    place = SitePlace(position, acceptance, state.snapshot())
+    place = SiteCheckpoint(position, acceptance, state.snapshot())
     later = EngineHarness(Restored(position, acceptance, place, [saved]))
     later.log = harness.log
     claim = later.next(effects.ClaimRow)
@@ -339,7 +339,7 @@ def test_a_place_has_its_reliability_from_the_beginning() -> None:
     harness.send(12, Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}, reliability=BEST_EFFORT))
     harness.engine.client_disconnected(12)
     harness.complete_writes()
-    for _ in range(BEST_EFFORT_PLACE_S + 2):
+    for _ in range(BEST_EFFORT_EXPIRY_S + 2):
         harness.pass_time(1_000)
     assert {*harness.engine.context.sessions[SESSION].receivers} == {"r11"}
 

@@ -93,7 +93,7 @@ class Policies(RuleBasedStateMachine):
         for entry in self.model.entries:
             if entry.number < self.model.first:
                 continue
-            held = self.retention.held(entry.number, entry.matched)
+            held = self.retention.retained_for(entry.number, entry.matched)
             for identity in entry.matched:
                 displaced = (identity, entry.number) in self.displaced
                 if identity in held:
@@ -107,7 +107,7 @@ class Policies(RuleBasedStateMachine):
         windows = self.retention.windows(self.next)
         for entry in self.model.entries:
             lies_in = any(w.matched == entry.matched and w.start <= entry.number < w.below for w in windows)
-            assert lies_in == (not self.retention.held(entry.number, entry.matched))
+            assert lies_in == (not self.retention.retained_for(entry.number, entry.matched))
 
 
 TestPolicies = Policies.TestCase
@@ -118,9 +118,9 @@ def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> N
     retention.took(1, (X, Y))
     retention.mark(1_000, 2)
     retention.expire(3_000)
-    assert retention.held(1, (X, Y)) == (Y,)
+    assert retention.retained_for(1, (X, Y)) == (Y,)
     retention.expire(7_000)
-    assert retention.held(1, (X, Y)) == ()
+    assert retention.retained_for(1, (X, Y)) == ()
     assert retention.removed_by(1, (X, Y)) == (RemovalPolicy.TIME_TO_LIVE,)
 
 
@@ -130,9 +130,9 @@ def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
     for number in (1, 2, 3):
         retention.took(number, (X,))
     retention.displace()
-    assert retention.held(1, (X,)) == (X,)
+    assert retention.retained_for(1, (X,)) == (X,)
     retention.know([short])
-    assert [retention.held(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
+    assert [retention.retained_for(number, (X,)) for number in (1, 2, 3)] == [(), (), (X,)]
     assert retention.removed_by(1, (X,)) == (RemovalPolicy.MAX_COUNT,)
 
 
@@ -143,8 +143,8 @@ def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later(
         retention.took(number, (X,))
     retention.copying = False
     retention.know([subscription(X, max_count=2)])
-    assert retention.held(1, (X,)) == ()
-    assert retention.held(2, (X,)) == (X,)
+    assert retention.retained_for(1, (X,)) == ()
+    assert retention.retained_for(2, (X,)) == (X,)
 
 
 def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
@@ -153,11 +153,11 @@ def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
     retention.took(1, (X,))
     retention.mark(1_000, 2)
     retention.expire(5_000)
-    assert retention.held(1, (X,)) == (X,)
+    assert retention.retained_for(1, (X,)) == (X,)
     one.ttl_s = 2
     retention.know([one])
     retention.expire(5_000)
-    assert retention.held(1, (X,)) == ()
+    assert retention.retained_for(1, (X,)) == ()
 
 
 def test_ages_from_elsewhere_never_run_backwards() -> None:

@@ -64,7 +64,7 @@ def change(session: SessionId, first: int, *entries: Entry, fresh: bool = False)
 
 def batch(*changes: SessionChange, position: int = 1, dropped: tuple[SessionId, ...] = ()) -> StoreBatch:
     return StoreBatch(
-        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, dropped=dropped
+        position=position, acceptance=b"acceptance", site_state=b"state", changes=changes, deleted=dropped
     )
 
 

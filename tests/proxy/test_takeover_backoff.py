@@ -17,24 +17,24 @@ def test_each_time_the_newcomer_waits_twice_as_long_and_after_some_peace_it_begi
     takeover_backoff, now, pauses = TakeoverBackoff(), 0, []
     for attempt in range(12):
         mine, yours = f"life {attempt % 2}", f"life {1 - attempt % 2}"
-        assert takeover_backoff.take_place(SESSION, R, mine, now) == 0
-        assert takeover_backoff.take_place(SESSION, R, mine, now) == 0
-        pauses.append(takeover_backoff.take_place(SESSION, R, yours, now))
+        assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
+        assert takeover_backoff.try_takeover(SESSION, R, mine, now) == 0
+        pauses.append(takeover_backoff.try_takeover(SESSION, R, yours, now))
         now += pauses[-1]
     assert pauses[:4] == [QUARREL_FIRST_MS * 2**each for each in range(4)]
     assert pauses[-1] == QUARREL_LONGEST_MS
     now += 2 * QUARREL_LONGEST_MS
-    assert takeover_backoff.take_place(SESSION, R, "life 0", now) == 0
-    assert takeover_backoff.take_place(SESSION, R, "life 1", now) == QUARREL_FIRST_MS
+    assert takeover_backoff.try_takeover(SESSION, R, "life 0", now) == 0
+    assert takeover_backoff.try_takeover(SESSION, R, "life 1", now) == QUARREL_FIRST_MS
     assert takeover_backoff.damped == 13
 
 
 def test_a_quarrel_is_nobody_elses_and_not_remembered_without_a_bound() -> None:
     takeover_backoff = TakeoverBackoff()
     for number in range(QUARRELS_REMEMBERED + 1):
-        assert takeover_backoff.take_place(SessionId(f"s{number}"), R, "mine", 0) == 0
-    assert takeover_backoff.take_place(SessionId("s0"), R, "yours", 0) == 0
-    assert takeover_backoff.take_place(SessionId(f"s{QUARRELS_REMEMBERED}"), R, "yours", 0) == QUARREL_FIRST_MS
+        assert takeover_backoff.try_takeover(SessionId(f"s{number}"), R, "mine", 0) == 0
+    assert takeover_backoff.try_takeover(SessionId("s0"), R, "yours", 0) == 0
+    assert takeover_backoff.try_takeover(SessionId(f"s{QUARRELS_REMEMBERED}"), R, "yours", 0) == QUARREL_FIRST_MS
 
 
 def test_who_is_put_out_and_comes_again_at_once_waits_and_who_has_the_place_is_served_on() -> None:

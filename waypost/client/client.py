@@ -78,7 +78,7 @@ class Client:
 
     async def close(self) -> None:
         """Leave in order: the proxy is told."""
-        await self._connector.leave(self._machine.goodbye())
+        await self._connector.leave(self._machine.detach())
         await self._stop()
 
     async def abandon(self) -> None:

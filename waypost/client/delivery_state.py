@@ -137,7 +137,7 @@ class DeliveryState:
         repeat, and is acknowledged with the delivery that brings it again.
         """
         self.attest()
-        self._in_hand = [_held_of(batch) for batch in self._inbox if batch.had < batch.given]
+        self._in_hand = [_unacknowledged_part(batch) for batch in self._inbox if batch.had < batch.given]
         self._inbox = deque(self._in_hand)
         self._ranked.clear()
         self._unsent_coordinates.clear()
@@ -373,7 +373,7 @@ class DeliveryState:
         unsaid, self._unsent_attestations = self._unsent_attestations, []
         return _saying(unsaid)
 
-    def place(self) -> list[Acknowledge]:
+    def partial_acks(self) -> list[Acknowledge]:
         """Return what says where we are in a delivery of which the application has a part."""
         if self._goes_by_attributes:
             return self._coordinate_acks()
@@ -397,7 +397,7 @@ class DeliveryState:
             unconfirmed.popleft()
 
 
-def _held_of(batch: _Batch) -> _Batch:
+def _unacknowledged_part(batch: _Batch) -> _Batch:
     """Return what of a delivery the application was given and does not have; it is none of this connection."""
     held, deliver = batch.fresh[batch.had : batch.given], batch.deliver
     entries, matched = [deliver.entries[each] for each in held], [deliver.matched[each] for each in held]

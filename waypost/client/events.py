@@ -25,7 +25,7 @@ class RequestKind(Enum):
     ACCESS = "a change of the access"
     KEYS = "a change of the receiver's keys"
     DELETION = "its deletion"
-    PLACE = "to give up the receiver's place"
+    REGISTRATION = "to give up the receiver's place"
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ class ClientMachine:
                 self.attached, self.is_left = False, True
             case Forgotten():
                 self.attached = self._forgetting = False
-                self._events.append(RequestResult(RequestKind.PLACE, None))
+                self._events.append(RequestResult(RequestKind.REGISTRATION, None))
             case Wait():
                 self.attached = False
                 self._events.append(Retry(message.reason, message.retry_after_ms))
@@ -331,7 +331,7 @@ class ClientMachine:
     def _farewell(self) -> Detach:
         return self._last_word(forget=True)
 
-    def goodbye(self) -> Detach:
+    def detach(self) -> Detach:
         """Return our last word. What the application has of a delivery of which it does not have all is said before.
 
         The owner answers it with Left, and then :attr:`is_left` is set.
@@ -476,7 +476,7 @@ class ClientMachine:
         """Say now how far the application has come, also in the middle of a delivery."""
         self.settle()
         if self.attached:
-            self._out.extend(self._delivery_state.place())
+            self._out.extend(self._delivery_state.partial_acks())
 
     def nack(self) -> None:
         """The application does not have what it was given last: it comes again."""

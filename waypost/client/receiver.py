@@ -80,7 +80,9 @@ class Receiver(Client):
         if forget and not self._connector.over:
             with contextlib.suppress(WaypostError, TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
-                    await self._have(RequestKind.PLACE, self._machine.forget, "no answer about the receiver's place")
+                    await self._have(
+                        RequestKind.REGISTRATION, self._machine.forget, "no answer about the receiver's place"
+                    )
         if not await self._leave():
             log.warning(
                 "no proxy has heard that session %s was left%s; the next attach may be given again what it had last, "
@@ -96,13 +98,13 @@ class Receiver(Client):
         A session that changes hands at this moment is served again soon, and whoever serves it then is told.
         """
         if self._connector.over or dict(self.state.frontier) == self._began_at:
-            await self._connector.leave(self._machine.goodbye())
+            await self._connector.leave(self._machine.detach())
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 while not self._connector.over:
                     self._ready.clear()
-                    if await self._connector.leave(self._machine.goodbye()):
+                    if await self._connector.leave(self._machine.detach()):
                         return True
                     await self._ready.wait()
         return self._connector.over

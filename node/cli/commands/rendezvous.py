@@ -120,7 +120,7 @@ def _take(resource: Resource, folder: Path, as_json: bool) -> None:
     if resource.error:
         _print({"id": resource.id, "path": resource.path, "error": resource.error}, as_json)
         return
-    file = _place(resource, folder)
+    file = _target_file(resource, folder)
     unfinished = file.with_name(f".{file.name}.part")
     try:
         unfinished.write_bytes(resource.data)
@@ -144,7 +144,7 @@ def file_name(path: str) -> str:
     return f"_{name[1:]}" if name.startswith("-") else name or "resource"
 
 
-def _place(resource: Resource, folder: Path) -> Path:
+def _target_file(resource: Resource, folder: Path) -> Path:
     """Return a file in the folder, and nowhere else: anybody may have said what it is called. None is overwritten but
     by the same rendezvous.
     """

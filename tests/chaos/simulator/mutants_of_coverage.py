@@ -69,7 +69,7 @@ def _forget_all_ended(self: Session, acknowledged: Mapping[Origin, int]) -> None
 def _covered_without_ends(self: Coverage, session: Session, origin: Origin) -> int | None:
     if origin != self._context.state.origin and not self._installed(session):
         return None
-    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.held_expressions()))
+    return session.gates[origin].covered_from(self._context.state.covered_above(origin, session.interest_expressions()))
 
 
 def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         "holes look like silence",
         "a proxy does not mind that its holds were dropped",
-        replaced(Engine, "_holds_dropped", lambda self, event: None),
+        replaced(Engine, "_registrations_expired", lambda self, event: None),
         ("LOST", "STUCK"),
         scenarios=("published_while_nobody_held_it",),
         rule=3,
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         "ended and not fetched",
         "a catch-up asks for active subscriptions only",
-        replaced(Session, "all_expressions", Session.held_expressions),
+        replaced(Session, "all_expressions", Session.interest_expressions),
         ("LOST",),
         scenarios=("ended_and_owed_at_a_site_that_is_behind",),
         rule=7,
@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant(
         "given and taken back",
         "a proxy that took a session back does not mind to read late that it had let go of it",
-        replaced(Engine, "_released", lambda self, event: None),
+        replaced(Engine, "_interest_withdrawn", lambda self, event: None),
         ("LOST",),
         scenarios=("taken_back_before_the_log_knows_that_it_was_given",),
         rule=9,

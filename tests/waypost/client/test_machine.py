@@ -495,7 +495,7 @@ def test_who_leaves_in_the_middle_of_a_delivery_attests_what_it_has_of_it() -> N
     machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
     assert len(machine.take(2)) == 2
     machine.settle()
-    farewell = machine.goodbye()
+    farewell = machine.detach()
     (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
     assert (said.through, [each.offsets for each in said.attestations]) == (0, [[0, 1]])
     assert farewell.frontier == {A: 1}
