@@ -18,7 +18,7 @@ from waypost.notification import Value
 from waypost.subscription import parse
 
 
-class Given(NamedTuple):
+class Delivered(NamedTuple):
     """One notification as a receiver was given it, and at which origin it was appended first."""
 
     id: NotificationId
@@ -26,7 +26,7 @@ class Given(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CheckResult:
     """What came of one run. Every list names (receiver, notification)."""
 
     published: int = 0
@@ -57,8 +57,8 @@ class Tally:
 def check(
     published: Mapping[NotificationId, Mapping[str, Value]],
     subscriptions: Mapping[str, Iterable[str]],
-    got: Mapping[str, Sequence[Given]],
-) -> Tally:
+    got: Mapping[str, Sequence[Delivered]],
+) -> CheckResult:
     """Judge a run in which all subscriptions were effective before the first publish.
 
     Args:
@@ -66,7 +66,7 @@ def check(
         subscriptions: each receiver's expressions.
         got: what each receiver was given, in the order in which it was given it.
     """
-    tally = Tally(published=len(published))
+    tally = CheckResult(published=len(published))
     for receiver, expressions in subscriptions.items():
         parsed = [parse(expression) for expression in expressions]
         owed = {
@@ -85,7 +85,7 @@ def check(
     return tally
 
 
-def _late(received: Sequence[Given]) -> Iterator[NotificationId]:
+def _late(received: Sequence[Delivered]) -> Iterator[NotificationId]:
     """Yield what came after a later one of the same life of a producer, at the same origin (P3).
 
     A repeat is a repeat and nothing else: only the first copy of each is looked at.

@@ -31,7 +31,7 @@ class HistoryAnswer:
     """
 
     def __init__(
-        self, state: SiteState, wanted: CatchUp, *, most: int = CATCH_UP_BATCH, most_bytes: int = CATCH_UP_BYTES
+        self, state: SiteState, wanted: CatchUp, *, max_records: int = CATCH_UP_BATCH, max_bytes: int = CATCH_UP_BYTES
     ) -> None:
         ended = state.ended.get(wanted.origin)
         if site_of(wanted.origin) != state.site or (wanted.origin != state.origin and ended is None):
@@ -41,8 +41,8 @@ class HistoryAnswer:
         self._end = None if ended is None else ended.end
         """Where the origin ended; None: it is the one of the present log epoch."""
         self._wanted = wanted
-        self._most = most
-        self._most_bytes = most_bytes
+        self._max_records = max_records
+        self._max_bytes = max_bytes
         self._expressions = [parse(each) for each in wanted.expressions]
         self._found: list[Forwarded] = []
         self._size = 0
@@ -136,7 +136,7 @@ class HistoryAnswer:
         )
 
     def _full(self) -> bool:
-        return len(self._found) + len(self._damaged) >= self._most or self._size >= self._most_bytes
+        return len(self._found) + len(self._damaged) >= self._max_records or self._size >= self._max_bytes
 
     def _consider(self, offset: int, record: Published) -> None:
         attributes = read_body(record.body)

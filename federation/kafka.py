@@ -451,13 +451,13 @@ class KafkaSiteLog(_Handle):
         self._reader.interruption = self._interruption
 
     def _out_of_reach(self) -> None:
-        self._interruption.begin()
+        self._interruption.interrupt()
 
     async def _may_send(self) -> None:
-        await self._interruption.over()
+        await self._interruption.wait_resumed()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
-        taken_below = self._interruption.taken_below
+        taken_below = self._interruption.applied_below
         offsets = await self._appends.append([(None, encode_record(record)) for record in records])
         if offsets and offsets[0] < taken_below:
             raise LogReplaced(f"the log appends at {offsets[0]}, and was read up to {taken_below}", end=offsets[0])
@@ -490,12 +490,12 @@ class KafkaSiteLog(_Handle):
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        await self._interruption.begun()
+        await self._interruption.wait_interrupted()
         # What is looked at without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
     def go_on(self) -> None:
-        self._interruption.end()
+        self._interruption.resume()
 
     async def close(self) -> None:
         self._interruption.close()

@@ -226,7 +226,7 @@ class LinkOut:
 
     def _queue(self, records: Sequence[LinkRecord]) -> None:
         bounds = self._bounds
-        self._line.extend(sized_batches(records, _size, most=bounds.batch, most_bytes=bounds.batch_bytes))
+        self._line.extend(sized_batches(records, _size, max_items=bounds.batch, most_bytes=bounds.batch_bytes))
 
     def _speak_silence(self, now_ms: int) -> None:
         """Say how far each origin is complete; behind what waits in line, or it would not be true."""

@@ -157,7 +157,7 @@ class LogReader:
         last: _Last | None = None
         while not self._closed:
             try:
-                await self.interruption.over()
+                await self.interruption.wait_resumed()
                 async with AsyncExitStack() as stack:
                     if last is not None:
                         await self._compare(last)
@@ -165,7 +165,7 @@ class LogReader:
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
-                        if self.interruption.lasts or self._looks_again:
+                        if self.interruption.is_interrupted or self._looks_again:
                             self._looks_again = False
                             raise LogUnavailable("it was out of reach")
                         messages, place = await self._believed(consumer, messages, offset, await consumer.position())
@@ -174,7 +174,7 @@ class LogReader:
                             await asyncio.sleep(LOG_END_SURE_S if place == offset else 0)
                         offset = place
                         last = _Last.of(messages[-1]) if messages else last
-                        self.interruption.given_below = max(self.interruption.given_below, offset)
+                        self.interruption.yielded_below = max(self.interruption.yielded_below, offset)
                         pause_s = self._backoff_s[0]
                         yield messages, offset
             except OutOfRange:

@@ -111,7 +111,7 @@ class MemorySiteLog:
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         await self._begin()
-        await self._interruption.over()
+        await self._interruption.wait_resumed()
         start = self._storage.end
         self._storage.records.extend(records)
         self._interruption.saw(self._storage.end)
@@ -121,7 +121,7 @@ class MemorySiteLog:
     async def tail(self, offset: int) -> AsyncIterator[Batch]:
         self._interruption.saw(offset)
         while True:
-            await self._interruption.over()
+            await self._interruption.wait_resumed()
             seen = self._storage.changed.version
             batch = self._slice(offset, LOG_BATCH)
             if batch:
@@ -147,17 +147,17 @@ class MemorySiteLog:
 
     def interrupt(self) -> None:
         """Behave as if the storage had been out of reach."""
-        self._interruption.begin()
+        self._interruption.interrupt()
 
     @property
     def seen_below(self) -> int:
         return self._interruption.seen_below
 
     async def interrupted(self) -> None:
-        await self._interruption.begun()
+        await self._interruption.wait_interrupted()
 
     def go_on(self) -> None:
-        self._interruption.end()
+        self._interruption.resume()
 
     async def close(self) -> None:
         self._closed = True

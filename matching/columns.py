@@ -153,9 +153,9 @@ class Weights:
         """Of each entry, at its first row."""
         self._total_each = self._total_once = 0.0
 
-    def most(self, times: float) -> float:
+    def max(self, factor: float) -> float:
         """Return the weight of all rows, with what is done once for an entry counted so many times."""
-        return self._total_each + times * self._total_once
+        return self._total_each + factor * self._total_once
 
     def set(self, rows: Sequence[int], each: float, once: float) -> None:
         """Set the weights of one entry, which has these rows. Rows have none that were never set.
@@ -174,17 +174,17 @@ class Weights:
         self._total_once += once - float(self._once[first])
         self._first[places], self._each[places], self._once[first] = first, each / len(places), once
 
-    def of(self, postings: Sequence[Posting], times: float, *, repeating: bool) -> float:
+    def of(self, postings: Sequence[Posting], factor: float, *, repeating: bool) -> float:
         """Return the weight of the rows of these postings.
 
         Args:
             times: how often what is done once for an entry counts.
             repeating: several rows of one entry may be among them.
         """
-        if not postings or not self.most(1):
+        if not postings or not self.max(1):
             return 0.0
         rows: NDArray[numpy.int64] = numpy.frombuffer(b"".join(postings), dtype=numpy.int64)
         rows = rows[rows < len(self._first)]
         first = self._first[rows]
         once = self._once[numpy.unique(first) if repeating else first].sum()
-        return float(self._each[rows].sum() + times * once)
+        return float(self._each[rows].sum() + factor * once)

@@ -176,20 +176,20 @@ class Ahead:
             costs: of those from `begin` on that were estimated: few, for each subscription changes the estimates.
         """
         known_ns = sum(costs)
-        while known_ns <= self._most_ns() and begin + len(costs) < len(records):
+        while known_ns <= self._max_ns() and begin + len(costs) < len(records):
             if costs:
                 await asyncio.sleep(0)
             estimated = self._foreseen_ns(_looked_at(records, begin + len(costs)))
             costs.extend(estimated)
             known_ns += sum(estimated)
         # Looked at again: all others may have come meanwhile.
-        most_ns, part_ns, end = self._most_ns(), 0, begin
+        most_ns, part_ns, end = self._max_ns(), 0, begin
         while costs and (end == begin or part_ns + costs[0] <= most_ns):
             part_ns += costs.popleft()
             end += 1
         return records[begin:end], part_ns
 
-    def _most_ns(self) -> float:
+    def _max_ns(self) -> float:
         """Return what several that go together may take: little, where they wait or others do."""
         return max(AHEAD_PART_S * 1e9, 0 if self._waiting else AHEAD_S * 1e9 - self._ns)
 

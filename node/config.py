@@ -71,24 +71,24 @@ def _folder(name: str) -> str:
     return name
 
 
-def _listed(given: str | Sequence[str]) -> tuple[str, ...]:
+def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return what is said with commas between, or as a list, without blanks around.
 
     Raises ValueError: nothing stands between two commas, or where a list begins or ends; or it is no list of names.
     """
-    if not all(isinstance(each, str) for each in given):
+    if not all(isinstance(each, str) for each in value):
         raise ValueError("a list of names, please")
-    listed = tuple(each.strip() for each in (given.split(",") if isinstance(given, str) else given))
+    listed = tuple(each.strip() for each in (value.split(",") if isinstance(value, str) else value))
     if not any(listed):
         return ()
     if not all(listed):
-        raise ValueError(f"a comma too many in {given!r}")
+        raise ValueError(f"a comma too many in {value!r}")
     return listed
 
 
-def _sites(given: str | Sequence[str]) -> tuple[str, ...]:
+def _sites(value: str | Sequence[str]) -> tuple[str, ...]:
     """Raises ValueError: one is no name of a site."""
-    return tuple(map(_plain, _listed(given)))
+    return tuple(map(_plain, _listed(value)))
 
 
 def _rotation(text: str) -> str:

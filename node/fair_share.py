@@ -55,7 +55,7 @@ class BufferedBytes(Generic[Member]):
     """Bytes that clients make a proxy hold. Where it is too much together, one has to go: who makes it hold most."""
 
     def __init__(self, max_bytes: int) -> None:
-        self.most = max_bytes
+        self.largest = max_bytes
         self.total = 0
         self._of: dict[Member, int] = {}
 
@@ -67,7 +67,7 @@ class BufferedBytes(Generic[Member]):
             self._of[member] = size
         elif before:
             del self._of[member]
-        if self.total <= self.most:
+        if self.total <= self.largest:
             return None
         largest = max(self._of, key=self._of.__getitem__)
         self.forget(largest)

@@ -121,7 +121,7 @@ class Engine:
         state, seen = _begin(settings, restored if is_intact else None, first, known, log_epoch)
         self.state = state
         taken_below = restored.position if restored is not None and is_intact else 0
-        self.context = Context.of(settings, clock, rng, state, taken_below=taken_below)
+        self.context = Context.of(settings, clock, rng, state, applied_below=taken_below)
         if restored is not None and not is_intact:
             seen = _missing_since(state, restored)
         self.context.begin(incarnation)
@@ -251,7 +251,7 @@ class Engine:
             taken += 1
             events = self.state.fold(offset, record)
             interests |= {event.expression: None for event in events if isinstance(event, InterestChanged)}
-            if offset < self.context.taken_below:
+            if offset < self.context.applied_below:
                 # Read once more only for what the log means: the sessions have it.
                 if isinstance(record, Damaged):
                     self.coverage.damaged_before(self._had)

@@ -23,7 +23,7 @@ RETIRED = """
 """.split()  # noqa: SIM905
 """Identifiers of the first build, which nobody knows outside of it (docs/renames.md)."""
 PRONOUN = re.compile(r"\b(?:he|him|his)\b")
-POSITIONAL_AT_MOST = 5
+MAX_POSITIONAL = 5
 
 
 def identifiers(source: Path) -> set[str]:
@@ -59,4 +59,4 @@ def test_a_record_of_many_fields_is_made_with_their_names(room: str) -> None:
         return sum(each.kind is not each.KEYWORD_ONLY for each in inspect.signature(kind).parameters.values())
 
     many = {f"{kind.__module__}.{kind.__name__}": positional(kind) for kind in records_of(room)}
-    assert {kind: count for kind, count in many.items() if count > POSITIONAL_AT_MOST} == {}
+    assert {kind: count for kind, count in many.items() if count > MAX_POSITIONAL} == {}

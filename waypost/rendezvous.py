@@ -32,7 +32,7 @@ KIND = "Rendezvous"
 """The attribute that every notification of a rendezvous has, and what it is: a request, or a part of a resource."""
 REQUEST, RESOURCE = "request", "resource"
 ID, OWNER, ASKER, PATH = "Rendezvous-Id", "Rendezvous-Owner", "Rendezvous-Asker", "Rendezvous-Path"
-MOST, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
+MAX_NUMBER, SCHEME, KEY = "Rendezvous-Most", "Rendezvous-Scheme", "Rendezvous-Key"
 ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Parts"
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
 MAX_NAME_LENGTH = MAX_ID_LENGTH - len("rendezvous/owner/")
@@ -98,7 +98,7 @@ class Request:
             OWNER: self.owner,
             ASKER: self.requester,
             PATH: self.path,
-            MOST: self.most_bytes,
+            MAX_NUMBER: self.most_bytes,
         }
         if self.key is not None:
             attributes |= {SCHEME: self.key.scheme, KEY: self.key.value}
@@ -119,7 +119,7 @@ class Request:
             owner=_text(notification, OWNER, MAX_ID_LENGTH),
             requester=_text(notification, ASKER, MAX_ID_LENGTH),
             path=_text(notification, PATH, MAX_PATH_LENGTH),
-            most_bytes=_number(notification, MOST, 1, MAX_RESOURCE_BYTES),
+            most_bytes=_number(notification, MAX_NUMBER, 1, MAX_RESOURCE_BYTES),
             key=key,
         )
 

@@ -45,7 +45,7 @@ def demo(
         run.cluster.stop_proxies()
         screen.write_line("the proxies have ended; Spark reads their logs")
         verdict = _audit(run.cluster.audit_input, root / "report")
-    clean = outcome.tally.clean and outcome.settled and verdict.verdict == "ok"
+    clean = outcome.result.clean and outcome.settled and verdict.verdict == "ok"
     _print(outcome, verdict, as_json=json_)
     raise typer.Exit(0 if clean else 1)
 
@@ -71,7 +71,7 @@ def _audit(source: str, report: Path) -> Any:
 
 
 def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
-    tally = outcome.tally
+    tally = outcome.result
     return [
         ("published", f"{tally.published:,}", f"{verdict.published:,}"),
         ("owed", f"{tally.owed:,}", f"{verdict.owed:,}"),
@@ -105,7 +105,7 @@ def _print(outcome: Outcome, verdict: Any, *, as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table)
-    for name, cases in outcome.tally.worst.items():
+    for name, cases in outcome.result.worst.items():
         for receiver, identity in cases:
             print(f"  {name}: {receiver}: {identity}", file=sys.stderr)
 

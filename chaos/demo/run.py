@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import waypost
-from chaos.checker import Tally, check
+from chaos.checker import CheckResult, check
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec, died
 from chaos.demo.flights import Flight, flights
 from chaos.demo.travellers import Traveller, travellers
@@ -56,7 +56,7 @@ class Progress:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    tally: Tally
+    result: CheckResult
     moves_ms: list[float]
     absences: int
     repeats_dropped: int
@@ -120,7 +120,7 @@ class Demo:
         moves = [each for person in self._people for each in person.moves_ms]
         absences = sum(person.absences for person in self._people)
         return Outcome(
-            tally=tally,
+            result=tally,
             moves_ms=moves,
             absences=absences,
             repeats_dropped=self._dropped,

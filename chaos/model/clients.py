@@ -29,7 +29,7 @@ def owed(setup: Setup, state: State) -> frozenset[int]:
 
 def _passed_over(setup: Setup, state: State) -> bool:
     """Tell whether the client's frontier lies above something owed that it was not given."""
-    return any(each <= state.client.frontier for each in owed(setup, state) - state.given)
+    return any(each <= state.client.frontier for each in owed(setup, state) - state.delivered)
 
 
 # ---------------------------------------------------------------- going and coming
@@ -98,18 +98,18 @@ def deliver(setup: Setup, state: State) -> State | None:
     return state._replace(client=client._replace(inbox=number))
 
 
-def give(setup: Setup, state: State) -> State | None:
+def hand_to_application(setup: Setup, state: State) -> State | None:
     """The application takes what is in the inbox."""
     client = state.client
     number = client.inbox
     if not number:
         return None
-    if number in state.given:
+    if number in state.delivered:
         state = wrong(state, REPEAT)
-    elif any(each > number for each in state.given):
+    elif any(each > number for each in state.delivered):
         state = wrong(state, ORDER)
     client = client._replace(inbox=0, owes=True, frontier=max(number, client.frontier))
-    state = state._replace(client=client, given=state.given | {number})
+    state = state._replace(client=client, delivered=state.delivered | {number})
     return wrong(state, LOSS) if _passed_over(setup, state) else state
 
 

@@ -63,7 +63,7 @@ def _whole(state: State, which: int) -> bool:
 def _settled(setup: Setup, state: State) -> bool:
     """Tell whether all was published and all that is owed was given, by an owner that serves on."""
     client = state.client
-    if state.published < len(setup.world.kinds) or owed(setup, state) - state.given:
+    if state.published < len(setup.world.kinds) or owed(setup, state) - state.delivered:
         return False
     if setup.world.subscribes and state.promised is None:
         return False

@@ -62,7 +62,7 @@ class Proxy:
     began: bool = True
     end: int | None = None
     frontier: tuple[tuple[Origin, int], ...] = ()
-    given: tuple[int, ...] = ()
+    delivered: tuple[int, ...] = ()
     reported: frozenset[tuple[Origin, int]] = frozenset()
 
     @property
@@ -104,9 +104,9 @@ class LogEpochs:
 
     def broken(self, state: State) -> str:
         for proxy in state.proxies:
-            if len(set(proxy.given)) < len(proxy.given):
+            if len(set(proxy.delivered)) < len(proxy.delivered):
                 return TWICE
-            if list(proxy.given) != sorted(proxy.given):
+            if list(proxy.delivered) != sorted(proxy.delivered):
                 return ORDER
         return ""
 
@@ -116,7 +116,7 @@ class LogEpochs:
         if any(each.phase != "running" or each.read != state.log for each in state.proxies):
             return False
         return all(
-            number in each.given or (origin, offset) in each.reported
+            number in each.delivered or (origin, offset) in each.reported
             for each in state.proxies
             for number, origin, offset in state.acknowledged
         )
@@ -187,16 +187,16 @@ class LogEpochs:
         proxy = replace(proxy, read=read, below=max(proxy.below, offset + 1))
         entry, known = read[offset], proxy.state
         if isinstance(entry, int):
-            proxy = self._give(proxy, known.origin, offset, entry)
+            proxy = self._deliver(proxy, known.origin, offset, entry)
         elif "TELL" not in self.without:
             for origin in sorted(known.ended, key=log_epoch_of):
                 proxy = self._catch_up(proxy, known, origin)
         return _put(state, which, proxy)
 
-    def _give(self, proxy: Proxy, origin: Origin, offset: int, number: int) -> Proxy:
+    def _deliver(self, proxy: Proxy, origin: Origin, offset: int, number: int) -> Proxy:
         if offset <= dict(proxy.frontier).get(origin, NOTHING):
             return proxy
-        return replace(proxy, frontier=_with(proxy.frontier, origin, offset), given=(*proxy.given, number))
+        return replace(proxy, frontier=_with(proxy.frontier, origin, offset), delivered=(*proxy.delivered, number))
 
     def _catch_up(self, proxy: Proxy, known: SiteState, origin: Origin) -> Proxy:
         """What of an origin that has ended the receiver has not, it is given, and told of what is lost."""
@@ -204,7 +204,7 @@ class LogEpochs:
         begins = max((each.begins for each in known.ended.values() if each.following == origin), default=0)
         for offset in range(max(had + 1, begins), ended.end + 1):
             if isinstance(entry := proxy.read[offset], int):
-                proxy = self._give(proxy, origin, offset, entry)
+                proxy = self._deliver(proxy, origin, offset, entry)
         lost = {(origin, offset) for offset in range(max(had, ended.end) + 1, ended.seen + 1)}
         frontier = _with(proxy.frontier, origin, max(had, ended.seen))
         return replace(proxy, reported=proxy.reported | lost, frontier=frontier)

@@ -184,7 +184,7 @@ def _client(setup: Setup, state: State) -> Iterator[Step]:
     for label, after in (
         ("client: goes to the other proxy", clients.move(state)),
         ("client: turns to the other proxy", clients.turn(state)),
-        ("client: is given what came", clients.give(setup, state)),
+        ("client: is given what came", clients.hand_to_application(setup, state)),
         ("client: acknowledges", clients.acknowledge(state)),
         ("client: wants the second kind", clients.want(setup, state)),
         (f"{at}: takes the client in, or seeks the session", clients.attach(setup, state)),

@@ -195,7 +195,7 @@ class State(NamedTuple):
     """What a reader of the changelog finds."""
     faults: int
     moves: int
-    given: frozenset[int] = frozenset()
+    delivered: frozenset[int] = frozenset()
     promised: int | None = None
     wrong: str = ""
 

@@ -11,7 +11,7 @@ from chaos.simulator.policies import Policy
 from chaos.simulator.rights import Grants
 from chaos.simulator.secrets import OPEN, Secrets
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import NotTaken, Outcome, Redirected, Refusal, RequestKind, RequestResult, Retry
+from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, RequestKind, RequestResult, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.errors import Forbidden, ReceiverTaken, Refused, SessionDeleted, WrongVersion
@@ -151,7 +151,7 @@ class Client:
             world.queues[session] = queue
         self._sipping = False
         self.wire: Wire | None = None
-        self.given: list[tuple[NotificationId, Coordinate, int]] = []
+        self.delivered: list[tuple[NotificationId, Coordinate, int]] = []
         self.safe: dict[Coordinate, int] = {}
         """What was acknowledged to this producer: coordinate -> the notification's number."""
         self.numbers: dict[int, int] = {}
@@ -270,7 +270,7 @@ class Client:
                         ]
                         here = self.world.lengths()
                         self.joined = next(filter(None, earlier), here)
-                case NotTaken():
+                case PublishFailed():
                     self.world.later(50 * event.attempts, lambda: self._publish_again(wire))
                 case Retry():
                     quarrel = "in use in two places" in event.reason
@@ -316,10 +316,10 @@ class Client:
                     self.open.difference_update(self.policies)
                     self.promised.clear()
                     self.world.later(self.world.delay(100), lambda: self._attach(wire))
-                case RequestResult(what=RequestKind.REGISTRATION):
+                case RequestResult(kind=RequestKind.REGISTRATION):
                     self.gone = True
                     self.leave()
-                case RequestResult(what=RequestKind.ACCESS):
+                case RequestResult(kind=RequestKind.ACCESS):
                     self._access_answered(event)
                 case Refusal(error=Forbidden()):
                     self._trace("is refused")
@@ -354,12 +354,12 @@ class Client:
         self._sipping = False
         if self.paused:
             return
-        while taken := self.machine.take(1 if self.poll_interval_ms else None):
+        while taken := self.machine.next_items(1 if self.poll_interval_ms else None):
             for entry, *_ in taken:
                 identity = NotificationId(entry.producer, entry.incarnation, entry.sequence)
                 number = read_body(entry.body)["n"]
                 assert isinstance(number, int)
-                self.given.append((identity, Coordinate(entry.origin, entry.offset), number))
+                self.delivered.append((identity, Coordinate(entry.origin, entry.offset), number))
                 self._trace(f"is given {number}")
             if self.poll_interval_ms:
                 # In the middle of a delivery, as a rule; whatever comes next may come before the rest is taken.
@@ -410,7 +410,7 @@ class Client:
         self.open.add(subscription)
         history = self.world.secrets[self.identity[0], subscription]
         # What another receiver has, nobody may know who raised the session after a crash.
-        had = frozenset(coordinate for _, coordinate, _ in self.given)
+        had = frozenset(coordinate for _, coordinate, _ in self.delivered)
         history.ask(history.last if secrets is None else secrets, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
         self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)

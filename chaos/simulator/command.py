@@ -15,7 +15,7 @@ import typer
 from waypost.errors import BadMessage, NotFound
 
 if TYPE_CHECKING:
-    from chaos.simulator.runs import Tally
+    from chaos.simulator.runs import RunSummary
 
 # The simulator is imported when it is needed: `waypost --help` lists this command, and must not wait for that.
 
@@ -133,10 +133,10 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
     from chaos.simulator.actions import AIMED
     from chaos.simulator.coverage import KINDS
     from chaos.simulator.phases import never as never_met
-    from chaos.simulator.runs import Tally, play_all
+    from chaos.simulator.runs import RunSummary, play_all
     from chaos.simulator.schedule import FEATURES
 
-    tally = Tally()
+    tally = RunSummary()
     for tally in play_all(seeds, workers):
         if not as_json and sys.stderr.isatty():
             print(f"\r{tally.schedules:,} of {len(seeds):,}, {len(tally.wrong)} wrong", end="", file=sys.stderr)
@@ -165,7 +165,7 @@ def _many(seeds: range, workers: int | None, *, as_json: bool, never: bool) -> i
     return WRONG if tally.wrong else 0
 
 
-def _explain(seed: int, tally: Tally) -> None:
+def _explain(seed: int, tally: RunSummary) -> None:
     """Print what was wrong with a seed, its shortest script, and how to see it again."""
     from chaos.simulator.generator import draw
     from chaos.simulator.schedule import shrink

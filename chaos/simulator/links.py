@@ -261,7 +261,7 @@ class Connection:
 
 def history(world: World, state: SiteState, effect: effects.FetchHistory) -> effects.History:
     """Serve a catch-up from the origin's own log, a few records at a time. Raises Unreachable."""
-    answering = HistoryAnswer(state, effect.wanted, most=3)
+    answering = HistoryAnswer(state, effect.wanted, max_records=3)
     while (offset := answering.wanted_from) is not None:
         try:
             answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))

@@ -18,7 +18,7 @@ CHUNK = 25
 
 
 @dataclass(slots=True)
-class Tally:
+class RunSummary:
     """What came of a range of seeds. `wrong`: what was wrong, by seed."""
 
     schedules: int = 0
@@ -29,7 +29,7 @@ class Tally:
     cpu_s: float = 0.0
     """Processor time of all schedules together."""
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunSummary) -> None:
         self.schedules += other.schedules
         self.wrong |= other.wrong
         self.coverage.update(other.coverage)
@@ -37,9 +37,9 @@ class Tally:
         self.cpu_s += other.cpu_s
 
 
-def play(seeds: range) -> Tally:
+def play(seeds: range) -> RunSummary:
     """Play these seeds, one after the other. A fault of the engine itself counts as wrong too."""
-    tally, began = Tally(), time.process_time()
+    tally, began = RunSummary(), time.process_time()
     # A world is some thousand objects that live as long as it does: to look for garbage meanwhile finds nothing.
     gc.disable()
     for seed in seeds:
@@ -58,10 +58,10 @@ def play(seeds: range) -> Tally:
     return tally
 
 
-def play_all(seeds: range, workers: int | None = None) -> Iterator[Tally]:
+def play_all(seeds: range, workers: int | None = None) -> Iterator[RunSummary]:
     """Play the seeds on several processes; yield the tally so far after each part."""
     parts = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
-    total = Tally()
+    total = RunSummary()
     with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, max(1, len(parts)))) as pool:
         for tally in pool.map(play, parts):
             total.add(tally)

@@ -167,7 +167,7 @@ class Scenario:
         lines = self._new_lines()
         for client in self.world.clients.values():
             if client.session is not None:
-                lines.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.given)}".rstrip())
+                lines.append(f"{client.name} has {' '.join(str(number) for _, _, number in client.delivered)}".rstrip())
         return lines + (wrong or ["all is well"])
 
     # ------------------------------------------------------------ clients

@@ -117,7 +117,7 @@ def verdict(world: World) -> list[str]:
         if client.machine.quench_view.level:
             wrong += _quenched(world, client)
         if client.session is not None:
-            wrong += _one_side(world, client) + _given(world, client, retried)
+            wrong += _one_side(world, client) + _check_delivered(world, client, retried)
             if client.forgotten:
                 wrong += _forgotten(world, client)
                 continue
@@ -229,7 +229,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             number = acknowledged[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
     lives = [each for each in world.clients.values() if each.identity == client.identity]
-    given = {identity for each in lives for identity, _, _ in each.given}
+    given = {identity for each in lives for identity, _, _ in each.delivered}
     gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
@@ -298,18 +298,18 @@ def _lets(world: World, client: Client, subscription: str, at: Coordinate, numbe
     return [secrets.lets(world.keys_of[number]) for secrets in history.candidates(*at)]
 
 
-def _given(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
+def _check_delivered(world: World, client: Client, retried: Collection[NotificationId]) -> list[str]:
     """Nothing twice, nothing that was not asked for, and each producer's in its order, at one origin (P2, P3).
 
     Who is given by priority has that order among notifications of one priority.
     """
     wrong = []
     asked = {name: parse(text) for name, text in client.asked.items()}
-    ids = Counter(identity for identity, _, _ in client.given)
+    ids = Counter(identity for identity, _, _ in client.delivered)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[tuple[str, int], int] = {}
     sequences: dict[tuple[str, str, str, int], int] = {}
-    for identity, (origin, offset), number in client.given:
+    for identity, (origin, offset), number in client.delivered:
         rank = number % PRIORITIES if client.by_priority else 0
         if offset <= last.get((origin, rank), NOTHING):
             wrong.append(f"ORDER {client.name} was given {number} at {origin}:{offset} after {last[origin, rank]}")

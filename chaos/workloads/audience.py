@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 import waypost
-from chaos.checker import Tally, check
+from chaos.checker import CheckResult, check
 from chaos.demo.travellers import Traveller
 from waypost.client.received_notification import Received
 from waypost.identity import NotificationId
@@ -30,8 +30,8 @@ class Guest(Traveller):
 
     filter_batch: BatchFilter = staticmethod(lambda batch: batch)
 
-    def tally(self, received: Sequence[Received]) -> None:
-        Traveller.tally(self, self.filter_batch(received))
+    def check(self, received: Sequence[Received]) -> None:
+        Traveller.check(self, self.filter_batch(received))
 
     async def move(self, url: str) -> None:
         """Vanish here without a word, and attach there; return when the session is served there."""
@@ -76,7 +76,7 @@ class Audience:
         """Do something beside, which is to end when `check` stops the run; what it fails by, fails `check`."""
         self._tasks.append(asyncio.create_task(work))
 
-    async def check(self) -> Tally:
+    async def check(self) -> CheckResult:
         """Stop publishing, wait until all that is owed has come or patience ends, and judge."""
         self._stop.set()
         async with asyncio.timeout(PATIENCE_S):
@@ -87,7 +87,7 @@ class Audience:
         await asyncio.gather(*(client.vanish(politely=True) for client in self.clients))
         return tally
 
-    async def until_given(self, more: int = 30) -> None:
+    async def wait_delivered(self, more: int = 30) -> None:
         """Return when every client was given so many more. Raises what ended a producer; TimeoutError."""
         before = [len(client.got) for client in self.clients]
         async with asyncio.timeout(PATIENCE_S):
@@ -102,11 +102,11 @@ class Audience:
                 task.result()
 
     @property
-    def given(self) -> int:
+    def delivered_count(self) -> int:
         """What all clients were given so far."""
         return sum(len(client.got) for client in self.clients)
 
-    def _judge(self) -> Tally:
+    def _judge(self) -> CheckResult:
         subscriptions = {client.name: client.subscriptions for client in self.clients}
         return check(self.published, subscriptions, {client.name: client.got for client in self.clients})
 

@@ -51,8 +51,8 @@ class Roaming(Audience):
 
     async def goes_on(self) -> None:
         """Return when clients have moved, and were given what was published meanwhile. Raises as `until_moving`."""
-        moves, given = self.moves + 4, self.given + 100
+        moves, given = self.moves + 4, self.delivered_count + 100
         async with asyncio.timeout(PATIENCE_S):
-            while self.moves < moves or self.given < given:
+            while self.moves < moves or self.delivered_count < given:
                 self.fail()
                 await asyncio.sleep(0.02)

@@ -48,7 +48,7 @@ class Port:
         self.line = line
         self.reads = Line()
         self.unfinished: BufferedBytes[SocketProtocol | RequestProtocol] = BufferedBytes(unfinished_bytes)
-        self.most = connections + CONNECTIONS_RESERVED
+        self.max_connections = connections + CONNECTIONS_RESERVED
 
 
 class PortConfig(uvicorn.Config):
@@ -69,7 +69,7 @@ class RequestProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.config.shared.most:
+        if len(self.connections) > self.config.shared.max_connections:
             transport.abort()
             return
         self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)

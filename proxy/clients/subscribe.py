@@ -107,7 +107,7 @@ class Subscriptions:
         if session.ended:
             session.forget_ended(session.had_by_all(self._context.state.frontier))
         if more:
-            session.check_room(at_most=more * MAX_EXPRESSION_BYTES)
+            session.check_room(max_bytes=more * MAX_EXPRESSION_BYTES)
         if more and len(session.subscriptions) + len(session.ended) + more > MAX_SUBSCRIPTIONS_PER_SESSION:
             raise LimitExceeded(
                 f"a session has at most {MAX_SUBSCRIPTIONS_PER_SESSION} subscriptions, with those that ended, or had "

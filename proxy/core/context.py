@@ -37,7 +37,7 @@ class Context:
     clock: Clock
     rng: random.Random
     state: SiteState
-    taken_below: int
+    applied_below: int
     lease: Lease
     outbox: Outbox
     journal: Journal
@@ -53,7 +53,7 @@ class Context:
 
     @classmethod
     def of(
-        cls, settings: Settings, clock: Clock, rng: random.Random, state: SiteState, *, taken_below: int = 0
+        cls, settings: Settings, clock: Clock, rng: random.Random, state: SiteState, *, applied_below: int = 0
     ) -> Context:
         """Make the parts of an engine."""
         lease, outbox = Lease(clock, settings.lease_margin_ms), Outbox()
@@ -62,7 +62,7 @@ class Context:
             clock=clock,
             rng=rng,
             state=state,
-            taken_below=taken_below,
+            applied_below=applied_below,
             lease=lease,
             outbox=outbox,
             journal=Journal(settings.proxy, settings.site, clock),
@@ -79,7 +79,7 @@ class Context:
     @property
     def rereading(self) -> bool:
         """What we know of the site is older than what our sessions have: the log is read again up to there first."""
-        return self.state.position < self.taken_below
+        return self.state.position < self.applied_below
 
     def begin(self, incarnation: Incarnation) -> None:
         """Begin as this incarnation: a new writer of the journal. The same one again changes nothing."""

@@ -93,7 +93,7 @@ class CostBudget:
                 if not self._clients[payer]:
                     del self._clients[payer]
 
-    def require_room(self, payer: str, most: int) -> None:
+    def require_room(self, payer: str, max_subscriptions: int) -> None:
         """Let a client have one subscription more.
 
         Args:
@@ -102,11 +102,15 @@ class CostBudget:
         Raises:
             LimitExceeded: there are so many.
         """
-        if self.proxy.subscriptions >= most:
-            raise LimitExceeded(f"this proxy has {most} subscriptions, and takes no more; attach at another one")
+        if self.proxy.subscriptions >= max_subscriptions:
+            raise LimitExceeded(
+                f"this proxy has {max_subscriptions} subscriptions, and takes no more; attach at another one"
+            )
         mine = self._clients.get(payer)
-        if mine is not None and mine.subscriptions >= most // 2:
-            raise LimitExceeded(f"one client has {most // 2} subscriptions at this proxy, and may have no more")
+        if mine is not None and mine.subscriptions >= max_subscriptions // 2:
+            raise LimitExceeded(
+                f"one client has {max_subscriptions // 2} subscriptions at this proxy, and may have no more"
+            )
 
     def require(self, session: Session, expression: Expression, payer: str, match_ms: int) -> None:
         """Let a client subscribe to this for the session.

@@ -41,7 +41,7 @@ class Interest:
     def register_all(self, sessions: Iterable[Session]) -> None:
         """The same for all of these, in few appends."""
         needed = [self._needed(session) for session in sessions]
-        for batch in batches(needed, _size, most=LOG_BATCH, most_bytes=LOG_BATCH_BYTES):
+        for batch in batches(needed, _size, max_items=LOG_BATCH, max_bytes=LOG_BATCH_BYTES):
             self._append(batch)
 
     def withdraw(self, session: SessionId) -> None:

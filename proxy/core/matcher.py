@@ -113,7 +113,7 @@ class Matcher:
         decoding_ns = [decoding_cost_ns(body) for body in bodies]
         times = [1 + len(body) / TWICE_AS_LONG_BYTES for body in bodies]
         most_ns = [
-            int(self._index.most_ns(each)) + cost.work_ns + decoding
+            int(self._index.max_ns(each)) + cost.work_ns + decoding
             for each, decoding in zip(times, decoding_ns, strict=True)
         ]
         if sum(most_ns) < FOLD_SLICE_S * 1e9:

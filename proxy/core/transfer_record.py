@@ -86,9 +86,9 @@ class TransferView(NamedTuple):
     ahead: int
 
 
-def ending_of(given: object) -> Ending:
+def ending_of(input: object) -> Ending:
     """Return why a transfer may have ended with this input."""
-    match given:
+    match input:
         case Refused(reason=reason):
             return Ending("refused", reason)
         case Aborted(reason=reason):

@@ -234,11 +234,11 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         out = self.running.get(session)
         if out is None or current is None or older(current, out.machine.owned):
             return
-        given = machine.owner_input(current, out.machine.owned, out.machine.wanted)
-        if isinstance(given, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
+        input = machine.owner_input(current, out.machine.owned, out.machine.wanted)
+        if isinstance(input, machine.OwnedByUs) and out.machine.state is not SourceState.RECLAIMING:
             return
-        if not isinstance(given, machine.OwnerUnchanged):
-            self.feed(out, given)
+        if not isinstance(input, machine.OwnerUnchanged):
+            self.feed(out, input)
 
     def proxy_down(self, proxy: ProxyId) -> None:
         """The lease of a proxy has ended: transfers to it end."""
@@ -443,14 +443,14 @@ def _copied(session: Session, message: Prepare) -> int:
 
 def _first_chunk(stored: list[StoredEntry]) -> list[StoredEntry]:
     """Return as many of the entries as the bytes of a chunk allow; its bound is taken from them."""
-    cut = batches(stored, lambda entry: len(entry.delivery), most=max(1, len(stored)), most_bytes=CHUNK_BYTES)
+    cut = batches(stored, lambda entry: len(entry.delivery), max_items=max(1, len(stored)), max_bytes=CHUNK_BYTES)
     return list(next(cut, []))
 
 
-def _next_range(out: Outgoing, session: Session, most: int) -> tuple[int, int]:
+def _next_range(out: Outgoing, session: Session, max_entries: int) -> tuple[int, int]:
     """Return after which entry the next chunk begins, and how many numbers it spans at most; 0: there is none."""
     after = out.bounds[out.sent - 1] if out.sent else out.start
     if out.sent < len(out.bounds):
         return after, max(1, out.bounds[out.sent] - after)
     after = max(after, session.entries.first_number - 1)
-    return after, min(most, session.entries.last_number - after)
+    return after, min(max_entries, session.entries.last_number - after)

@@ -40,7 +40,7 @@ class _Transfer(Protocol):
 
     @property
     def over(self) -> bool: ...
-    def step(self, given: object, now_ms: int) -> list[object]: ...
+    def step(self, input: object, now_ms: int) -> list[object]: ...
     def tick(self, now_ms: int) -> list[object]: ...
     def next_deadline(self) -> int: ...
 
@@ -117,7 +117,7 @@ class TransferDriver(ABC, Generic[Running]):
             return "wrong sender"
         return "wrong epoch" if one.machine.owned.epoch != message.epoch else ""
 
-    def feed(self, one: Running, given: object, message: object = None) -> None:
+    def feed(self, one: Running, input: object, message: object = None) -> None:
         """Give the machine an input. One that its table does not list is counted, and changes nothing.
 
         Args:
@@ -125,14 +125,14 @@ class TransferDriver(ABC, Generic[Running]):
         """
         before = one.machine.state
         try:
-            effects = one.machine.step(given, self._context.clock.now_ms())
+            effects = one.machine.step(input, self._context.clock.now_ms())
         except UnexpectedInput:
-            name = f"unexpected {type(message or given).__name__} in {one.machine.state.name}"
+            name = f"unexpected {type(message or input).__name__} in {one.machine.state.name}"
             transfer = one.machine
             detail = f"session {transfer.session}, transfer {transfer.transfer}, epoch {transfer.owned.epoch}"
             self._context.refused.note(name, self.peer(one), detail[:REFUSAL_DETAIL])
             return
-        self.perform(one, before, effects, ending_of(given))
+        self.perform(one, before, effects, ending_of(input))
 
     def tick(self) -> None:
         """Step each machine whose patience is over."""

@@ -64,14 +64,14 @@ class MessageQueue:
         """How many entries are in memory that the store has."""
         return self._index_of(self.saved_number)
 
-    def fitting(self, most: int, most_bytes: int) -> int:
+    def fitting(self, max_entries: int, max_bytes: int) -> int:
         """Return how many of the newest entries, and no more than `most`, take so many bytes in memory."""
-        if self._bytes <= most_bytes:
-            return most
+        if self._bytes <= max_bytes:
+            return max_entries
         count = 0
         for _, stored, _ in reversed(self._in_memory):
-            most_bytes -= stored.size
-            if count == most or most_bytes < 0:
+            max_bytes -= stored.size
+            if count == max_entries or max_bytes < 0:
                 break
             count += 1
         return count

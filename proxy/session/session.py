@@ -543,7 +543,7 @@ class Session:
 
     # ------------------------------------------------------------ what travels
 
-    def check_room(self, more: int = 0, *, at_most: int = 0) -> None:
+    def check_room(self, more: int = 0, *, max_bytes: int = 0) -> None:
         """Raises LimitExceeded: with so many more bytes its checkpoint may be no record of a log any more.
 
         Far below that it is measured now and then: that costs as much as the session has receivers.
@@ -553,7 +553,7 @@ class Session:
             at_most: so many may come, where it is not known how many will.
         """
         self._room_checks += 1
-        self._room_taken += more + at_most
+        self._room_taken += more + max_bytes
         if self._room_taken <= MAX_DESCRIPTOR_BYTES // 2 and self._room_checks % ROOM_CHECKS:
             return
         self._room_taken = size = len(msgspec.json.encode(self.descriptor())) + more

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.checker import Given, check
+from chaos.checker import Delivered, check
 from chaos.cluster import Cluster, ProxySpec
 from chaos.workloads.audience import BatchFilter, Guest
 from chaos.workloads.roaming import Roaming
@@ -23,8 +23,8 @@ PUBLISHED = {ONE: {"n": 1}, TWO: {"n": 2}}
 A, B = Origin("A/0"), Origin("B/0")
 
 
-def at(origin: Origin, *ids: NotificationId) -> list[Given]:
-    return [Given(each, origin) for each in ids]
+def at(origin: Origin, *ids: NotificationId) -> list[Delivered]:
+    return [Delivered(each, origin) for each in ids]
 
 
 def test_a_clean_run_is_clean() -> None:

@@ -32,7 +32,7 @@ class Patient(Guest):
 
     async def read(self, session: waypost.Receiver) -> None:
         async for batch in session.batches():
-            self.tally(batch)
+            self.check(batch)
             session.acknowledge()
             self.took_one.set()
             await self.goes_on.wait()

@@ -42,7 +42,7 @@ async def test_everybody_gets_what_is_owed_whatever_they_all_want(
             does_not_acknowledge(urls),
         )
         # However quick all that was, there is enough to judge by.
-        await work.until_given()
+        await work.wait_delivered()
         tally = await work.check()
     assert tally.clean, tally.worst
     assert tally.owed > 100

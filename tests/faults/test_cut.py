@@ -7,7 +7,7 @@ import random
 from contextlib import ExitStack
 from pathlib import Path
 
-from chaos.checker import Tally
+from chaos.checker import CheckResult
 from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.cut import Cut
 from chaos.servers.etcd import EtcdServer
@@ -35,7 +35,7 @@ def _fronted(toxiproxy: ToxiproxyServer, shared: dict[str, str]) -> tuple[list[P
     return places, cuts
 
 
-async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> Tally:
+async def _roam_through(cluster: Cluster, cuts: list[Cut], *, cut_s: float) -> CheckResult:
     """Roam while one cut after the other is injected and healed."""
     rng = random.Random(SEED)
     sites = {site: [proxy.url for proxy in cluster.of_site(site)] for site in ("A", "B")}

@@ -66,9 +66,9 @@ async def scenario(cluster: Cluster, ways: dict[str, Fronted], seed: int) -> Asy
         await guest.appear(told.source.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
     work.start()
-    await work.until_given()
+    await work.wait_delivered()
     yield told
-    await work.until_given()
+    await work.wait_delivered()
     tally = await work.check()
     assert tally.clean, tally.worst
     assert tally.owed > 100
@@ -84,7 +84,7 @@ async def test_a_client_that_comes_back_before_the_freeze_finds_its_session_wher
         await told.guest.appear(told.source.url, ())
         await told.in_phase(told.source, "source ended")
         await told.unheard.heal()
-        await told.work.until_given()
+        await told.work.wait_delivered()
         assert told.witness.owner(told.guest.session_id) == ("a1", 1)
         shown = told.source.ask("/v1/handovers")["handovers"]
         assert BACK in [row["why"] for row in shown if row["session"] == told.guest.session_id]

@@ -44,7 +44,7 @@ class Stage:
         """Assert that every client is given more, and that every proxy is ready, within the stated time."""
         began = time.monotonic()
         async with asyncio.timeout(GOES_ON_S):
-            await self.work.until_given()
+            await self.work.wait_delivered()
         for proxy in self.cluster.proxies.values():
             await until_seen(proxy.ready, f"{proxy.name} is ready after {what}", GOES_ON_S)
         print(f"{what}: goes on after {time.monotonic() - began:.1f} s")
@@ -87,7 +87,7 @@ async def stage(toxiproxy: ToxiproxyServer, tmp_path: Path) -> AsyncIterator[Sta
             await guest.appear(proxy.url, ())
             await guest.subscribe_all(["A/0", "B/0"])
         work.start()
-        await work.until_given()
+        await work.wait_delivered()
         yield Stage(kafka, etcd, cluster, work, toxiproxy, fronts)
 
 

@@ -37,7 +37,7 @@ async def test_what_a_site_owes_comes_once_it_is_back_and_nobody_waits_for_it(
                 await guest.appear(here.url, ())
                 await guest.subscribe_all(["A/0", "B/0", "C/0"])
             work.start()
-            await work.until_given()
+            await work.wait_delivered()
 
             cut, kill = Cut(ways["c1"].peers), Kill(away)
             await cut.inject()
@@ -47,7 +47,7 @@ async def test_what_a_site_owes_comes_once_it_is_back_and_nobody_waits_for_it(
             assert here.ask("/v1/status")["frontier"].get("C/0", -1) < last
             for target in (there, here, there, here):
                 await asyncio.gather(*(guest.move(target.url) for guest in work.clients))
-                await work.until_given()
+                await work.wait_delivered()
             assert here.ask("/v1/status")["frontier"].get("C/0", -1) < last
 
             await cut.heal()

@@ -35,9 +35,9 @@ async def audience(cluster: Cluster, seed: int) -> AsyncIterator[Audience]:
         await guest.appear(cluster.proxies["a1"].url, ())
         await guest.subscribe_all(["A/0", "B/0"])
     work.start()
-    await work.until_given()
+    await work.wait_delivered()
     yield work
-    await work.until_given()
+    await work.wait_delivered()
     tally = await work.check()
     assert tally.clean, tally.worst
     assert tally.owed > 100
@@ -154,16 +154,16 @@ async def test_an_owner_that_is_cut_off_from_the_registry_stops_in_time_and_serv
         before = {guest.session_id: witness.owner(guest.session_id) for guest in work.clients}
         cut = Cut(ways["a1"].registry)
         await cut.inject()
-        await work.until_given()
+        await work.wait_delivered()
         await until_counted_out(owner, witness)
         # What the owner had sent before its lease ended may still be on its way.
-        given, published = await until_still(lambda: work.given), len(work.published)
+        given, published = await until_still(lambda: work.delivered_count), len(work.published)
         while len(work.published) < published + 100:
             await asyncio.sleep(0.05)
-        assert work.given == given
+        assert work.delivered_count == given
         assert not owner.ready()
         await cut.heal()
-        await work.until_given()
+        await work.wait_delivered()
         for session, row in before.items():
             assert row is not None
             owner_now = witness.owner(session)
@@ -181,9 +181,9 @@ async def test_a_client_of_an_owner_that_is_cut_off_from_the_registry_is_served_
         await until_counted_out(owner, heir)
         await guest.move(heir.url)
         await work.clients[1].move(heir.url)
-        await work.until_given()
+        await work.wait_delivered()
         row = heir.owner(guest.session_id)
         await cut.heal()
         await until_seen(owner.ready, "a1 has a lease again")
-        await work.until_given()
+        await work.wait_delivered()
         assert heir.owner(guest.session_id) == row

@@ -33,7 +33,7 @@ def answer(
 ) -> CaughtUp:
     """Answer from a log that gives two records at a time and has forgotten what is not there at its beginning."""
     wanted = CatchUp(1, OWN, after, upto, ("n > 0",))
-    answering = HistoryAnswer(state or read_state(log), wanted, most=most, most_bytes=most_bytes)
+    answering = HistoryAnswer(state or read_state(log), wanted, max_records=most, max_bytes=most_bytes)
     while (offset := answering.wanted_from) is not None:
         if log and offset < min(log):
             answering.truncated(min(log))

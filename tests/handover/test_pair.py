@@ -82,9 +82,9 @@ class Pair:
         if self.target.state is TargetState.SHADOWING:
             self.feed(self.target, target.Complete())
 
-    def feed(self, which: SourceTransfer | TargetTransfer, given: object) -> None:
+    def feed(self, which: SourceTransfer | TargetTransfer, input: object) -> None:
         try:
-            effects = which.step(given, self.now)
+            effects = which.step(input, self.now)
         except UnexpectedInput:
             return
         self._to_do(which, effects)

@@ -18,7 +18,7 @@ import waypost
 from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.waiting import until_seen
 from waypost.client import rendezvous
-from waypost.client.rendezvous import Meeting, Offering
+from waypost.client.rendezvous import Offering, RendezvousConsumer
 from waypost.errors import LimitExceeded, Refused
 from waypost.keys import public_key
 from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
@@ -66,7 +66,7 @@ async def until_answered(offering: Offering, count: int) -> None:
     serving.cancel()
 
 
-async def resource_of(meeting: Meeting, identity: str) -> Resource:
+async def resource_of(meeting: RendezvousConsumer, identity: str) -> Resource:
     async with asyncio.timeout(PATIENCE_S):
         async for resource in meeting:
             if resource.id == identity:

@@ -54,7 +54,7 @@ class GivenByOrder(RuleBasedStateMachine):
         self.attach()
 
     def attach(self) -> None:
-        self.receiving.begin_anew()
+        self.receiving.reset()
         state = self.receiving.state
         message = Attach(
             session="s",
@@ -104,14 +104,14 @@ class GivenByOrder(RuleBasedStateMachine):
         assert not came & self.told, "it is sent what it had told us to have"
         self.waiting |= came - self.had - {*self.in_hand}
         if self.receiving.deliver(delivery, ProxyId("a")):
-            self.acknowledge(self.receiving.had())
+            self.acknowledge(self.receiving.acknowledge())
 
     @rule(most=st.integers(1, 3))
     def give(self, most: int) -> None:
         self.take_over()
         for _ in range(most):
             expected = min(self.waiting, key=lambda each: self.ranks[each], default=None)
-            given = [Coordinate(entry.origin, entry.offset) for entry, *_ in self.receiving.give(1)]
+            given = [Coordinate(entry.origin, entry.offset) for entry, *_ in self.receiving.next_items(1)]
             assert given == ([] if expected is None else [expected])
             self.in_hand += given
             self.waiting.difference_update(given)
@@ -122,7 +122,7 @@ class GivenByOrder(RuleBasedStateMachine):
         self.had.update(self.in_hand)
         self.ever_had.update(self.in_hand)
         self.in_hand.clear()
-        self.acknowledge(self.receiving.had())
+        self.acknowledge(self.receiving.acknowledge())
 
     @rule()
     def settle(self) -> None:

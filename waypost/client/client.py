@@ -88,7 +88,7 @@ class Client:
 
     async def _stop(self) -> None:
         self._connector.over = True
-        self._machine.settle()
+        self._machine.flush_acks()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -19,7 +19,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from waypost import cancellation
-from waypost.client.events import ClientEvent, NotTaken, Redirected, Retry
+from waypost.client.events import ClientEvent, PublishFailed, Redirected, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.tls import tls_from_environment
 from waypost.clock import full_jitter_ms
@@ -235,7 +235,7 @@ class Connector:
                 self._waits += 1
                 wait_ms = max(event.after_ms, longer_ms)
                 asyncio.get_running_loop().call_later(wait_ms / 1000, self._attach_again, socket)
-            case NotTaken():
+            case PublishFailed():
                 wait_ms = full_jitter_ms(event.attempts, self._rng)
                 asyncio.get_running_loop().call_later(wait_ms / 1000, self._publish_again, socket)
             case Attached():

@@ -32,7 +32,7 @@ class RequestKind(Enum):
 class RequestResult:
     """An answer to what was asked; `error` None: it is done. Of a deletion that is done, the session tells."""
 
-    what: RequestKind
+    kind: RequestKind
     error: WaypostError | None
 
 
@@ -53,7 +53,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTaken:
+class PublishFailed:
     """The log took nothing of what is published, the `attempts`-th time in a row: publish again after a pause."""
 
     attempts: int
@@ -72,7 +72,7 @@ ClientEvent = (
     | Published
     | Redirected
     | Retry
-    | NotTaken
+    | PublishFailed
     | Refusal
     | Attached
     | BecameEffective

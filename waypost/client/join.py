@@ -79,7 +79,7 @@ class Joined:
         """Our place in all of them; give it to a later :func:`join`."""
         self._sessions = sessions
         self._stack = AsyncExitStack()
-        self._in_hand: NotificationId | None = None
+        self._current: NotificationId | None = None
         """What the application was given last."""
         self._over: set[SessionId] = set()
         self._heads: dict[SessionId, Received] = {}
@@ -102,7 +102,7 @@ class Joined:
 
     async def __aexit__(self, *problem: Any) -> None:
         if problem[0] is None:
-            self._settle()
+            self._acknowledge_last()
         came = [*self._heads, *(identity for identity, task in self._coming.items() if task.done())]
         for task in self._coming.values():
             task.cancel()
@@ -112,11 +112,11 @@ class Joined:
             self._sessions[identity].nack()
         await self._stack.__aexit__(*problem)
 
-    def _settle(self) -> None:
+    def _acknowledge_last(self) -> None:
         """The application has what it was given last."""
-        if self._in_hand is not None:
-            self.state.recent.add(self._in_hand)
-            self._in_hand = None
+        if self._current is not None:
+            self.state.recent.add(self._current)
+            self._current = None
 
     # ------------------------------------------------------------ receiving
 
@@ -125,12 +125,12 @@ class Joined:
 
     async def __anext__(self) -> Matched:
         """Return the next notification; the one before is acknowledged, in all sessions that it came by."""
-        self._settle()
+        self._acknowledge_last()
         while True:
             await self._until_heads()
             matched = self._take()
             if matched.id not in self.state.recent:
-                self._in_hand = matched.id
+                self._current = matched.id
                 return matched
 
     async def _until_heads(self) -> None:

@@ -155,6 +155,6 @@ class PublishBuffer:
 
 def framed(bodies: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Yield the bodies in order, as many at a time as may go in one frame."""
-    for batch in batches(bodies, len, most=MAX_PUBLISH_BATCH, most_bytes=PUBLISH_BYTES):
-        for part in batches(batch, attribute_count, most=MAX_PUBLISH_BATCH, most_bytes=FRAME_ATTRIBUTES):
+    for batch in batches(bodies, len, max_items=MAX_PUBLISH_BATCH, max_bytes=PUBLISH_BYTES):
+        for part in batches(batch, attribute_count, max_items=MAX_PUBLISH_BATCH, max_bytes=FRAME_ATTRIBUTES):
             yield list(part)

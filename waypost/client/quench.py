@@ -20,7 +20,7 @@ class QuenchView:
     """One producer's question, and the answers on the connection that stands."""
 
     def __init__(self) -> None:
-        self._asked: Quench | None = None
+        self._requested: Quench | None = None
         self._number = 0
         self._names: frozenset[str] = frozenset()
         self.terms: dict[str, Expression] = {}
@@ -33,7 +33,7 @@ class QuenchView:
         self._number += 1
         self._names = frozenset(names)
         asked = Quench(self._number, sorted(self._names), keys, insecure)
-        self._asked = asked if names else None
+        self._requested = asked if names else None
         self.lost()
         return asked
 
@@ -42,10 +42,10 @@ class QuenchView:
         self.terms.clear()
         self.level = False
 
-    def begin_anew(self) -> list[Quench]:
+    def reset(self) -> list[Quench]:
         """Return what asks again on a new connection."""
         self.lost()
-        return [] if self._asked is None else [self._asked]
+        return [] if self._requested is None else [self._requested]
 
     def receive(self, message: Interest) -> bool:
         """Take an answer; tell whether it is one to what was asked last."""
@@ -59,7 +59,7 @@ class QuenchView:
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
         """Tell whether somebody may want it; somebody may before all was told, and where an attribute was not named."""
-        if self._asked is None or not self.level:
+        if self._requested is None or not self.level:
             return True
         attributes = notification.attributes if isinstance(notification, Notification) else dict(notification)
         if not self._names.issuperset(attributes):

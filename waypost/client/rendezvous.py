@@ -168,7 +168,7 @@ class Offering(_Party):
             return [request.refusal(attempt, "its owner could not provide it")]
 
 
-class Meeting(_Party):
+class RendezvousConsumer(_Party):
     """Who asks for resources, and is given what came; also of what was asked before, by an earlier life.
 
     A resource counts as had when the next one is asked for, or when the block is left in peace, if no other one is on
@@ -187,12 +187,12 @@ class Meeting(_Party):
         """An owner was heard of to whom the last request went. If not: the request waits for an owner only if it
         offers already, at a proxy that cannot be asked at the moment."""
 
-    async def __aenter__(self) -> Meeting:
+    async def __aenter__(self) -> RendezvousConsumer:
         await self._enter()
         return self
 
     async def __aexit__(self, *problem: Any) -> None:
-        if problem[0] is None and not self._settled():
+        if problem[0] is None and not self._finish():
             # What we have in part, or were not asked for, comes again.
             self.session.nack()
         await super().__aexit__(*problem)
@@ -203,7 +203,7 @@ class Meeting(_Party):
         path: str,
         *,
         id: str | None = None,
-        most_bytes: int = MAX_RESOURCE_BYTES,
+        max_bytes: int = MAX_RESOURCE_BYTES,
         key: bytes | None = None,
     ) -> str:
         """Ask that a resource of `owner`, known by its path, be sent to us when it is back; return the rendezvous' id
@@ -218,7 +218,7 @@ class Meeting(_Party):
             Refused: the path or a name is too long.
         """
         request = Request(
-            id=id or uuid4().hex, owner=owner, requester=self._name, path=path, most_bytes=most_bytes, key=self._public
+            id=id or uuid4().hex, owner=owner, requester=self._name, path=path, most_bytes=max_bytes, key=self._public
         )
         keys = NO_KEYS if key is None else Keys.consumer(key)
         notification = request.notification()
@@ -235,7 +235,7 @@ class Meeting(_Party):
     async def __anext__(self) -> Resource:
         while not self._came:
             self._assembly.give_up(_now_ms() - STALLED_MS)
-            self._settled()
+            self._finish()
             batch: list[Received] = []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STALLED_MS / 1_000):
@@ -256,7 +256,7 @@ class Meeting(_Party):
         if resource is not None:
             self._came.append(resource)
 
-    def _settled(self) -> bool:
+    def _finish(self) -> bool:
         """Say that we have all that was given to us, if we do; tell whether we do."""
         if self._came or self._assembly.holding:
             return False
@@ -292,7 +292,9 @@ def offer(name: str, provide: Provide, *, key: bytes | None = None, kept_s: int 
     return Offering(attach(session_of_owner(name), **options), name, provide, key, kept_s)
 
 
-def connect_rendezvous(name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any) -> Meeting:
+def connect_rendezvous(
+    name: str, *, key: bytes | None = None, kept_s: int = KEPT_S, **options: Any
+) -> RendezvousConsumer:
     """Ask for resources as `name`, and be given what came since we were here.
 
     Args:
@@ -305,14 +307,14 @@ def connect_rendezvous(name: str, *, key: bytes | None = None, kept_s: int = KEP
     """
     checked(kept_s, MAX_TTL_S, "kept_s")
     check_name(name, "name")
-    return Meeting(attach(session_of_requester(name), **options), name, key, kept_s)
+    return RendezvousConsumer(attach(session_of_requester(name), **options), name, key, kept_s)
 
 
 async def ask(
     requester: str, owner: str, path: str, *, owner_key: bytes | None = None, **options: Any
 ) -> tuple[str, bool]:
-    """Ask as :meth:`Meeting.arrange` does, also beside a :class:`Meeting` of that name that goes on; return the
-    rendezvous' id, and whether an owner of that name was heard of.
+    """Ask as :meth:`RendezvousConsumer.arrange` does, also beside a :class:`RendezvousConsumer` of that name that goes
+    on; return the rendezvous' id, and whether an owner of that name was heard of.
 
     Args:
         owner_key: the owner's public key.
@@ -330,7 +332,7 @@ async def ask(
     with contextlib.suppress(NotFound):
         async with visitor:
             if WAITING in (await visitor.wait_attached()).subscriptions:
-                beside = Meeting(visitor, requester, key, KEPT_S)
+                beside = RendezvousConsumer(visitor, requester, key, KEPT_S)
                 identity = await beside.arrange(owner, path, key=owner_key)
                 await visitor.close(forget=True)
                 return identity, beside.known

@@ -22,14 +22,14 @@ HANDOVER_WITHIN_S = 15.0
 
 
 def set_access(
-    session: str, given: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
+    session: str, texts: list[str], passwords: Path | None, *, open_: bool, proxy: str | None, as_json: bool
 ) -> None:
     """Raises Refused: what is said names nobody, or no level, or what opens the session names somebody."""
-    if open_ == bool(given):
+    if open_ == bool(texts):
         raise Refused("name who may do what, or --open; one of the two", field="grants")
     known = _passwords(passwords) if passwords else {}
     grants = {}
-    for each in given:
+    for each in texts:
         who, _, level = each.rpartition("=")
         if level not in LEVELS:
             raise Refused(f"{each!r} is not WHO=LEVEL; levels are {', '.join(LEVELS)}", field="grants")

@@ -156,7 +156,7 @@ def _dropping_by_id(*roles: Role) -> Switch:
 
 def _count_what_came(self: DeliveryState, deliver: Deliver, proxy: ProxyId) -> bool:
     had = _deliver(self, deliver, proxy)
-    for identity in self._ids_in:
+    for identity in self._inbox_ids:
         self.state.recent.add(identity)
     return had
 

@@ -70,7 +70,7 @@ class Transcript:
 
     def end_well(self) -> None:
         assert self.record("check").rstrip().endswith("all is well")
-        given = [number for _, _, number in self.scenario.world.clients["c"].given]
+        given = [number for _, _, number in self.scenario.world.clients["c"].delivered]
         assert given == list(range(1, MANY + 1))
 
 

@@ -85,7 +85,7 @@ def test_storms_bring_about_what_they_are_made_for() -> None:
     assert {"create", "handover", "failover", "restart"} <= begun
     assert any(world.begun for world in worlds)
     assert any(len(world.journal) < len(world.facts) for world in worlds)
-    assert sum(len(world.clients["c"].given) for world in worlds) > 200
+    assert sum(len(world.clients["c"].delivered) for world in worlds) > 200
     told = "\n".join(line for world in worlds for line in world.trace)
     assert [fault for fault in FAULTS if fault not in told] == []
 
@@ -100,11 +100,11 @@ def test_the_verdict_finds_what_is_planted_into_a_world_that_is_well() -> None:
     runs = (draw(seed) for seed in range(200))
     world, wrong = next(run for run in runs if keeps_all(run) and len(run.script) > 30).play()
     client = world.clients["c"]
-    given = list(client.given)
+    given = list(client.delivered)
     assert wrong == [] and len(given) > 2
 
     def words(*entries: Given) -> set[str]:
-        client.given[:] = entries
+        client.delivered[:] = entries
         return {each.split()[0] for each in verdict(world)}
 
     identity, (origin, _), _ = given[0]

@@ -9,7 +9,7 @@ import pytest
 
 from waypost.checksum import checksum
 from waypost.client.delivery_state import ReceiverState
-from waypost.client.events import NotTaken, Outcome, Redirected, Refusal, Retry
+from waypost.client.events import Outcome, PublishFailed, Redirected, Refusal, Retry
 from waypost.client.machine import ClientMachine
 from waypost.client.publish_buffer import Published
 from waypost.errors import Altered, SessionDeleted
@@ -109,7 +109,7 @@ def connect(machine: ClientMachine, epoch: int = 1, proxy: str = "a") -> None:
 
 def given(machine: ClientMachine) -> list[tuple[Origin, int]]:
     taken = []
-    while batch := machine.take():
+    while batch := machine.next_items():
         taken += [(each.origin, each.offset) for each, *_ in batch]
     return taken
 
@@ -144,15 +144,15 @@ def test_the_most_important_is_given_first_and_what_it_overtook_is_not_acknowled
     machine.take_messages()
     machine.message(deliver(1, 2, ranked(1, 5), ranked(2, 7)))
     machine.message(deliver(1, 3, ranked(3, 9)))
-    assert [entry.offset for entry, *_ in [*machine.take(1), *machine.take(1)]] == [3, 2]
+    assert [entry.offset for entry, *_ in [*machine.next_items(1), *machine.next_items(1)]] == [3, 2]
     machine.message(deliver(1, 4, ranked(4, 6)))
-    assert [entry.offset for entry, *_ in machine.take(1)] == [4]
+    assert [entry.offset for entry, *_ in machine.next_items(1)] == [4]
     machine.acknowledge()
     (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.selective]
     assert (said.through, said.frontier, said.selective) == (0, {A: 0}, {A: [2, 3, 4]})
     assert machine.state.frontier == {A: 0}
-    assert [entry.offset for entry, *_ in machine.take()] == [1]
-    machine.settle()
+    assert [entry.offset for entry, *_ in machine.next_items()] == [1]
+    machine.flush_acks()
     assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [2, 3, 4]
     assert machine.state.frontier == {A: 4} and not machine.state.selective
 
@@ -162,7 +162,7 @@ def test_what_was_passed_over_does_not_come_behind_what_was_given_by_priority() 
     machine = ClientMachine("c", SessionId("s"), order="priority")
     connect(machine)
     machine.message(deliver(1, 4, ranked(2, 5), ranked(3, 7), ranked(4, 5)))
-    assert [entry.offset for entry, *_ in [*machine.take(1), *machine.take(1)]] == [3, 2]
+    assert [entry.offset for entry, *_ in [*machine.next_items(1), *machine.next_items(1)]] == [3, 2]
     machine.acknowledge()
     assert machine.state.frontier == {A: 3} and not machine.state.selective
     machine.disconnected()
@@ -175,7 +175,7 @@ def test_the_frontier_stands_below_what_was_overtaken_and_above_what_was_passed_
     machine = ClientMachine("c", SessionId("s"), order="priority")
     connect(machine)
     machine.message(deliver(1, 4, ranked(2, 1), ranked(3, 7), ranked(4, 1)))
-    assert [entry.offset for entry, *_ in machine.take(1)] == [3]
+    assert [entry.offset for entry, *_ in machine.next_items(1)] == [3]
     machine.acknowledge()
     assert machine.state.frontier == {A: 1} and machine.state.selective.rows() == {A: [3]}
     machine.disconnected()
@@ -216,9 +216,9 @@ def test_another_session_of_the_name_delivers_although_its_epochs_began_anew() -
 def test_a_batch_is_acknowledged_when_the_application_asks_for_the_next_one() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 5, entry(A, 1)))
-    assert machine.take()
+    assert machine.next_items()
     assert machine.take_messages() == []
-    machine.take()
+    machine.next_items()
     (acknowledge,) = machine.take_messages()
     assert isinstance(acknowledge, Acknowledge)
     assert acknowledge.through == 5
@@ -251,11 +251,11 @@ def test_attestations_are_one_per_origin_with_digests_and_are_repeated_until_con
 def test_an_acknowledgement_never_goes_to_another_connection_than_its_delivery() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 7, entry(A, 1)))
-    assert machine.take()
+    assert machine.next_items()
     machine.disconnected()
     connect(machine, epoch=2)
     machine.take_messages()
-    machine.take()
+    machine.next_items()
     assert not [each for each in machine.take_messages() if isinstance(each, Acknowledge) and each.through]
 
 
@@ -326,20 +326,20 @@ def test_the_pause_before_publishing_again_grows_as_long_as_the_log_takes_nothin
     machine.flush()
     for times in (1, 2, 3):
         machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(0)))
-        assert NotTaken(times) in machine.take_events()
+        assert PublishFailed(times) in machine.take_events()
         machine.publish_again()
     machine.message(Acknowledged(0, A, [10]))
     machine.publish(b"y")
     machine.flush()
     machine.message(Problem("LOG_UNAVAILABLE", "away", None, AboutPublish(1)))
-    assert NotTaken(1) in machine.take_events()
+    assert PublishFailed(1) in machine.take_events()
 
 
 def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_twice() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each.offset for each, *_ in machine.take(2)] == [1, 2]
-    machine.settle()
+    assert [each.offset for each, *_ in machine.next_items(2)] == [1, 2]
+    machine.flush_acks()
     assert machine.state.frontier == {A: 2}
     machine.disconnected()
     machine.connected()
@@ -360,19 +360,19 @@ def test_what_was_not_given_before_a_new_attach_is_given_after_it_and_nothing_tw
 def test_what_the_application_gave_back_comes_again() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2)))
-    machine.take(1)
-    machine.take(1)
+    machine.next_items(1)
+    machine.next_items(1)
     machine.nack()
-    machine.settle()
+    machine.flush_acks()
     assert machine.state.frontier == {A: 1}
-    assert [each.offset for each, *_ in machine.take()] == [2]
+    assert [each.offset for each, *_ in machine.next_items()] == [2]
 
 
 def test_half_a_delivery_is_not_acknowledged_and_what_was_given_of_it_is_attested() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 9, entry(A, 1), entry(A, 2)))
-    machine.take(1)
-    machine.settle()
+    machine.next_items(1)
+    machine.flush_acks()
     assert machine.take_messages() == []
     assert [each.offsets for each in machine.state.unconfirmed] == [[1]]
 
@@ -493,8 +493,8 @@ def test_a_session_that_is_not_there_when_we_come_back_was_deleted_and_is_not_ma
 def test_who_leaves_in_the_middle_of_a_delivery_attests_what_it_has_of_it() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, *(entry(A, offset) for offset in range(3))))
-    assert len(machine.take(2)) == 2
-    machine.settle()
+    assert len(machine.next_items(2)) == 2
+    machine.flush_acks()
     farewell = machine.detach()
     (said,) = [each for each in machine.take_messages() if isinstance(each, Acknowledge)]
     assert (said.through, [each.offsets for each in said.attestations]) == (0, [[0, 1]])
@@ -506,7 +506,7 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
     for number in range(1, ATTESTATIONS + 3):
         machine.message(deliver(1, number, entry(A, number)))
         given(machine)
-    machine.settle()
+    machine.flush_acks()
     machine.disconnected()
     connect(machine, epoch=2)
     sizes = [len(each.attestations) for each in machine.take_messages() if isinstance(each, Acknowledge)]
@@ -516,7 +516,7 @@ def test_attestations_that_no_journal_has_are_said_again_in_frames_of_bounded_si
 def test_what_is_in_the_applications_hands_is_not_acknowledged_by_a_reconnect_and_not_given_again() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 3, entry(A, 1), entry(A, 2), entry(A, 3)))
-    assert [each[0].offset for each in machine.take(2)] == [1, 2]
+    assert [each[0].offset for each in machine.next_items(2)] == [1, 2]
     machine.disconnected()
     connect(machine, epoch=2, proxy="b")
     _, attach, *rest = machine.take_messages()
@@ -537,17 +537,17 @@ def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None
     machine = attached_machine()
     machine.message(deliver(1, 2, entry(A, 1), entry(A, 2)))
     machine.message(deliver(1, 4, entry(A, 3), entry(A, 4)))
-    taken = [each[0].offset for _ in range(2) for each in machine.take(manual_ack=True)]
+    taken = [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)]
     assert taken == [1, 2, 3, 4]
     machine.disconnected()
     connect(machine, epoch=2)
     machine.message(deliver(2, 4, entry(A, 1), entry(A, 2), entry(A, 3), entry(A, 4)))
     machine.take_messages()
-    assert machine.take(manual_ack=True) == []
+    assert machine.next_items(manual_ack=True) == []
     machine.nack()
-    machine.settle()
+    machine.flush_acks()
     assert machine.take_messages() == [] and machine.state.frontier == {}
-    assert [each[0].offset for _ in range(2) for each in machine.take(manual_ack=True)] == [1, 2, 3, 4]
+    assert [each[0].offset for _ in range(2) for each in machine.next_items(manual_ack=True)] == [1, 2, 3, 4]
     machine.acknowledge()
     assert machine.state.frontier == {A: 4}
     assert [each.through for each in machine.take_messages() if isinstance(each, Acknowledge)] == [4]
@@ -556,10 +556,10 @@ def test_what_is_kept_by_hand_over_a_reconnect_can_still_be_given_back() -> None
 def test_all_that_was_in_hand_and_comes_again_after_it_was_had_is_acknowledged_at_once() -> None:
     machine = attached_machine()
     machine.message(deliver(1, 1, entry(A, 1)))
-    assert machine.take()
+    assert machine.next_items()
     machine.disconnected()
     connect(machine, epoch=2)
-    machine.take()
+    machine.next_items()
     machine.take_messages()
     machine.message(deliver(2, 1, entry(A, 1)))
     (acknowledge,) = machine.take_messages()
@@ -594,8 +594,8 @@ def test_every_acknowledgement_says_of_how_many_gaps_we_have_heard() -> None:
     machine.message(Gap(A, 1, 3, GapCause.RETENTION))
     assert machine.take_messages() == [Acknowledge(0, gaps=1)]
     machine.message(deliver(1, 4, entry(A, 4)))
-    machine.take()
-    machine.take()
+    machine.next_items()
+    machine.next_items()
     assert [each.gaps for each in machine.take_messages() if isinstance(each, Acknowledge)] == [1]
 
 

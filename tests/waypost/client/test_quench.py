@@ -57,7 +57,7 @@ def test_an_answer_to_an_earlier_question_means_nothing() -> None:
 def test_on_a_new_connection_all_is_asked_and_told_anew() -> None:
     quench = asked("a")
     quench.receive(announced("a == 1"))
-    assert quench.begin_anew() == [Quench(1, ["a"])]
+    assert quench.reset() == [Quench(1, ["a"])]
     assert (quench.terms, quench.level) == ({}, False)
 
 
@@ -66,4 +66,4 @@ def test_who_asks_no_more_sends_everything_and_does_not_ask_again() -> None:
     quench.receive(announced())
     quench.ask([], [], insecure=True)
     assert quench.wanted({"a": 1})
-    assert quench.begin_anew() == []
+    assert quench.reset() == []
