@@ -21,8 +21,8 @@ from node.cli.commands.proxy_client import ask
 
 STORED = 1_000_000
 AT_ONCE = 20_000
-PATIENCE_S = 600.0
-SETTLE_S = 3.0
+TIMEOUT_S = 600.0
+IDLE_S = 3.0
 PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 RESIDENT = re.compile(r"VmRSS:\s+(\d+) kB")
 
@@ -61,16 +61,16 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
     async with waypost.produce("bench", proxy=source.url, timeout_s=60) as producer:
         for begin in range(0, stored, AT_ONCE):
             await roamer.be_owed(producer, source, min(AT_ONCE, stored - begin))
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
 
     before = [resident_mb(each) for each in (source, target)]
     began = time.monotonic()
     await asyncio.to_thread(ask, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while (await asyncio.to_thread(ask, target.url, "/v1/status"))["stored"] < stored or _sessions(source):
             await asyncio.sleep(0.05)
     moved_s = time.monotonic() - began
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
     moving = [peak_mb(each) - rest for each, rest in zip((source, target), before, strict=True)]
 
     began = time.monotonic()

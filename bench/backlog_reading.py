@@ -19,7 +19,7 @@ from chaos.cluster import Cluster, ProxySpec
 STORED = 100_000
 AT_ONCE = 20_000
 REPEATS = 5
-SETTLE_S = 1.0
+IDLE_S = 1.0
 
 
 def run() -> list[Row]:
@@ -35,7 +35,7 @@ async def once(cluster: Cluster, session: str) -> float:
     async with waypost.produce("bench", proxy=proxy.url, timeout_s=60) as producer:
         for _ in range(STORED // AT_ONCE):
             await roamer.be_owed(producer, proxy, AT_ONCE)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(IDLE_S)
     read, began = 0, time.monotonic()
     async with waypost.attach(session, proxy=proxy.url, state=roamer.position) as place:
         async for batch in place.batches():

@@ -32,7 +32,7 @@ REPEATS = 3
 RATE = 200
 PROBES = 600
 FILL = "x" * 130
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def run() -> list[Row]:
@@ -80,7 +80,7 @@ def once(receive: Any, publish: Any, where: tuple[str, bool], count: int, rate: 
     ended, delivered, delays = _expect(there, "done")
     began = _expect(done, "began")
     for process in (listener, producer):
-        process.join(PATIENCE_S)
+        process.join(TIMEOUT_S)
     return Outcome(began, ended, delivered, delays)
 
 
@@ -93,8 +93,8 @@ def _start(target: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Con
 
 
 def _expect(pipe: Connection, word: str) -> Any:
-    if not pipe.poll(PATIENCE_S):
-        raise TimeoutError(f"no {word!r} within {PATIENCE_S:g} s")
+    if not pipe.poll(TIMEOUT_S):
+        raise TimeoutError(f"no {word!r} within {TIMEOUT_S:g} s")
     word_back, value = pipe.recv()
     if word_back != word:
         raise RuntimeError(f"{word_back!r} in place of {word!r}: {value}")

@@ -52,7 +52,7 @@ ORIGIN = origin_of(SITE)
 AT_ONCE = 5_000
 BODY = 150
 SERVING = re.compile(r'^waypost_sessions\{role="serving"\} (\S+)', re.MULTILINE)
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 IDLE_S = 10.0
 LOOK_S = 5.0
 
@@ -195,7 +195,7 @@ async def _watch(proxy: ProxyProcess, sessions: int) -> Found:
     reading = asyncio.create_task(_read_one(proxy, session_of(sessions // 2)))
     ready_s = read_s = serving_s = None
     look_at = 0.0
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while serving_s is None:
             await asyncio.sleep(0.25)
             now = time.monotonic() - began
@@ -217,7 +217,7 @@ async def _read_one(proxy: ProxyProcess, session: SessionId) -> None:
     """Be served what is stored for one session, as soon as that can be."""
     while not proxy.listening:
         await asyncio.sleep(0.1)
-    async with waypost.attach(session, proxy=proxy.url, create=False, timeout_s=PATIENCE_S) as place:
+    async with waypost.attach(session, proxy=proxy.url, create=False, timeout_s=TIMEOUT_S) as place:
         for _ in range(STORED_EACH):
             await anext(place)
 

@@ -242,7 +242,7 @@ class MemoryRegistryStorage(Fallible):
         self.changes.clear()
         self.changed.notify()
 
-    def settle(self, now_ms: int) -> None:
+    def expire_leases(self, now_ms: int) -> None:
         """End the leases that have run out. Any use of a handle does it; a simulator may call it too."""
         for lease, term in list(self.rows.terms.items()):
             # The clock counts whole milliseconds: only the next one is certainly not too soon.
@@ -281,7 +281,7 @@ class MemoryLease:
     async def renew(self) -> bool:
         await self._storage.ask()
         now_ms = self._clock.now_ms()
-        self._storage.settle(now_ms)
+        self._storage.expire_leases(now_ms)
         term = self._storage.rows.terms.get(self.number)
         if term is None or term.superseded:
             return False
@@ -406,7 +406,7 @@ class MemoryRegistry:
         storage = self._storage
         place = -1
         while not self._closed:
-            storage.settle(self._clock.now_ms())
+            storage.expire_leases(self._clock.now_ms())
             seen = storage.changed.version
             if storage.away:
                 await storage.changed.wait(seen, self._until_next_end_s())
@@ -429,7 +429,7 @@ class MemoryRegistry:
         if self._closed:
             raise RegistryUnavailable("this handle of the registry is closed")
         await self._storage.ask()
-        self._storage.settle(self._clock.now_ms())
+        self._storage.expire_leases(self._clock.now_ms())
         return self._storage.rows
 
     async def _compare_and_set(self, session: SessionId, expected: Ownership | None, new: Ownership) -> Claimed:

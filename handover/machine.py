@@ -164,14 +164,14 @@ class Machine(TableMachine):
         self._deadline_at = 0
         self.rearm(now_ms)
 
-    def patience_ms(self) -> int:
+    def timeout_ms(self) -> int:
         """Return how long the present state may last."""
         return self.timing.prepare_ms
 
     def rearm(self, now_ms: int) -> None:
         """Begin the patience of the present state anew."""
         self._retry_at = now_ms + self.timing.retry_ms
-        self._deadline_at = now_ms + self.patience_ms()
+        self._deadline_at = now_ms + self.timeout_ms()
 
     def step(self, input: object, now_ms: int) -> list[object]:
         """Take one input; return the effects in order. Raises UnexpectedInput and changes nothing."""
@@ -187,7 +187,7 @@ class Machine(TableMachine):
         if self.over:
             return []
         if now_ms >= self._deadline_at:
-            self._deadline_at = now_ms + self.patience_ms()
+            self._deadline_at = now_ms + self.timeout_ms()
             return self.step(Deadline(), now_ms)
         if now_ms >= self._retry_at:
             self._retry_at = now_ms + self.timing.retry_ms

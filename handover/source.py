@@ -178,7 +178,7 @@ class SourceTransfer(Machine):
         if isinstance(input, Ready) and self.state is SourceState.WAITING and not self.coverage:
             self.coverage = input.coverage
 
-    def patience_ms(self) -> int:
+    def timeout_ms(self) -> int:
         """How long the present state may last."""
         if self.state is SourceState.COPYING:
             return self.timing.prepare_ms

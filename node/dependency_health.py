@@ -123,9 +123,7 @@ class DependencyHealth:
                 self._unsteady.pop(part, None)
                 log.info("part was not asked for a while", part=part)
 
-    async def patiently(
-        self, part: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S
-    ) -> Any:
+    async def retry(self, part: str, action: Callable[[], Awaitable[Any]], within_s: float | None = ANSWER_S) -> Any:
         """Do what needs a part that may not be there yet: say so, and try again with back-off.
 
         Raises Refused, LogReplaced and StoreDamaged as they come.

@@ -70,7 +70,7 @@ class LeaseRenewal:
             with suppress(RuntimeError):  # the node's loop has ended before this thread
                 loop.call_soon_threadsafe(what, *said)
 
-        def settle(error: Exception | None) -> None:
+        def finish(error: Exception | None) -> None:
             if not ended.done():
                 ended.set_result(None) if error is None else ended.set_exception(error)
 
@@ -78,9 +78,9 @@ class LeaseRenewal:
             try:
                 asyncio.run(self._run(lease, stop, tell))
             except Exception as error:
-                tell(settle, error)
+                tell(finish, error)
             else:
-                tell(settle, None)
+                tell(finish, None)
 
         thread = threading.Thread(target=run, name="lease", daemon=True)
         thread.start()

@@ -143,7 +143,7 @@ class LogGuard:
         """
         while True:
             await self._log.interrupted()
-            await self._patiently(self._report_and_check)
+            await self._retry(self._report_and_check)
             self._log.go_on()
 
     def seen(self, origin: Origin) -> int:
@@ -169,7 +169,7 @@ class LogGuard:
             if await self._claim(raised(self._state.site, self._row, highest, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
 
-    async def _patiently(self, ask: Callable[[], Awaitable[None]]) -> None:
+    async def _retry(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await ask()

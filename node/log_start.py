@@ -62,18 +62,18 @@ async def where_to_begin(
     """
     kept = None
     if restored is None or not restored.site.state:
-        kept = _readable(await troubles.patiently(Dependency.CHANGELOG, parts.changelog.latest_site))
+        kept = _readable(await troubles.retry(Dependency.CHANGELOG, parts.changelog.latest_site))
     read = Acceptance.restore(site, restored.acceptance) if restored else kept
     mark = read.mark if read else LogMark()
     known = row_as_read(site, mark, read.ended) if read else None
     federation = await _federation(site, parts, mark, troubles)
     while True:
         # In this order: by the time that a log that has lost its end answers, the others have said what they had seen.
-        seen = await troubles.patiently(Dependency.LOG, lambda: _look(parts, mark, known))
-        row = await troubles.patiently(Dependency.REGISTRY, lambda: parts.registry.site_log(site))
+        seen = await troubles.retry(Dependency.LOG, lambda: _look(parts, mark, known))
+        row = await troubles.retry(Dependency.REGISTRY, lambda: parts.registry.site_log(site))
         judgement = judge(site, federation, row, seen, new_incarnation())
         new = judgement.row
-        if new == row or await troubles.patiently(
+        if new == row or await troubles.retry(
             Dependency.REGISTRY,
             lambda: parts.registry.claim_site_log(site, row, new),  # noqa: B023 - awaited at once
         ):
@@ -97,11 +97,11 @@ async def where_to_begin(
             log_epoch=first_epoch(new, seen),
         )
     if kept is None:
-        kept = _readable(await troubles.patiently(Dependency.CHANGELOG, parts.changelog.latest_site))
+        kept = _readable(await troubles.retry(Dependency.CHANGELOG, parts.changelog.latest_site))
     if kept is not None and is_lost(site, new, kept.mark):
         # Where what stands there now is damaged, the log itself does not tell.
         kept = None
-    snapshot = await troubles.patiently(Dependency.LOG, lambda: _of_this_log(parts, kept, seen))
+    snapshot = await troubles.retry(Dependency.LOG, lambda: _of_this_log(parts, kept, seen))
     return LogStart(
         first=seen.first,
         known=snapshot,
@@ -122,9 +122,9 @@ async def _federation(site: SiteId, parts: Backends, mark: LogMark, troubles: De
         BadConfiguration: the log belongs to a federation, and the registry is empty and stays so.
     """
     registry, clock = parts.registry, asyncio.get_running_loop().time
-    begun = (await troubles.patiently(Dependency.LOG, lambda: _look(parts, mark, None))).begun
+    begun = (await troubles.retry(Dependency.LOG, lambda: _look(parts, mark, None))).begun
     theirs, until_s = begun.federation if begun is not None else mark.federation, clock() + SECRET_BACK_S
-    while not (secret := await troubles.patiently(Dependency.REGISTRY, lambda: registry.secret(make=not theirs))):
+    while not (secret := await troubles.retry(Dependency.REGISTRY, lambda: registry.secret(make=not theirs))):
         if clock() > until_s:
             raise BadConfiguration(
                 f"the log of site {site} belongs to federation {theirs}, and this registry is empty",

@@ -284,7 +284,7 @@ class Node:
 
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
-        self.parts = parts = await self.troubles.patiently(Dependency.ALL, self._open_parts)
+        self.parts = parts = await self.troubles.retry(Dependency.ALL, self._open_parts)
         self._has_opened = True
         restored = await self._restored(parts)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
@@ -328,7 +328,7 @@ class Node:
     async def _restored(self, parts: Backends) -> Restored | None:
         """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
         try:
-            restored: Restored | None = await self.troubles.patiently(Dependency.STORE, parts.store.load, within_s=None)
+            restored: Restored | None = await self.troubles.retry(Dependency.STORE, parts.store.load, within_s=None)
         except StoreDamaged as error:
             kept = await parts.store.set_aside()
             self._store_damaged = True
@@ -504,10 +504,10 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.patiently(Dependency.LOG, self.parts.log.end)
+        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.parts.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
-        await self.troubles.patiently(Dependency.LOG, self.log_guard.begin)
+        await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
         while True:
             await self._read_secret()
             began, self.lease = await self._take_name(self._incarnation)
@@ -526,7 +526,7 @@ class Node:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
         before = self.secret or b""
         registry = self.parts.registry
-        self.secret = await self.troubles.patiently(Dependency.REGISTRY, lambda: registry.secret(before))
+        self.secret = await self.troubles.retry(Dependency.REGISTRY, lambda: registry.secret(before))
         if before not in (b"", self.secret):
             log.warning(
                 "the registry has another secret than it had: it was lost, or is another federation's",
@@ -564,7 +564,7 @@ class Node:
             began = self._clock.now_ms()
             try:
                 announce = partial(self._announce, incarnation, earlier)
-                lease = await self.troubles.patiently(Dependency.REGISTRY, announce)
+                lease = await self.troubles.retry(Dependency.REGISTRY, announce)
                 self._waits_for = ""
                 self._replaces = False
                 return began, lease

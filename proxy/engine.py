@@ -173,7 +173,7 @@ class Engine:
             case FetchWanted(identity, owner, request):
                 self.transfers.fetch(identity, owner, request)
             case MoveWanted(identity, to):
-                self.moving.want(identity, to)
+                self.moving.request_move(identity, to)
             case RelayWanted(identity, at):
                 self.acquisitions.end(identity)
                 self.dispatcher.attach_handler.relay(identity, at)
@@ -454,7 +454,7 @@ class Engine:
                 if self.moving.row is None:
                     self.transfers.offered(peer, message)
             case MoveRequest():
-                self.moving.give(peer, message)
+                self.moving.on_move_request(peer, message)
                 self.moving.tick()
             case RelayUp() | RelayDown() | RelayEnd():
                 self.dispatcher.relays.peer_message(peer, message)
@@ -471,7 +471,7 @@ class Engine:
         for move in moves if apply else ():
             give = MoveRequest(move.session, move.owner.epoch, move.target)
             if move.owner.proxy == context.proxy:
-                self.moving.give(context.proxy, give)
+                self.moving.on_move_request(context.proxy, give)
             else:
                 context.outbox.emit(SendPeer(move.owner.proxy, give))
         self.moving.tick()

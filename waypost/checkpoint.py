@@ -16,7 +16,7 @@ from waypost.keys import Key
 from waypost.queue import UNBOUNDED, Order, Queue
 from waypost.reliability import PERSISTENT, Reliability
 
-UNSETTLED = 1 << 62
+UNKNOWN_END = 1 << 62
 """The end of a subscription in an origin from above which its session is not covered yet: it ends where that begins."""
 
 

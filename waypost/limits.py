@@ -170,7 +170,7 @@ RELAY_OUT_OF_ORDER = 256
 """Messages of a relay that wait for one before them; past it the relay ends, and its client attaches again."""
 RELAYS_REMEMBERED = 10_000
 """Relays of which a proxy remembers that they ended; the oldest go first. What is late of one counts as wrong then."""
-WAKES_AT_ONCE = 64
+ACTIVATIONS_AT_ONCE = 64
 """Sessions that a proxy takes the next epoch for at one time when it has a new lease; the others wait in line."""
 TRANSFERS_SHOWN = 500
 """Ended transfers that a proxy can tell of; the oldest go first."""

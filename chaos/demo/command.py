@@ -45,7 +45,7 @@ def demo(
         run.cluster.stop_proxies()
         screen.write_line("the proxies have ended; Spark reads their logs")
         verdict = _audit(run.cluster.audit_input, root / "report")
-    clean = outcome.result.clean and outcome.settled and verdict.verdict == "ok"
+    clean = outcome.result.clean and outcome.is_complete and verdict.verdict == "ok"
     _print(outcome, verdict, as_json=json_)
     raise typer.Exit(0 if clean else 1)
 
@@ -85,7 +85,7 @@ def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
         ("  p50 / p99", f"{outcome.p50_ms:.0f} / {outcome.p99_ms:.0f} ms", ""),
         ("absences", f"{outcome.absences:,}", ""),
         ("seconds", f"{outcome.seconds:.0f}", ""),
-        ("verdict", "ok" if tally.clean and outcome.settled else "VIOLATED", verdict.verdict),
+        ("verdict", "ok" if tally.clean and outcome.is_complete else "VIOLATED", verdict.verdict),
     ]
 
 

@@ -30,7 +30,7 @@ WEEK_SECONDS, YEAR_SECONDS = 40.0, 240.0
 DOWN_S = 4.0
 RESTART_AFTER_S = 15.0
 """A proxy that somebody else ended and nobody started again by then is started again."""
-SETTLE_S = 90.0
+IDLE_S = 90.0
 MARKED_S = 15.0
 
 
@@ -61,7 +61,7 @@ class Outcome:
     absences: int
     repeats_dropped: int
     seconds: float
-    settled: bool
+    is_complete: bool
     events: list[str] = field(default_factory=list)
 
     @property
@@ -107,7 +107,7 @@ class Demo:
             await asyncio.gather(*(self._arrive(person) for person in self._people))
             self._print(f"{len(self._people)} travellers have subscribed; {len(self._flights)} flights begin to fly")
             await self._fly()
-            settled = await self._settle()
+            settled = await self._wait_idle()
         finally:
             for watcher in watchers:
                 watcher.cancel()
@@ -125,7 +125,7 @@ class Demo:
             absences=absences,
             repeats_dropped=self._dropped,
             seconds=time.monotonic() - began,
-            settled=settled,
+            is_complete=settled,
         )
 
     async def _arrive(self, person: Traveller) -> None:
@@ -220,9 +220,9 @@ class Demo:
 
     # ------------------------------------------------------------ the end
 
-    async def _settle(self) -> bool:
+    async def _wait_idle(self) -> bool:
         """Wait until nothing more comes, then have closing markers written; tell whether all that is owed came."""
-        deadline = time.monotonic() + SETTLE_S
+        deadline = time.monotonic() + IDLE_S
         owed = check(self._published, {person.name: person.subscriptions for person in self._people}, {}).owed
         while (short := owed - self._delivered()) > 0 and time.monotonic() < deadline:
             self._progress.note = f"{short} still owed"
@@ -239,7 +239,7 @@ class Demo:
         try:
             marker = int(proxy.ask("/v1/marker", post=True)["offset"])
             deadline = time.monotonic() + MARKED_S
-            while not _settled(proxy.ask("/v1/status"), marker):
+            while not _is_idle(proxy.ask("/v1/status"), marker):
                 if time.monotonic() > deadline:
                     raise Unreachable(f"{proxy.name} did not put all on record within {MARKED_S:g} s")
                 time.sleep(0.05)
@@ -260,7 +260,7 @@ class Demo:
             await asyncio.sleep(0.5)
 
 
-def _settled(status: dict[str, Any], marker: int) -> bool:
+def _is_idle(status: dict[str, Any], marker: int) -> bool:
     return bool(status["position"] > marker and status["unsettled"] == 0)
 
 

@@ -108,7 +108,7 @@ class Acquisitions:
     begins: str = "owned"
     without: frozenset[str] = frozenset()
     lost: str = field(default=NEVER, init=False)
-    settles: str = field(default=NEVER, init=False)
+    liveness: str = field(default=NEVER, init=False)
 
     def initial(self) -> World:
         if self.begins == "none":
@@ -131,7 +131,7 @@ class Acquisitions:
             return TWO_OWNERS
         return ""
 
-    def settled(self, world: World) -> bool:
+    def is_quiescent(self, world: World) -> bool:
         return any(
             _serves(proxy) and world.row == Ownership(NAMES[which], Epoch(proxy.copy.epoch))
             for which, proxy in enumerate(world.proxies)

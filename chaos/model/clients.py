@@ -10,7 +10,7 @@ from chaos.model.copies import frontier as frontier_of
 from chaos.model.copies import seen as seen_by
 from chaos.model.site import covered_above
 from chaos.model.state import Interest, Setup, State, change, wrong
-from chaos.model.transfers import begin, cancel, seek
+from chaos.model.transfers import acquire, begin, cancel
 
 LOSS = "P1 no loss"
 REPEAT = "P2 no repeat"
@@ -67,7 +67,7 @@ def attach(setup: Setup, state: State) -> State | None:
     if client.attached or proxy.status != "up":
         return None
     if not serves(state, client.at):
-        return seek(setup, state, client.at)
+        return acquire(setup, state, client.at)
     state = cancel(setup, state, client.at)
     proxy = state.proxies[client.at]
     assert proxy.copy is not None

@@ -19,7 +19,7 @@ class Handover:
     """As explore.Model."""
 
     lost = LOSS
-    settles = SETTLES
+    liveness = SETTLES
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -33,8 +33,8 @@ class Handover:
     def broken(self, state: State) -> str:
         return _broken(state)
 
-    def settled(self, state: State) -> bool:
-        return _settled(self._setup, state)
+    def is_quiescent(self, state: State) -> bool:
+        return _quiescent(self._setup, state)
 
 
 def _broken(state: State) -> str:
@@ -60,7 +60,7 @@ def _whole(state: State, which: int) -> bool:
     return any(copy is not None and copy.role != "SHADOW" for copy in (proxy.copy, proxy.disk.copy))
 
 
-def _settled(setup: Setup, state: State) -> bool:
+def _quiescent(setup: Setup, state: State) -> bool:
     """Tell whether all was published and all that is owed was given, by an owner that serves on."""
     client = state.client
     if state.published < len(setup.world.kinds) or owed(setup, state) - state.delivered:

@@ -95,7 +95,7 @@ class LogEpochs:
     crashes: int = 0
     without: frozenset[str] = frozenset()
     lost: str = field(default=LOST, init=False)
-    settles: str = field(default=SETTLES, init=False)
+    liveness: str = field(default=SETTLES, init=False)
 
     def initial(self) -> State:
         log: Log = (Begun(1, ()),)
@@ -110,7 +110,7 @@ class LogEpochs:
                 return ORDER
         return ""
 
-    def settled(self, state: State) -> bool:
+    def is_quiescent(self, state: State) -> bool:
         if state.published < self.publishes:
             return False
         if any(each.phase != "running" or each.read != state.log for each in state.proxies):

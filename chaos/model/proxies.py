@@ -58,9 +58,9 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
         if state.row.owner == which and proxy.into is None and proxy.claim is None:
             yield Step(f"{me}: finds that it owns the session", owners.rebuild(state, which))
     elif copy.role == "DORMANT" and proxy.claim is None:
-        yield Step(f"{me}: wakes its copy", owners.wake(setup, state, which))
+        yield Step(f"{me}: wakes its copy", owners.activate(setup, state, which))
     elif copy.role == "ORPHAN" and proxy.claim is None:
-        yield Step(f"{me}: settles its staged copy", owners.settle_orphan(setup, state, which))
+        yield Step(f"{me}: settles its staged copy", owners.reconcile_orphan(setup, state, which))
     if setup.world.far and copy is not None:
         yield Step(f"{me}: says again what it holds", owners.register_interests_again(setup, state, which))
 
@@ -103,7 +103,7 @@ def _answered(setup: Setup, state: State, which: int, claim: Claim) -> State:
     """Take the registry's answer, or what it says of the row."""
     assert claim.answer is not None
     if claim.way == "restart":
-        return owners.woken(setup, state, which, claim)
+        return owners.activated(setup, state, which, claim)
     if claim.way == "failover":
         return owners.rebuilt(setup, state, which, claim)
     owner = which if claim.way == "thaw" else 1 - which

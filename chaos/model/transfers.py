@@ -24,7 +24,7 @@ from chaos.model.copies import (
     serve,
     serves,
 )
-from chaos.model.owners import asked, orphaned, rebuild
+from chaos.model.owners import orphaned, rebuild, row_read
 from chaos.model.state import Claim, Copy, Disk, Gate, In, Message, Out, Setup, State, change
 from chaos.model.tables import SOURCE, TARGET, Named
 
@@ -124,7 +124,7 @@ def _reclaim(setup: Setup, state: State, which: int, message: Message | None) ->
     out = _out(state, which)
     if "THAW" in setup.off:
         return serve(setup, end_out(state, which), which, out.epoch)
-    return asked(state, which, Claim(which, out.epoch, which, "thaw", out.transfer))
+    return row_read(state, which, Claim(which, out.epoch, which, "thaw", out.transfer))
 
 
 def _thaw(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -145,7 +145,7 @@ def _read_owner(setup: Setup, state: State, which: int, message: Message | None)
     running = proxy.out or proxy.into
     assert running is not None
     way = "thaw" if proxy.out else "handover"
-    return asked(state, which, Claim(which, running.epoch, which, way, running.transfer, read=True))
+    return row_read(state, which, Claim(which, running.epoch, which, way, running.transfer, read=True))
 
 
 SOURCE_EFFECTS: dict[str, Effect] = {
@@ -226,7 +226,7 @@ def _claim(setup: Setup, state: State, which: int, message: Message | None) -> S
     into = _in(state, which)
     if "RELEASE" in setup.off:
         state = _send(state, which, "Took")
-    return asked(state, which, Claim(1 - which, into.epoch, which, "handover", into.transfer))
+    return row_read(state, which, Claim(1 - which, into.epoch, which, "handover", into.transfer))
 
 
 def _adopt(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -243,7 +243,7 @@ def _send_aborted(setup: Setup, state: State, which: int, message: Message | Non
 
 
 def _fail_over(setup: Setup, state: State, which: int, message: Message | None) -> State:
-    return seek(setup, state, which)
+    return acquire(setup, state, which)
 
 
 TARGET_EFFECTS: dict[str, Effect] = {
@@ -264,7 +264,7 @@ TARGET_EFFECTS: dict[str, Effect] = {
 feed_target = Side("into", TARGET, TARGET_EFFECTS).feed
 
 
-def seek(setup: Setup, state: State, which: int) -> State:
+def acquire(setup: Setup, state: State, which: int) -> State:
     """Come to serve the session, by whatever way the registry leaves."""
     proxy = state.proxies[which]
     if proxy.status != "up" or proxy.copy or proxy.into or proxy.claim:

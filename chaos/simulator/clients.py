@@ -306,7 +306,7 @@ class Client:
                     if event.subscription not in self.ended:
                         # Else it is told that it ended, and by which keys it went until then was not answered.
                         lengths = self.world.lengths()
-                        self.world.secrets[self.identity[0], event.subscription].settle(lengths)
+                        self.world.secrets[self.identity[0], event.subscription].applied(lengths)
                     if event.error is not None:
                         self.problems.append(str(event.error))
                 case Deleted() | Refusal(error=SessionDeleted()):

@@ -326,14 +326,14 @@ class Node:
         if self._activation_queue or not self.still:
             return False
         if not self._stalled:
-            self.world.later(wait, self._wake)
+            self.world.later(wait, self._start_due)
         self._stalled.append(action)
         return True
 
-    def _wake(self) -> None:
+    def _start_due(self) -> None:
         wait = self.stalled_until - self.world.clock.time_ms
         if wait > 0:
-            self.world.later(wait, self._wake)
+            self.world.later(wait, self._start_due)
             return
         self._activation_queue = True
         while self._stalled:

@@ -71,7 +71,7 @@ class History:
         if not self._changes or keys != self.last:
             self._changes.append(_Change(keys, before))
 
-    def settle(self, lengths: dict[Origin, int]) -> None:
+    def applied(self, lengths: dict[Origin, int]) -> None:
         if self._changes and self._changes[-1].settled is None:
             self._changes[-1].settled = lengths
 

@@ -42,7 +42,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         if not client.stopped:
             client.go(client.home)
     world.run(GRACE_MS)
-    world.run(for_ms, lambda: settled(world))
+    world.run(for_ms, lambda: is_idle(world))
     world.run(GRACE_MS)
     if any(client.refused for client in world.clients.values()):
         # A session that was deleted may be served on, by an owner that has not looked for its row since.
@@ -51,7 +51,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
             # It was given the right since then, or the session is another one.
             client.go(client.home)
-            world.run(for_ms, lambda: settled(world))
+            world.run(for_ms, lambda: is_idle(world))
             world.run(GRACE_MS)
     wrong = verdict(world)
     if wrong:
@@ -61,7 +61,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     return wrong
 
 
-def settled(world: World) -> bool:
+def is_idle(world: World) -> bool:
     """Tell whether there is nothing left to do: everybody is served, and has what there is."""
     for client in world.clients.values():
         if client.machine.publish_room != PUBLISH_WINDOW:

@@ -46,7 +46,7 @@ SMALL = Bounds(
     copy_at_attach=6,
     copy_unsaved=4,
     sweep_batch=2,
-    wakes_at_once=1,
+    activations_at_once=1,
     site_state_ms_per_interest=700,
 )
 """With these a session of ten notifications is a large one."""

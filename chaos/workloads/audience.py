@@ -18,7 +18,7 @@ from waypost.identity import NotificationId
 from waypost.notification import Notification
 
 KINDS = 5
-PATIENCE_S = 60
+TIMEOUT_S = 60
 POLL_S = 0.1
 
 BatchFilter = Callable[[Sequence[Received]], Sequence[Received]]
@@ -79,9 +79,9 @@ class Audience:
     async def check(self) -> CheckResult:
         """Stop publishing, wait until all that is owed has come or patience ends, and judge."""
         self._stop.set()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await asyncio.gather(*self._tasks)
-        deadline = time.monotonic() + PATIENCE_S / 2
+        deadline = time.monotonic() + TIMEOUT_S / 2
         while (tally := self._judge()).lost and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
         await asyncio.gather(*(client.vanish(politely=True) for client in self.clients))
@@ -90,7 +90,7 @@ class Audience:
     async def wait_delivered(self, more: int = 30) -> None:
         """Return when every client was given so many more. Raises what ended a producer; TimeoutError."""
         before = [len(client.got) for client in self.clients]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while any(len(client.got) < had + more for client, had in zip(self.clients, before, strict=True)):
                 self.fail()
                 await asyncio.sleep(POLL_S)
@@ -112,7 +112,7 @@ class Audience:
 
     async def _produce(self, site: str) -> None:
         rng = random.Random(f"{self._seed}/{site}")
-        async with waypost.produce(f"producer-{site}", proxy=self._sites[site], timeout_s=PATIENCE_S) as producer:
+        async with waypost.produce(f"producer-{site}", proxy=self._sites[site], timeout_s=TIMEOUT_S) as producer:
             number = 0
             while not self._stop.is_set():
                 number += 1

@@ -160,7 +160,7 @@ class EmbeddedRegistry:
         if stored is not None or not make:
             return bytes.fromhex(stored or "")
         proposed = before or secrets.token_bytes(SECRET_BYTES)
-        return await self.change(lambda c: rows.settle_secret(c, proposed))
+        return await self.change(lambda c: rows.get_or_put_secret(c, proposed))
 
     async def site_log(self, site: SiteId) -> SiteLogRow | None:
         return await self._see(lambda c: rows.site_log(c, site))
@@ -224,7 +224,7 @@ class EmbeddedRegistry:
         now = self.now()
         wait_ms = await self._see(lambda c: rows.until_next_end_ms(c, now()))
         if wait_ms is not None and wait_ms <= 0:
-            await self.change(lambda c: rows.settle(c, now()))
+            await self.change(lambda c: rows.expire_leases(c, now()))
             return 0
         return min(wait_ms or LONGEST_LOOK_MS, LONGEST_LOOK_MS)
 

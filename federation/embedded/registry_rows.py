@@ -202,7 +202,7 @@ def note_checkpoints(connection: sqlite3.Connection, ranks: Mapping[SessionId, R
             connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", row)
 
 
-def settle_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
+def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
     """Return the secret; it is the proposed one if there was none yet."""
     connection.execute("INSERT OR IGNORE INTO rows VALUES (?, ?, 0, NULL)", (SECRET, proposed.hex()))
     return bytes.fromhex(get(connection, SECRET) or "")
@@ -244,7 +244,7 @@ def announce(
 
     Raises NameInUse.
     """
-    settle(connection, now)
+    expire_leases(connection, now)
     check_name(row, holder(connection, row.proxy), earlier=earlier, replace=replace)
     prefix = incarnations_prefix(row.proxy)
     connection.execute(
@@ -269,7 +269,7 @@ def renew(connection: sqlite3.Connection, lease: int, now: Moment, ttl_ms: int) 
 
 def elect(connection: sqlite3.Connection, link: str, proxy: ProxyId, lease: int, now: Moment) -> int | None:
     """Take the link if nobody else leads it, under the next epoch."""
-    settle(connection, now)
+    expire_leases(connection, now)
     key = LEADER + link
     current = connection.execute("SELECT lease FROM rows WHERE key = ?", (key,)).fetchone()
     if current is not None and current[0] != lease:
@@ -288,7 +288,7 @@ def until_next_end_ms(connection: sqlite3.Connection, now: Moment) -> int | None
     return int(answer) if answer is not None else None
 
 
-def settle(connection: sqlite3.Connection, now: Moment) -> None:
+def expire_leases(connection: sqlite3.Connection, now: Moment) -> None:
     """End the leases whose time is over, and those of earlier boots."""
     query = "SELECT id FROM leases WHERE boot <> ? OR deadline_ms <= ? ORDER BY deadline_ms, id"
     for (lease,) in connection.execute(query, (now.boot, now.ms)).fetchall():

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from node.http.schemas import AccessRequest, PolicyRequest, ReceiverRequest, RetentionRequest, SubscriptionRequest
 from node.node import Node
 from proxy.clients.admin import Administration, Then
-from proxy.clients.session_policy import Terms, terms_of
+from proxy.clients.session_policy import SessionPolicy, policy_of
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from waypost.errors import NoAnswer
@@ -30,9 +30,9 @@ async def set_access(node: Node, wish: AccessRequest) -> SessionId:
     return await _changed(node, wish.session, lambda here, session, on_done: here.set_access(session, grants, on_done))
 
 
-async def set_terms(node: Node, wish: PolicyRequest) -> SessionId:
-    def wanted(session: Session) -> Terms:
-        terms, named = terms_of(session), wish.model_fields_set
+async def set_policy(node: Node, wish: PolicyRequest) -> SessionId:
+    def wanted(session: Session) -> SessionPolicy:
+        terms, named = policy_of(session), wish.model_fields_set
         if "expiry_s" in named:
             terms = terms._replace(expiry_s=wish.expiry_s)
         if "queue" in named:
@@ -43,7 +43,7 @@ async def set_terms(node: Node, wish: PolicyRequest) -> SessionId:
             terms = terms._replace(reliability=reliability_of(**levels))
         return terms
 
-    return await _changed(node, wish.session, lambda here, session, on_done: here.settle(session, wanted, on_done))
+    return await _changed(node, wish.session, lambda here, session, on_done: here.set_policy(session, wanted, on_done))
 
 
 async def set_retention(node: Node, wish: RetentionRequest) -> SessionId:

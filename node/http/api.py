@@ -271,7 +271,7 @@ ANSWERS: dict[tuple[str, str], Answer] = {
     ("GET", "/v1/sessions"): _shown_sessions,
     ("POST", "/v1/sessions/delete"): _delete_session,
     ("POST", "/v1/sessions/access"): _changing(AccessRequest, admin.set_access),
-    ("POST", "/v1/sessions/terms"): _changing(PolicyRequest, admin.set_terms),
+    ("POST", "/v1/sessions/terms"): _changing(PolicyRequest, admin.set_policy),
     ("POST", "/v1/sessions/retention"): _changing(RetentionRequest, admin.set_retention),
     ("POST", "/v1/sessions/unsubscribe"): _changing(SubscriptionRequest, admin.unsubscribe),
     ("POST", "/v1/sessions/forget"): _changing(ReceiverRequest, admin.forget),

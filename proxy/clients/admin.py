@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from proxy.clients.access_control import AccessControl
 from proxy.clients.authorization import Authorizer
 from proxy.clients.durable_reply import once_kept
-from proxy.clients.session_policy import Terms, settle
+from proxy.clients.session_policy import SessionPolicy, apply_policy
 from proxy.clients.subscribe import Subscriptions
 from proxy.core.context import Context
 from proxy.session.session import Session
@@ -98,13 +98,13 @@ class Administration:
 
         self._authorizer.hash(self.session(identity), None, grants, hashed)
 
-    def settle(self, identity: SessionId, change: Callable[[Session], Terms], on_done: Then) -> None:
+    def set_policy(self, identity: SessionId, change: Callable[[Session], SessionPolicy], on_done: Then) -> None:
         """Set the session's terms; `change` returns what they are to be. Raises Refused."""
         session = self.session(identity)
         terms = change(session)
         if terms.reliability != session.reliability:
             check_level(terms.reliability, self._context.settings.reliability, "reliability")
-        settle(self._context, self._expiry, session, terms)
+        apply_policy(self._context, self._expiry, session, terms)
         self._once_kept(session, on_done)
 
     def retain(

@@ -10,7 +10,7 @@ from proxy.clients.authorization import Admitted, Authorizer, Proof
 from proxy.clients.connection import Connection, problem
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.relay import Relays
-from proxy.clients.session_policy import Terms, settle, terms_of
+from proxy.clients.session_policy import SessionPolicy, apply_policy, policy_of
 from proxy.core.context import Context
 from proxy.core.effects import Hangup, Send
 from proxy.core.events import AcquireRequest, MoveWanted, ReceiverReturned, Requester, SessionWanted
@@ -140,7 +140,7 @@ class AttachHandler:
             self._turn_away(connection, message, NotFound(text, field="session"))
             return
         try:
-            reliability = self._settle(session, admitted.principal, message)
+            reliability = self._choose_reliability(session, admitted.principal, message)
         except Refused as error:
             self._turn_away(connection, message, error)
             return
@@ -190,7 +190,7 @@ class AttachHandler:
         connection.incarnation, connection.attach_seq = message.incarnation, message.attach_seq
         receiver.reliability = reliability
         receiver.expiry_s = _receiver_expiry_s(reliability, message.receiver_expiry_s)
-        settle(self._context, self._expiry, session, _wanted(session, message))
+        apply_policy(self._context, self._expiry, session, _wanted(session, message))
         session.idle_ms = 0
 
     def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
@@ -245,7 +245,7 @@ class AttachHandler:
             return None
         return answer
 
-    def _settle(self, session: Session, principal: str, message: Attach) -> Reliability:
+    def _choose_reliability(self, session: Session, principal: str, message: Attach) -> Reliability:
         """Return what reliability the receiver is to have.
 
         Raises:
@@ -262,7 +262,7 @@ class AttachHandler:
             if session.ended:
                 session.forget_ended(session.had_by_all(self._context.state.frontier))
             session.check_room(len(msgspec.json.encode((message.frontier, message.selective))))
-        if _wanted(session, message) != terms_of(session):
+        if _wanted(session, message) != policy_of(session):
             self._authorizer.require(session, principal, ADMINISTER)
         above = self._context.settings.reliability
         if message.session_reliability is not None:
@@ -387,10 +387,10 @@ class AttachHandler:
         return min([each.until_ms for each in self._ending.values()], default=NEVER)
 
 
-def _wanted(session: Session, message: Attach) -> Terms:
+def _wanted(session: Session, message: Attach) -> SessionPolicy:
     """Return the terms of the session as whoever attaches wants them; what is not said, stays as it was."""
-    terms = terms_of(session)
-    return Terms(
+    terms = policy_of(session)
+    return SessionPolicy(
         terms.expiry_s if message.session_expiry_s is None else message.session_expiry_s,
         terms.reliability if message.session_reliability is None else message.session_reliability,
         terms.queue if message.queue is None else message.queue,

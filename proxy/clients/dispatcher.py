@@ -311,14 +311,14 @@ class ClientDispatcher:
         if session is None:
             return
         self._subscriptions.add(session, message, expression, connection.receiver or "", connection.payer)
-        self._settle(connection, session, message)
+        self._reply_when_durable(connection, session, message)
 
     def _unsubscribe(self, connection: Connection, message: Unsubscribe) -> None:
         session = self._session_of(connection, message)
         if session is None:
             return
         self._subscriptions.end(session, SubscriptionId(message.subscription))
-        self._settle(connection, session, message)
+        self._reply_when_durable(connection, session, message)
 
     def _set_keys(self, connection: Connection, message: SetKeys) -> None:
         session, receiver = self._session_of(connection, message), self.attach_handler.receiver_of(connection)
@@ -336,7 +336,7 @@ class ClientDispatcher:
 
         self._answers.once_kept(connection, session, message, answer)
 
-    def _settle(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
+    def _reply_when_durable(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         def answer() -> None:
             self._subscriptions.kept(session, [SubscriptionId(message.subscription)])
             self._send_subscription(connection, session, SubscriptionId(message.subscription), message.number)

@@ -138,7 +138,7 @@ class QuenchHandler:
         if not self._context.state.interests(expression):
             self._terms.pop(expression, None)
         elif expression not in self._terms:
-            self._terms[expression] = terms_of(expression)
+            self._terms[expression] = alternatives_of(expression)
         for requester in self._requesters.values():
             self._look(requester, expression, self._terms.get(expression, ()))
 
@@ -175,7 +175,7 @@ class QuenchHandler:
         requester.level = requester.level or level
 
 
-def terms_of(expression: str) -> tuple[Term, ...]:
+def alternatives_of(expression: str) -> tuple[Term, ...]:
     """Return the alternatives of an expression."""
     tree = parse(expression).tree
     legs = tree.legs if isinstance(tree, Logic) and tree.operator == "||" else (tree,)

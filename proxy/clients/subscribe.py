@@ -11,7 +11,7 @@ from proxy.session.session import Session
 from proxy.session.subscription import Subscription
 from proxy.stream.coverage import Coverage
 from proxy.stream.expiry import Expiry
-from waypost.checkpoint import UNSETTLED
+from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded, Refused
 from waypost.frontier import join
 from waypost.identity import NOTHING, Origin, ReceiverId, SubscriptionId
@@ -173,7 +173,7 @@ class Subscriptions:
         far that reaches, it ends where the session's coverage begins (handover rule 7).
         """
         if identity in session.subscriptions:
-            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNSETTLED)
+            at = self._start(session) | dict.fromkeys(self._coverage.uncovered(session), UNKNOWN_END)
             ended = session.end_subscription(identity, at)
             journal_facts.unsubscribed(self._context, session, ended)
             self._changed(session)

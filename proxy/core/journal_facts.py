@@ -42,7 +42,7 @@ def unsubscribed(context: Context, session: Session, ended: Subscription) -> Non
         ended.is_end_on_record = True
 
     ended.is_end_on_record = False
-    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.settled_end)
+    _attest(context, FactKind.UNSUBSCRIBED, session, ended, frontier=ended.known_end)
     context.journal.once_attested(on_record)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from handover.machine import Timing
 from waypost.identity import ProxyId, SiteId
 from waypost.limits import (
+    ACTIVATIONS_AT_ONCE,
     CHUNK_ENTRIES,
     CHUNK_WINDOW,
     COPY_AT_ATTACH,
@@ -20,7 +21,6 @@ from waypost.limits import (
     SUBSCRIPTION_BYTES,
     SUBSCRIPTIONS_PART,
     SWEEP_BATCH,
-    WAKES_AT_ONCE,
 )
 from waypost.queue import UNBOUNDED, Queue
 from waypost.reliability import PERSISTENT, Reliability
@@ -36,7 +36,7 @@ class Bounds:
     copy_at_attach: int = COPY_AT_ATTACH
     copy_unsaved: int = COPY_UNSAVED
     sweep_batch: int = SWEEP_BATCH
-    wakes_at_once: int = WAKES_AT_ONCE
+    activations_at_once: int = ACTIVATIONS_AT_ONCE
     site_state_ms_per_interest: int = SITE_STATE_MS_PER_INTEREST
 
 

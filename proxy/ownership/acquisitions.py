@@ -62,7 +62,7 @@ class Acquisitions:
         self._running: dict[SessionId, _Running] = {}
         self._attempts = 0
         """Questions that were asked so far."""
-        self._line = ActivationQueue(context.settings.bounds.wakes_at_once)
+        self._line = ActivationQueue(context.settings.bounds.activations_at_once)
         self.creation_rate = CreationRate(context)
 
     # ------------------------------------------------------------ somebody wants a session

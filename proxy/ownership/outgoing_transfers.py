@@ -114,7 +114,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
             return
         reason = self._why_not(requester, message, running) or self._let_in(message)
         if reason:
-            self._wake(message.session)
+            self._activate_first(message.session)
             if reason.wrong:
                 self.refuse(reason.wrong, requester, message)
             refusal = Refused(message.session, message.transfer, message.epoch, reason.text, reason.lost)
@@ -145,7 +145,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
         self.begin(out)
         self.feed(out, message)
 
-    def _wake(self, session: SessionId) -> None:
+    def _activate_first(self, session: SessionId) -> None:
         """It is asked for; if it only stands in line after a start, it goes first now, and is there the next time."""
         held = self._context.sessions.get(session)
         if held is not None and held.role is Role.DORMANT:

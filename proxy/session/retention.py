@@ -108,7 +108,7 @@ class Retention:
         if self.active and (counted or not was_active):
             self._catch_up(stored, counted)
         self.displace()
-        self._settle()
+        self._compact()
 
     def _catch_up(self, stored: Iterable[tuple[int, Matched]], counted: set[SubscriptionId]) -> None:
         """Note what was taken before there was a policy to note it for."""
@@ -117,7 +117,7 @@ class Retention:
             for identity in counted.intersection(matched):
                 self._newest.setdefault(identity, deque()).append(number)
 
-    def _settle(self) -> None:
+    def _compact(self) -> None:
         self._highest = max((each.first_retained for held in self._of.values() for each in held), default=0)
 
     # ------------------------------------------------------------ what comes
@@ -189,7 +189,7 @@ class Retention:
                     self._expire(subscription, subscription.ttl_s * 1_000, now_ms)
         old = bisect_right(self._marks, now_ms - self._longest_ms, key=_at)
         del self._marks[:old]
-        self._settle()
+        self._compact()
 
     def _expire(self, subscription: Subscription, ttl_ms: int, now_ms: int) -> None:
         ripe = bisect_right(self._marks, now_ms - ttl_ms, key=_at)
@@ -332,7 +332,7 @@ class Retention:
         for held in self._of.values():
             for subscription in held:
                 subscription.expired_below = subscription.displaced_below = 0
-        self._settle()
+        self._compact()
 
 
 def _at(mark: Mark) -> int:

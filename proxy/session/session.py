@@ -34,7 +34,7 @@ from proxy.session.retention import Matched, Retention
 from proxy.session.stored_notification import Entry, StoredNotification
 from proxy.session.subscription import Subscription
 from waypost.access import Grant
-from waypost.checkpoint import UNSETTLED, Descriptor, GapRow, Rank, ReceiverTombstone
+from waypost.checkpoint import UNKNOWN_END, Descriptor, GapRow, Rank, ReceiverTombstone
 from waypost.errors import Internal, LimitExceeded
 from waypost.facts import GapCause
 from waypost.frontier import join
@@ -197,9 +197,9 @@ class Session:
         self.subscriptions_changed()
         return subscription
 
-    def settle_ends(self, origin: Origin, at: int) -> list[Subscription]:
+    def resolve_ends(self, origin: Origin, at: int) -> list[Subscription]:
         """Its coverage of the origin begins above `at`: what has ended unsettled ends there. Return these."""
-        settled = [each for each in self.ended if each.end is not None and each.end.get(origin) == UNSETTLED]
+        settled = [each for each in self.ended if each.end is not None and each.end.get(origin) == UNKNOWN_END]
         for each in settled:
             each.end = {**(each.end or {}), origin: at}
         if settled:
@@ -242,7 +242,7 @@ class Session:
         return self._interest_expressions
 
     def _needing_cover(self) -> list[Subscription]:
-        return [*self.active(), *(each for each in self.ended if each.is_unsettled)]
+        return [*self.active(), *(each for each in self.ended if each.has_unknown_end)]
 
     def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys the site holds them for this session, of those that are not open to everybody."""
@@ -331,7 +331,7 @@ class Session:
     def _unsettled_origins(self) -> dict[Origin, int]:
         """Return the origins in which something ends where coverage begins: perhaps nothing was heard of them yet."""
         ends = (end for each in self.ended for end in (each.end or {}).items())
-        return {origin: last for origin, last in ends if last == UNSETTLED}
+        return {origin: last for origin, last in ends if last == UNKNOWN_END}
 
     def gate(self, origin: Origin, seen: int) -> None:
         """Close a gate for an origin that is level with the live stream, where it stands now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from waypost.checkpoint import UNSETTLED, SubscriptionRow
+from waypost.checkpoint import UNKNOWN_END, SubscriptionRow
 from waypost.identity import NOTHING, Origin, SubscriptionId
 from waypost.keys import Key, Protection
 from waypost.messages import SubscriptionSettings
@@ -56,14 +56,14 @@ class Subscription:
         return {origin: above for origin, above in self.promised.items() if origin not in self.unannounced}
 
     @property
-    def is_unsettled(self) -> bool:
+    def has_unknown_end(self) -> bool:
         """Whether it has ended, and not known yet is where, of some origin: until then the site must hold it."""
-        return self.end is not None and UNSETTLED in self.end.values()
+        return self.end is not None and UNKNOWN_END in self.end.values()
 
     @property
-    def settled_end(self) -> dict[Origin, int]:
+    def known_end(self) -> dict[Origin, int]:
         """Where it ended, of all origins of which that is known."""
-        return {origin: last for origin, last in (self.end or {}).items() if last != UNSETTLED}
+        return {origin: last for origin, last in (self.end or {}).items() if last != UNKNOWN_END}
 
     @property
     def has_policy(self) -> bool:

@@ -105,7 +105,7 @@ class Coverage:
         covered = session.gates[origin].covered_from(above)
         if covered is None:
             return None
-        ends = [sub.settled_end.get(origin, NOTHING) for sub in session.ended]
+        ends = [sub.known_end.get(origin, NOTHING) for sub in session.ended]
         return max([covered, *ends])
 
     def uncovered(self, session: Session) -> list[Origin]:
@@ -129,7 +129,7 @@ class Coverage:
         if covered is not None and gate.seen is None:
             self._begin_at(session, origin, covered)
         if covered is not None:
-            self._settle_ends(session, origin, covered)
+            self._resolve_ends(session, origin, covered)
         if gate.may_open(covered):
             session.open_gate(origin)
             self.ready.add(session.id)
@@ -140,8 +140,8 @@ class Coverage:
             gate.fetching = True
             self._fetch(session, origin, *missing)
 
-    def _settle_ends(self, session: Session, origin: Origin, covered: int) -> None:
-        settled = session.settle_ends(origin, covered)
+    def _resolve_ends(self, session: Session, origin: Origin, covered: int) -> None:
+        settled = session.resolve_ends(origin, covered)
         for each in settled:
             journal_facts.unsubscribed(self._context, session, each)
         if settled:

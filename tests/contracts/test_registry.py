@@ -31,7 +31,7 @@ from tests.helpers.watching import changes
 from waypost.errors import RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 SESSION = SessionId("team/ünï|1")
 P1, P2 = ProxyId("p/1"), ProxyId("p2")
 NORTH = SiteId("north")
@@ -75,7 +75,7 @@ class Observer:
                 self.leaders[link] = (proxy, epoch)
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not true():
                 await asyncio.sleep(0.005)
 
@@ -342,7 +342,7 @@ async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(regist
 async def test_another_instance_gets_the_name_once_the_lease_has_run_out(registries: Registries) -> None:
     one, other = await registries.open(), await registries.open()
     lease = await one.announce(instance(1, "a"), registries.ttl_ms, earlier=())
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(NameInUse):
                 taken = await other.announce(instance(2, "b"), LONG_MS, earlier=())

@@ -24,7 +24,7 @@ from waypost.records import (
     Record,
 )
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 INCARNATION = Incarnation("00ff00ff00ff00ff")
 
 
@@ -42,7 +42,7 @@ async def collect(log: SiteLog, offset: int, count: int) -> Batch:
     """Tail from `offset` until `count` records are there."""
     found: Batch = []
     tail: Any = log.tail(offset)
-    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             found += batch
             if len(found) >= count:

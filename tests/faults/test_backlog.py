@@ -20,10 +20,10 @@ STORED = 50_000
 """Some 12 MB of deliveries, and twice that as objects."""
 MORE_MB = 24
 """QUEUE_IN_MEMORY, COPY_UNSAVED and a window of chunks, here some 8,000 entries; the caches of SQLite; slack."""
-PATIENCE_S = 90
+TIMEOUT_S = 90
 
 
-class Patient(Guest):
+class SlowReader(Guest):
     """Takes one delivery, and no other until it is told to go on."""
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ async def test_a_large_backlog_moves_and_moves_on(kafka: KafkaServer, etcd: Etcd
     places = [ProxySpec("a1", "A", flags), ProxySpec("a2", "A", flags), ProxySpec("b1", "B", flags)]
     async with Cluster(places, [("A", "B")], tmp_path) as cluster:
         here, beside, there = (cluster.proxies[name] for name in ("a1", "a2", "b1"))
-        guest = Patient()
+        guest = SlowReader()
         await guest.appear(here.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
         await guest.vanish(politely=True)
         published: dict[NotificationId, Notification] = {}
-        async with waypost.produce("maker", proxy=here.url, timeout_s=PATIENCE_S) as producer:
+        async with waypost.produce("maker", proxy=here.url, timeout_s=TIMEOUT_S) as producer:
             for number in range(STORED):
                 published[producer.next_id] = body = Notification({"number": number})
                 await producer.publish_soon(body)
@@ -59,7 +59,7 @@ async def test_a_large_backlog_moves_and_moves_on(kafka: KafkaServer, etcd: Etcd
         before = [resident_mb(proxy) for proxy in cluster.proxies.values()]
         await guest.appear(there.url, ())
         await until_seen(lambda: (here.owner(guest.session_id) or ("",))[0] == "b1", "the session has followed to b1")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await guest.took_one.wait()
             await guest.move(beside.url)
             had = len(guest.got)

@@ -16,7 +16,7 @@ SEED = 101
 ROUNDS = 3
 """As many as there are proxies: everybody has been everywhere, and come from everywhere."""
 BATCH = 20
-PATIENCE_S = 60
+TIMEOUT_S = 60
 ORIGINS = ["A/0", "B/0"]
 
 
@@ -74,7 +74,7 @@ async def both_at_once(pair: list[Guest], cluster: Cluster, relayed: list[int]) 
         wanted = proxies[turn % 3], proxies[(turn + 1) % 3]
         await asyncio.gather(*(each.appear(proxy.url, ()) for each, proxy in zip(pair, wanted, strict=True)))
         before = [len(each.got) for each in pair]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while any(len(each.got) <= had for each, had in zip(pair, before, strict=True)):
                 await asyncio.sleep(0.02)
         relayed += [(await asyncio.to_thread(proxy.ask, "/v1/status"))["relayed"] for proxy in proxies]
@@ -102,7 +102,7 @@ async def changes_its_mind(urls: list[str]) -> None:
                 await asyncio.sleep(0.01)
 
         async def arrived() -> None:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while len(got) < len(wanted):
                     got.append(int((await anext(session))["serial"]))
             assert got == wanted
@@ -134,7 +134,7 @@ async def does_not_acknowledge(urls: list[str]) -> None:
     for turn in range(2 * ROUNDS):
         session = waypost.attach("wishes/silent", proxy=urls[(turn + 1) % len(urls)], state=place, window=2 * BATCH)
         await session.__aenter__()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             got += [number async for number in some(session, BATCH)]
         # What it has it takes for done, and nobody hears of it.
         await session.abandon()

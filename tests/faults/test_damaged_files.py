@@ -20,7 +20,7 @@ from waypost.messages import Gap
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "1000"}
 COUNT = 1_500
 TEXT = "as it was published " * 5
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def folded(path: Path) -> Path:
@@ -52,7 +52,7 @@ async def had(cluster: Cluster, name: str) -> tuple[list[int], set[int]]:
         if isinstance(event, Gap):
             lacks.update(range(event.first, event.last + 1))
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async with waypost.attach(name, proxy=cluster.proxies["a1"].url, on_event=heard) as session:
             async for received in session:
                 assert received["text"] == TEXT
@@ -102,11 +102,11 @@ async def test_a_session_of_which_store_and_changelog_are_lost_is_not_served_emp
             file.unlink()
         await asyncio.to_thread(here.start)
         with pytest.raises(SessionLost, match="waypost sessions rm s"):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 async with waypost.attach("s", proxy=here.url) as session:
                     await session.wait_attached()
         await asyncio.to_thread(here.ask, "/v1/sessions/delete", {"session": "s"})
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async with waypost.attach("s", proxy=here.url) as session:
                 await session.subscribe("n > 0", id="x")
                 await session.wait_effective("x", ["A/0"])
@@ -139,10 +139,10 @@ async def test_a_session_of_an_older_copy_of_the_changelog_is_not_served_without
         changelog.write_bytes(copy.read_bytes())
         await asyncio.to_thread(here.start)
         with pytest.raises(SessionLost, match="the changelog has lost its last checkpoint"):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 async with waypost.attach("s", proxy=here.url) as session:
                     await session.wait_attached()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async with waypost.attach("t", proxy=here.url) as session:
                 await session.wait_attached()
 
@@ -160,7 +160,7 @@ async def test_of_a_log_with_400_flipped_bits_nothing_altered_is_given_and_the_r
         assert len(came) < COUNT <= len(came) + len(lacks)
         async with waypost.produce("q", proxy=here.url) as producer:
             await producer.publish({"n": 5_000, "text": TEXT})
-        async with waypost.attach("s", proxy=here.url) as session, asyncio.timeout(PATIENCE_S):
+        async with waypost.attach("s", proxy=here.url) as session, asyncio.timeout(TIMEOUT_S):
             again = [received["n"] async for received in first_of(session)]
             assert again == [5_000], (
                 f"given before: {again[0] in came}, {len(came)} were, up to {came[-3:]}, {len(lacks)} not"

@@ -27,7 +27,7 @@ from tests.node.test_command_line import run
 from waypost.identity import Coordinate, new_incarnation
 from waypost.messages import Gap
 
-PATIENCE_S, AUDIT_S = 40.0, 240.0
+TIMEOUT_S, AUDIT_S = 40.0, 240.0
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}
 
 
@@ -47,7 +47,7 @@ class Reader:
             self.gaps.append(event)
 
     async def prepare(self, url: str) -> None:
-        async with waypost.attach(self.name, proxy=url, state=self.state, timeout_s=PATIENCE_S) as session:
+        async with waypost.attach(self.name, proxy=url, state=self.state, timeout_s=TIMEOUT_S) as session:
             await session.wait_effective(await session.subscribe("n > 0"), ["A/0"])
 
     def start(self, url: str) -> None:
@@ -55,7 +55,7 @@ class Reader:
 
     async def _read(self, url: str) -> None:
         async with waypost.attach(
-            self.name, proxy=url, state=self.state, on_event=self.hear, timeout_s=PATIENCE_S
+            self.name, proxy=url, state=self.state, on_event=self.hear, timeout_s=TIMEOUT_S
         ) as session:
             self.session = session
             async for notification in session:
@@ -79,7 +79,7 @@ class Reader:
 async def publish(url: str, numbers: range) -> dict[int, Coordinate]:
     """Publish these numbers; return where each was acknowledged to be."""
     found = {}
-    async with waypost.produce("maker", proxy=url, timeout_s=PATIENCE_S) as producer:
+    async with waypost.produce("maker", proxy=url, timeout_s=TIMEOUT_S) as producer:
         for number in numbers:
             found[number] = await producer.publish({"n": number, "padding": "x" * 40})
     return found
@@ -136,7 +136,7 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
         reader.start(proxies[name].url)
     readers = [*level, *away]
     try:
-        await until(lambda: all(360 in each.numbers for each in readers), "the last one has come", PATIENCE_S)
+        await until(lambda: all(360 in each.numbers for each in readers), "the last one has come", TIMEOUT_S)
         await until(
             lambda: not any(accounts(each, safe) for each in readers), "everything is given, or told to be lost", 10
         )
@@ -214,11 +214,11 @@ async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_pat
             assert (done.returncode, done.stderr) == (0, ""), done.stderr
             await asyncio.to_thread(proxy.start)
             reader = Reader("anew")
-            async with waypost.attach("anew", proxy=proxy.url, timeout_s=PATIENCE_S) as session:
+            async with waypost.attach("anew", proxy=proxy.url, timeout_s=TIMEOUT_S) as session:
                 await session.wait_effective(await session.subscribe("n > 0"), ["A/0.2"])
             reader.start(proxy.url)
             safe = await publish(proxy.url, range(100, 110))
-            await until(lambda: 109 in reader.numbers, "the last one has come", PATIENCE_S)
+            await until(lambda: 109 in reader.numbers, "the last one has come", TIMEOUT_S)
             assert accounts(reader, safe) == []
             assert proxy.ask("/v1/status")["log_epoch"] == 2
             await reader.stop()

@@ -21,7 +21,7 @@ SESSIONS = 120
 AWAY_S = 6.0
 """Longer than a lease: what every proxy holds is held no more, and all sessions are behind."""
 STOPPED_S = 7.0
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 async def test_all_that_was_missed_comes_when_the_site_answers_again(
@@ -39,7 +39,7 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
         stop = asyncio.Event()
 
         async def produce() -> None:
-            async with waypost.produce("maker", proxy=there.url, timeout_s=PATIENCE_S) as producer:
+            async with waypost.produce("maker", proxy=there.url, timeout_s=TIMEOUT_S) as producer:
                 for number in range(100_000):
                     if stop.is_set():
                         break
@@ -61,7 +61,7 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
         await asyncio.sleep(STOPPED_S)
         await stopped.heal()
         stop.set()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await producing
         await until_seen(lambda: here.ready() and here.ask("/v1/status")["gates"] == 0, "no gate is closed at a1")
         # Some of each kind.

@@ -13,12 +13,12 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import Process
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 FLAGS = {"no-discovery": ""}
 
 
 def _until_ended(process: Process) -> str:
-    process.wait_until(lambda: process.has_logged("error: "), timeout_s=PATIENCE_S, what="refused")
+    process.wait_until(lambda: process.has_logged("error: "), timeout_s=TIMEOUT_S, what="refused")
     return process.log.read_text()
 
 

@@ -23,7 +23,7 @@ from waypost.messages import VERSION, Attach, Attached, Deliver, Hello
 
 LEASE_MS = 12_000
 """Longer than a target is patient with a source."""
-PATIENCE_OVER = "patience was at an end"
+TIMED_OUT = "patience was at an end"
 pytestmark = pytest.mark.usefixtures("healed")
 
 
@@ -61,7 +61,7 @@ async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_ke
 
         def tired() -> bool:
             rows = target.ask("/v1/handovers")["handovers"]
-            return any(row["session"] == guest.session_id and row["why"] == PATIENCE_OVER for row in rows)
+            return any(row["session"] == guest.session_id and row["why"] == TIMED_OUT for row in rows)
 
         await until_seen(tired, "the target's patience ends")
         assert witness.owner(guest.session_id) == before

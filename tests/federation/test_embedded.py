@@ -38,7 +38,7 @@ from waypost.limits import LOG_WRITES_TOGETHER
 from waypost.records import Published
 
 T = TypeVar("T")
-PATIENCE_S = 30
+TIMEOUT_S = 30
 PRELUDE = """
 import asyncio, sys, time
 from federation.embedded import *
@@ -107,7 +107,7 @@ async def collect(log: EmbeddedSiteLog, count: int) -> list[tuple[int, Published
     """Return `count` records of a tail with the time at which each came."""
     found: list[tuple[int, Published, int]] = []
     tail: Any = log.tail(0)
-    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             found += [(offset, record, time.monotonic_ns()) for offset, record in batch]
             if len(found) >= count:
@@ -255,7 +255,7 @@ async def test_the_death_of_a_process_is_seen_by_another(tmp_path: Path) -> None
     path = tmp_path / "registry.db"
     registry = EmbeddedRegistry(path)
     seen = []
-    async with process(HOLDER, path, "p") as running, asyncio.timeout(PATIENCE_S):
+    async with process(HOLDER, path, "p") as running, asyncio.timeout(TIMEOUT_S):
         assert await line(running) == "renewed\n"
         async for event in changes(registry):
             seen.append(event)
@@ -301,7 +301,7 @@ async def test_a_watch_behind_the_changes_kept_loads_anew(tmp_path: Path) -> Non
     registry = EmbeddedRegistry(tmp_path / "registry.db")
     events: Any = changes(registry)
     first, second = Ownership(ProxyId("p"), Epoch(1)), Ownership(ProxyId("q"), Epoch(2))
-    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(events):
         assert await anext(events) == Reloaded({}, {}, {})
         await registry.create(SessionId("s"), first)
         await registry.claim(SessionId("s"), first, second)
@@ -340,7 +340,7 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
     other = await registry.announce(slashed, 60_000)
     assert await lease.renew() and await other.renew()
     events: Any = changes(registry)
-    async with asyncio.timeout(PATIENCE_S), aclosing(events):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(events):
         reloaded = await anext(events)
         assert reloaded.proxies == {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}
         await other.end()

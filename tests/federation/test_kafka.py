@@ -23,7 +23,7 @@ from waypost.errors import LogUnavailable
 from waypost.identity import Epoch, Incarnation, SessionId
 from waypost.records import Published
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 def record(number: int) -> Published:
@@ -32,7 +32,7 @@ def record(number: int) -> Published:
 
 async def collect(log: KafkaSiteLog, numbers: list[int], count: int) -> None:
     tail: Any = log.tail(0)
-    async with asyncio.timeout(PATIENCE_S), aclosing(tail):
+    async with asyncio.timeout(TIMEOUT_S), aclosing(tail):
         async for batch in tail:
             numbers += [found.sequence for _, found in batch]
             if len(numbers) >= count:
@@ -57,7 +57,7 @@ async def looked_after(log: KafkaSiteLog) -> AsyncIterator[None]:
 
 async def append_again(log: KafkaSiteLog, wanted: Published) -> None:
     """Append until the way to the broker is there again."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             with suppress(LogUnavailable):
                 await log.append([wanted])
@@ -145,13 +145,13 @@ async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices
         await log.append([record(number) for number in range(5)])
         for _ in range(2):
             await break_off(faulty_kafka)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await log.interrupted()
             log.go_on()
         await break_off(faulty_kafka)
         waiting = asyncio.create_task(log.append([record(5)]))
         assert await stands_still(waiting, for_s=1)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
         log.go_on()
         assert await waiting == [5]
@@ -166,7 +166,7 @@ async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
     await log.start()
     await log.append([record(0)])
     await break_off(faulty_kafka)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await log.interrupted()
     waiting = asyncio.create_task(log.append([record(1)]))
     assert await stands_still(waiting, for_s=1)
@@ -200,7 +200,7 @@ async def test_a_failed_append_is_an_interruption(
         with pytest.raises(LogUnavailable):
             await log.append([record(1)])
         await asyncio.to_thread(faulty_kafka.proxy.destroy_toxic, "late")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
         waiting = asyncio.create_task(log.append([record(2)]))
         assert await stands_still(waiting, for_s=0.5)
@@ -297,7 +297,7 @@ async def test_a_changelog_that_has_lost_its_end_says_so_and_forgets_what_it_kne
         fault = LostEnd(kafka, "changelog", 1_000)
         await fault.inject()
         await fault.heal()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await lost
             while (found := await changelog.latest(session)) is None or found.serial == 40:
                 await asyncio.sleep(0.1)

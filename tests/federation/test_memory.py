@@ -58,10 +58,10 @@ async def test_leases_end_on_the_clock_that_is_given() -> None:
         clock.advance(999)
         assert await lease.renew()
         clock.advance(1000)
-        storage.settle(clock.now_ms())
+        storage.expire_leases(clock.now_ms())
         assert len(storage.rows.terms) == 1
         clock.advance(1)
-        storage.settle(clock.now_ms())
+        storage.expire_leases(clock.now_ms())
         assert await anext(events) == LeaderChanged("link", None, 1)
         assert await anext(events) == ProxyDown(ROW.proxy, ROW.incarnation)
         assert not await lease.renew()

@@ -54,7 +54,7 @@ def look_at(data: bytes) -> None:
         except (BadMessage, LimitExceeded):
             continue
         harness.engine.client_message(STRANGER, message)
-        harness.settle()
+        harness.run_effects()
         harness.complete_writes()
     harness.read_log()
     harness.pass_time(1_100)

@@ -62,15 +62,15 @@ class EngineHarness:
 
     def lease(self) -> None:
         self.engine.lease_granted(Incarnation("me#1"), 1 << 40)
-        self.settle()
+        self.run_effects()
 
     def reload(self, owners: dict[SessionId, Ownership] | None = None, *others: str) -> None:
         proxies = {row(name).proxy: row(name) for name in ("me", *others)}
         changelogs = {row.site: row.changelog for row in proxies.values()}
         self.engine.registry_event(Reloaded(owners or {}, proxies, {}, changelogs))
-        self.settle()
+        self.run_effects()
 
-    def settle(self) -> None:
+    def run_effects(self) -> None:
         """Take what came out; the log and the journal answer at once, and the changelog before a session is made."""
         while wanted := self.engine.take_effects():
             for effect in wanted:
@@ -100,24 +100,24 @@ class EngineHarness:
     def complete(self, kind: type[Any], answer: object) -> None:
         """Answer the first effect of this kind that waits."""
         self.next(kind).on_done(answer)
-        self.settle()
+        self.run_effects()
 
     def complete_all(self, kind: type[Any], answer: object) -> None:
         for effect in [each for each in self.pending if isinstance(each, kind)]:
             self.pending.remove(effect)
             effect.on_done(answer)
-        self.settle()
+        self.run_effects()
 
     def read_log(self) -> None:
         """Let the engine read its log up to the end."""
         start = self.engine.state.position
         self.engine.log_batch(list(enumerate(self.log))[start:])
-        self.settle()
+        self.run_effects()
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
         self.engine.tick()
-        self.settle()
+        self.run_effects()
 
     # ------------------------------------------------------------ clients
 
@@ -126,7 +126,7 @@ class EngineHarness:
             self.engine.client_connected(connection)
             self.engine.client_message(connection, Hello(VERSION, f"client {connection}"))
         self.engine.client_message(connection, message)
-        self.settle()
+        self.run_effects()
 
     def received(self, connection: int = 1) -> list[Any]:
         """Return what the connection was told since the last time."""

@@ -83,7 +83,7 @@ async def test_what_is_not_there_yet_is_tried_again_until_it_is(troubles: Depend
         assert list(troubles.now) == ["etcd"]
         return "open"
 
-    assert await troubles.patiently("parts", opened) == "open"
+    assert await troubles.retry("parts", opened) == "open"
     assert (len(tries), troubles.now, troubles.outages) == (3, {}, {"etcd": 1})
 
 
@@ -92,7 +92,7 @@ async def test_what_is_configured_wrong_is_not_tried_again(troubles: DependencyH
         raise BadConfiguration("no such topic", field="kafka")
 
     with pytest.raises(BadConfiguration):
-        await troubles.patiently("parts", opened)
+        await troubles.retry("parts", opened)
     assert troubles.now == {}
 
 

@@ -47,7 +47,7 @@ class OperatorLogHarness(EngineHarness):
 
     def drained(self, drain: DrainRow | None) -> list[str]:
         self.engine.registry_event(DrainChanged(ME, drain))
-        self.settle()
+        self.run_effects()
         return self.check()
 
     def take_over(self, session: str) -> None:
@@ -61,7 +61,7 @@ class OperatorLogHarness(EngineHarness):
         answer = Claimed(True, claim.new)
         self.operator_log.claimed(claim, answer)
         claim.on_done(answer)
-        self.settle()
+        self.run_effects()
 
 
 def test_a_proxy_says_once_that_it_is_ready_and_where() -> None:
@@ -80,7 +80,7 @@ def test_a_lease_that_runs_out_is_a_warning_and_the_next_one_is_told_with_its_li
     assert (lost["event"].split(";")[0], lost["log_level"]) == ("lease lost", "warning")
     assert harness.check() == []
     harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
-    harness.settle()
+    harness.run_effects()
     (taken,) = harness.new_lines()
     assert (taken["event"], taken["incarnation"]) == ("lease taken anew", "me#2")
     harness.engine.lease_lost()
@@ -92,7 +92,7 @@ def test_a_proxy_that_leaves_does_not_warn_of_the_lease_that_it_gives_back() -> 
     harness = OperatorLogHarness()
     harness.operator_log.leaving()
     harness.engine.leave()
-    harness.settle()
+    harness.run_effects()
     assert harness.check() == []
 
 
@@ -111,7 +111,7 @@ def test_a_drain_has_finished_once_nothing_is_left_and_is_over_when_the_wish_is_
     harness.serve()
     harness.drained(DrainRow(rate=5))
     harness.engine.registry_event(OwnerChanged(SESSION, owner("other", 2)))
-    harness.settle()
+    harness.run_effects()
     assert harness.check() == ["drain finished"]
     assert harness.check() == []
     assert harness.drained(None) == ["drain over"]
@@ -161,7 +161,7 @@ def test_a_handover_that_came_to_nothing_is_told_once_with_its_cause_and_warned_
     harness = OperatorLogHarness()
     harness.reload({SESSION: owner("other", 3)}, "other")
     harness.engine.peer_message(OTHER, HandoverOffer(SESSION, Epoch(3), "drain"))
-    harness.settle()
+    harness.run_effects()
     assert harness.check() == []
     harness.pass_time(6_000)
     (line,) = harness.new_lines()

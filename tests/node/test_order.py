@@ -12,7 +12,7 @@ from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.waiting import until_seen
 from waypost.errors import BadMessage
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 async def next_ones(session: waypost.Receiver, count: int) -> list[int]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         return [int((await anext(session))["n"]) for _ in range(count)]
 
 

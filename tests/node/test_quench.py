@@ -11,7 +11,7 @@ import waypost
 from chaos.cluster import Cluster, ProxySpec
 from waypost.keys import Keys, public_key
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 async def wait_announced(producer: waypost.Producer, *terms: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while producer.terms != set(terms):
             await asyncio.sleep(0.02)
 

@@ -12,7 +12,7 @@ from chaos.cluster import Cluster, ProxySpec
 from tests.helpers.waiting import until_seen
 from waypost.queue import Queue
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ async def until_stored(cluster: Cluster, proxy: str, session: str, count: int) -
 
 async def given(session: waypost.Receiver, last: int) -> list[int]:
     came: list[int] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async for received in session:
             came.append(int(received["n"]))
             if came[-1] == last:

@@ -12,7 +12,7 @@ from chaos.cluster import Cluster, ProxySpec
 from waypost.client.join import Joined, JoinedState, Matched
 from waypost.errors import Refused
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 RED, BLUE = "joined/red", "joined/blue"
 
 
@@ -34,7 +34,7 @@ async def subscribed(joined: Joined) -> None:
 async def taken(joined: Joined, first: int, last: int, came: list[Matched] | None = None) -> list[Matched]:
     """Take until all that is wanted of these numbers has come; in each session in order."""
     found = [] if came is None else came
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while {int(each["n"]) for each in found} != {*wanted(first, last)}:
             found.append(await anext(joined))
     return found

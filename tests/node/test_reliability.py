@@ -14,7 +14,7 @@ from tests.helpers.waiting import until_seen
 from waypost.messages import Gap
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, PERSISTENT, Reliability
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
         waypost.attach(session, proxy=proxy.url, reliability=level, on_event=hear) as receiver,
     ):
         await producer.publish({"n": 4})
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for received in receiver:
                 came.append(int(received["n"]))
                 if came[-1] == 4:

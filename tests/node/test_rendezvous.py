@@ -24,7 +24,7 @@ from waypost.keys import public_key
 from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
 from waypost.rendezvous import Request, Resource, answers_to, session_of_owner
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 DATA = random.Random(5).randbytes(20 * RESOURCE_PART_BYTES + 7)
 
 
@@ -59,7 +59,7 @@ async def once_offered(name: str, url: str) -> None:
 
 async def until_answered(offering: Offering, count: int) -> None:
     serving = asyncio.ensure_future(offering.serve())
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while offering.answered < count:
             assert not serving.done(), serving.exception()
             await asyncio.sleep(0.02)
@@ -67,7 +67,7 @@ async def until_answered(offering: Offering, count: int) -> None:
 
 
 async def resource_of(meeting: RendezvousConsumer, identity: str) -> Resource:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async for resource in meeting:
             if resource.id == identity:
                 return resource
@@ -77,7 +77,7 @@ async def resource_of(meeting: RendezvousConsumer, identity: str) -> Resource:
 async def test_who_waits_for_nothing_any_more_does_not_hold_up_who_asked_beside_him(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendezvous, "WANTED_S", PATIENCE_S)
+    monkeypatch.setattr(rendezvous, "WANTED_S", TIMEOUT_S)
     a1, b1 = urls(cluster, "a1", "b1")
     await once_offered("hilda", b1)
     for number in range(4):
@@ -119,7 +119,7 @@ async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> No
         serving = asyncio.ensure_future(offering.serve())
         asked = [await meeting.arrange("carol", "there") for _ in range(4)]
         came: list[Resource] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for resource in meeting:
                 came.append(resource)
                 if len(came) == 1:
@@ -138,9 +138,9 @@ async def test_the_proxies_of_both_die_while_one_waits_for_the_other(cluster: Cl
         identity = await meeting.arrange("erin", "there")
     for name in ("a1", "b1"):
         cluster.proxies[name].kill()
-    async with waypost.offer("erin", provide, proxy=[b2], timeout_s=PATIENCE_S) as offering:
+    async with waypost.offer("erin", provide, proxy=[b2], timeout_s=TIMEOUT_S) as offering:
         await until_answered(offering, 1)
-    async with waypost.connect_rendezvous("frank", proxy=[a2], timeout_s=PATIENCE_S) as meeting:
+    async with waypost.connect_rendezvous("frank", proxy=[a2], timeout_s=TIMEOUT_S) as meeting:
         assert (await resource_of(meeting, identity)).data == DATA
     for name in ("a1", "b1"):
         cluster.proxies[name].start()
@@ -155,7 +155,7 @@ async def test_who_leaves_in_the_middle_of_a_resource_is_given_all_of_it_again(c
         async with waypost.offer("grace", provide, proxy=b2) as offering:
             serving = asyncio.ensure_future(offering.serve())
             parts = 0
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while not parts:
                     parts += len(await meeting.session.next_batch(3, manual_ack=True))
             await meeting.session.abandon()
@@ -181,7 +181,7 @@ async def test_nobody_else_reads_what_keys_protect(cluster: Cluster) -> None:
         assert (await resource_of(meeting, identity)).data == DATA
         await eavesdropper.publish({"Rendezvous": "end"})
         heard = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             async for received in eavesdropper:
                 heard.append(received.get("Rendezvous-Id"))
                 if received["Rendezvous"] == "end":
@@ -287,7 +287,7 @@ async def test_a_request_that_was_being_answered_when_its_owner_left_comes_again
         identity = await meeting.arrange("paul", "there")
         async with waypost.offer("paul", never, proxy=url) as offering:
             serving = asyncio.ensure_future(offering.serve())
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await begun.wait()
             serving.cancel()
         async with waypost.offer("paul", provide, proxy=url) as offering:

@@ -37,7 +37,7 @@ from waypost.errors import Internal, StoreFailed, WaypostError
 
 SOON_MS = 700
 """What stands still is seen after so long here."""
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 CALLS = {
     "log": ("append", "tail", "read", "first", "end"),
     "registry": ("create", "owner", "announce", "secret", "watch"),
@@ -150,16 +150,16 @@ class Stage:
 async def is_alive(url: str) -> None:
     """Attach, subscribe, publish and receive: the whole way of a notification, again and again."""
     for number in range(4):
-        async with waypost.attach(f"s{number}", proxy=url, timeout_s=PATIENCE_S) as session:
+        async with waypost.attach(f"s{number}", proxy=url, timeout_s=TIMEOUT_S) as session:
             try:
                 subscription = await session.subscribe("n > 0", max_count=3)
             except StoreFailed:
                 # Said at once, and not silence: who asked asks again.
                 subscription = await session.subscribe("n > 0", max_count=3)
             await session.wait_effective(subscription, ["A/0"])
-            async with waypost.produce("p", proxy=url, timeout_s=PATIENCE_S) as producer:
+            async with waypost.produce("p", proxy=url, timeout_s=TIMEOUT_S) as producer:
                 await producer.publish({"n": number + 1})
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await anext(aiter(session))
         await asyncio.sleep(0.3)
 
@@ -169,7 +169,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TAIL_STALL_MS", "WATCH_STALL_MS", "JOURNAL_STALL_MS", "TIMER_STALL_MS", "EFFECT_STALL_MS"):
         monkeypatch.setattr(node_module, name, SOON_MS if name != "WATCH_STALL_MS" else 4 * SOON_MS)
     monkeypatch.setattr(node_module, "LOOK_S", 0.1)
-    monkeypatch.setattr(DependencyHealth.patiently, "__defaults__", (1.0,))
+    monkeypatch.setattr(DependencyHealth.retry, "__defaults__", (1.0,))
     monkeypatch.setattr(node_module, "LOG_END_S", 1.0)
     monkeypatch.setattr(node_module, "WATCHDOG_INTERVAL_S", 0.1)
 
@@ -195,7 +195,7 @@ async def test_no_await_ends_a_node_in_silence(
             await asyncio.sleep(0.05)
 
     seen = asyncio.create_task(until_seen())
-    done, _ = await asyncio.wait({serving, client, seen}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait({serving, client, seen}, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
     assert done, f"the node neither goes on, nor ends, nor says anything; troubles: {stage.nodes[0].troubles.now}"
     if serving in done:
         assert isinstance(serving.exception(), WaypostError)

@@ -11,7 +11,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 
 FLAGS = {"no-discovery": "", "mixed-parts": ""}
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 REPORTED_S = 4.5
 """A proxy tells the registry every 2 s how far it has read."""
 
@@ -21,11 +21,11 @@ def _refused(first: ProxyProcess, second: ProxyProcess) -> str:
     try:
         first.start()
         first.process.wait_until(
-            lambda: first.ask("/v1/status")["position"] > 0, timeout_s=PATIENCE_S, what="reading its log"
+            lambda: first.ask("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
         )
         time.sleep(REPORTED_S)
         second.process.start()
-        second.process.wait_until(lambda: second.process.has_logged("error: "), timeout_s=PATIENCE_S, what="refused")
+        second.process.wait_until(lambda: second.process.has_logged("error: "), timeout_s=TIMEOUT_S, what="refused")
         assert first.ready()
         (line,) = [line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")]
         return line
@@ -60,9 +60,7 @@ def test_a_folder_that_has_read_another_sites_log_is_refused_and_harms_nobody(tm
     folder = {"no-discovery": "", "data": str(tmp_path / "run")}
     mine, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
     mine.start()
-    mine.process.wait_until(
-        lambda: mine.ask("/v1/status")["position"] > 0, timeout_s=PATIENCE_S, what="reading its log"
-    )
+    mine.process.wait_until(lambda: mine.ask("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log")
     time.sleep(REPORTED_S)
     mine.stop()
     other.start()
@@ -87,10 +85,10 @@ def test_no_log_is_begun_in_the_place_of_one_that_a_proxy_has(tmp_path: Path) ->
     proxy.start()
     command = [proxy.command[0], "sites", "begin-log", "A", "--data", str(tmp_path)]
     try:
-        refused = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+        refused = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert refused.stderr.startswith("error: REFUSED: site: site A has a log, and proxies of it that run: x")
     finally:
         proxy.stop()
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stderr) == (0, "")

@@ -125,7 +125,7 @@ class GivenByOrder(RuleBasedStateMachine):
         self.acknowledge(self.receiving.acknowledge())
 
     @rule()
-    def settle(self) -> None:
+    def flush_acks(self) -> None:
         """The library says all that the application has."""
         self.take_over()
         self.acknowledge(self.receiving.partial_acks())
@@ -175,7 +175,7 @@ class GivenByOrder(RuleBasedStateMachine):
         for _ in range(len(self.ranks) + 1):
             self.send()
             self.give(3)
-        self.settle()
+        self.flush_acks()
         assert self.ever_had == {*self.ranks}
         assert self.session.entries.count == 0
         assert not self.receiver.selective

@@ -175,7 +175,7 @@ TARGET = ("preparing", "shadowing", "ready", "staging", "committing")
 
 def right(place: Stage, message: Any) -> None:
     place.harness.engine.peer_message(YOU, message)
-    place.harness.settle()
+    place.harness.run_effects()
 
 
 def stay(place: Stage) -> TransferDeclined:
@@ -343,7 +343,7 @@ def refused(place: Stage, sender: ProxyId, message: Any) -> None:
     refusals = harness.engine.context.refused
     before, counted, said = known(harness), refusals.counts.copy(), list(harness.pending)
     harness.engine.peer_message(sender, message)
-    harness.settle()
+    harness.run_effects()
     assert known(harness) == before
     assert (refusals.counts - counted).total() == 1, (refusals.counts - counted, message)
     for effect in harness.pending[len(said) :]:

@@ -34,7 +34,7 @@ def near() -> EngineHarness:
     asked = harness.next(effects.SendPeer).message
     assert isinstance(asked, Prepare)
     harness.engine.peer_message(YOU, TransferDeclined(SESSION, asked.transfer, asked.epoch, StayReason.OTHERS_ATTACHED))
-    harness.settle()
+    harness.run_effects()
     assert len(harness.engine.dispatcher.relays.near) == 1
     return harness
 
@@ -48,7 +48,7 @@ def far() -> EngineHarness:
         (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
     ):
         harness.engine.peer_message(YOU, RelayUp(THERE, number, encode_message(message)))
-        harness.settle()
+        harness.run_effects()
     harness.complete_writes()
     assert len(harness.engine.dispatcher.relays.far) == 1
     return harness
@@ -83,7 +83,7 @@ def sent(harness: EngineHarness) -> list[Any]:
 
 def tell(harness: EngineHarness, sender: ProxyId, message: RelayMessage) -> None:
     harness.engine.peer_message(sender, message)
-    harness.settle()
+    harness.run_effects()
 
 
 # ---------------------------------------------------------------- what must hold
@@ -185,7 +185,7 @@ def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
 def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None:
     harness = near()
     harness.engine.client_disconnected(1)
-    harness.settle()
+    harness.run_effects()
     for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, home=True)):
         tell(harness, YOU, message)
     assert harness.engine.context.refused.counts == {}
@@ -207,7 +207,7 @@ def test_what_an_earlier_relay_of_the_same_connection_said_is_not_taken_for_what
     harness.engine.peer_message(
         YOU, TransferDeclined(SESSION, asked.message.transfer, asked.message.epoch, StayReason.OTHERS_ATTACHED)
     )
-    harness.settle()
+    harness.run_effects()
     harness.received()
     tell(harness, YOU, RelayDown(HERE, 2, b"", 0))
     for number in (1, 2):

@@ -61,7 +61,7 @@ def look(harness: EngineHarness) -> None:
             effect.on_done(effect.password == effect.hash)
         else:
             effect.on_done(list(effect.passwords))
-    harness.settle()
+    harness.run_effects()
 
 
 def guarded(grants: dict[str, Granted] | None = None) -> EngineHarness:
@@ -265,7 +265,7 @@ def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -
     late = harness.next(effects.Verify)
     change(harness, {"": Granted(ALL, "newer")})
     late.on_done(True)
-    harness.settle()
+    harness.run_effects()
     assert Attached not in kinds(harness.received(2))
     look(harness)
     assert refusals(harness.received(2)) == FORBIDDEN

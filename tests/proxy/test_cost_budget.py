@@ -140,7 +140,7 @@ def test_a_relayed_receiver_pays_by_the_address_from_which_it_comes() -> None:
     for number, message in enumerate(said, start=1):
         relayed = RelayUp("you#1/1", number, encode_message(message), "10.0.0.9")
         harness.engine.peer_message(ProxyId("you"), relayed)
-        harness.settle()
+        harness.run_effects()
         harness.complete_writes()
     (made,) = harness.engine.context.sessions[SESSION].active()
     assert made.payer == "address 10.0.0.9"

@@ -48,7 +48,7 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     assert session.descriptor() == standing
     assert announced(harness) == []
     harness.engine.served.serve(session, Epoch(2), Acquisition.THAW)
-    harness.settle()
+    harness.run_effects()
     harness.pass_time(1_000)
     harness.complete_writes()
     assert [each.subscription for each in announced(harness)] == ["x"]

@@ -103,10 +103,10 @@ def test_hello_comes_first() -> None:
     harness = EngineHarness()
     harness.engine.client_connected(1)
     harness.engine.client_message(1, Subscribe(subscription="x", expression="n > 0"))
-    harness.settle()
+    harness.run_effects()
     assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["BAD_MESSAGE"]
     harness.engine.client_message(1, Hello(VERSION, "c"))
-    harness.settle()
+    harness.run_effects()
     assert kinds(harness.received()) == [Welcome]
 
 
@@ -123,7 +123,7 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     harness.engine.client_message(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
     (append,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.Append)]
     append.on_done(LogUnavailable("gone"))
-    harness.settle()
+    harness.run_effects()
     problems = [each for each in harness.received() if isinstance(each, Problem)]
     assert [(each.code, each.about) for each in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
 
@@ -326,7 +326,7 @@ def test_a_receiver_that_is_forgotten_while_the_session_stands_still_is_so_when_
     assert set(session.receivers) == {"r", "other"}
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
-    harness.settle()
+    harness.run_effects()
     harness.complete_writes()
     assert set(session.receivers) == {"r"}
     assert harness.received(2)[-1] == Forgotten("other")
@@ -408,7 +408,7 @@ def test_changes_that_a_standstill_overtakes_are_answered_in_their_order_when_it
     assert not any(isinstance(each, Subscribed | Unsubscribed) for each in harness.received())
     session.become(Role.SERVING)
     harness.engine.dispatcher.served(session)
-    harness.settle()
+    harness.run_effects()
     harness.complete_writes()
     assert set(session.subscriptions) == {SubscriptionId("x0")}
     assert {each for each in harness.received() if isinstance(each, Subscribed | Unsubscribed)} == {
@@ -454,7 +454,7 @@ def test_an_acknowledgement_after_the_lease_brings_nothing_more() -> None:
     """A process that was stopped for a while hears it before it looks at its clock."""
     harness = EngineHarness(lease=False)
     harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
-    harness.settle()
+    harness.run_effects()
     harness.serve()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
     harness.complete_writes()

@@ -80,7 +80,7 @@ def test_the_journal_says_what_is_removed_before_the_store_removes_it() -> None:
     (window,) = find.windows
     find.on_done(Swept([Outdated(1, window.matched, A, 1)], 2))
     assert not harness.engine.context.sessions[SESSION].retention.leaving
-    harness.settle()
+    harness.run_effects()
     assert [fact.policies for fact in harness.facts if fact.kind == "removed"] == [[RemovalPolicy.MAX_COUNT]]
     assert harness.engine.context.sessions[SESSION].retention.leaving == [window]
     harness.pass_time(300)
@@ -138,7 +138,7 @@ def test_a_deletion_counts_when_the_registry_says_so_and_all_receivers_are_told(
     claim = harness.next(effects.ClaimRow)
     assert SESSION in harness.engine.context.sessions
     harness.engine.registry_event(OwnerChanged(SESSION, claim.new))
-    harness.settle()
+    harness.run_effects()
     for connection in (1, 2):
         assert isinstance(harness.received(connection)[-1], Deleted)
     assert SESSION not in harness.engine.context.sessions

@@ -148,13 +148,13 @@ def superseded() -> Stage:
 def gone() -> Stage:
     place = waiting()
     place.harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
-    place.harness.settle()
+    place.harness.run_effects()
     return place
 
 
 def no_lease(place: Stage) -> Stage:
     place.harness.engine.lease_lost()
-    place.harness.settle()
+    place.harness.run_effects()
     return place
 
 

@@ -31,7 +31,7 @@ from waypost.identity import (
     SiteId,
     SubscriptionId,
 )
-from waypost.limits import CHECKPOINTS_AT_ONCE, LOG_BATCH, WAKES_AT_ONCE
+from waypost.limits import ACTIVATIONS_AT_ONCE, CHECKPOINTS_AT_ONCE, LOG_BATCH
 from waypost.messages import Acknowledge, Attach, Attached, Interest, Problem, Publish, Quench
 from waypost.notification import Notification
 from waypost.records import Effective, InterestRegistered, InterestsExpired, Progress, Record
@@ -88,7 +88,7 @@ def woken(count: int) -> EngineHarness:
     while claimed(harness):
         claim = harness.next(effects.ClaimRow)
         claim.on_done(Claimed(True, claim.new))
-        harness.settle()
+        harness.run_effects()
     harness.complete_writes()
     harness.read_log()
     for _ in range(CHECKPOINTS_A_ROUND):
@@ -103,43 +103,43 @@ def publish(harness: EngineHarness, number: int) -> None:
 
 
 def test_after_a_start_so_many_are_claimed_at_a_time() -> None:
-    harness = EngineHarness(disk(3 * WAKES_AT_ONCE), watch=False)
-    harness.reload(rows(3 * WAKES_AT_ONCE))
-    assert len(claimed(harness)) == WAKES_AT_ONCE
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
+    assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
     claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
-    assert len(claimed(harness)) == WAKES_AT_ONCE
+    harness.run_effects()
+    assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
 def test_all_of_them_wake_in_the_end() -> None:
-    harness = woken(3 * WAKES_AT_ONCE)
+    harness = woken(3 * ACTIVATIONS_AT_ONCE)
     assert {session.role for session in harness.engine.context.sessions.values()} == {Role.SERVING}
 
 
 def test_the_one_that_a_client_waits_for_goes_first() -> None:
-    harness = EngineHarness(disk(3 * WAKES_AT_ONCE), watch=False)
-    harness.reload(rows(3 * WAKES_AT_ONCE))
-    last = name(3 * WAKES_AT_ONCE - 1)
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
+    last = name(3 * ACTIVATIONS_AT_ONCE - 1)
     assert last not in claimed(harness)
     harness.send(1, Attach(session=last, receiver="r", incarnation="i", frontier={}))
     claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert claimed(harness)[-1] == last
 
 
 def test_the_one_that_another_proxy_asks_for_goes_first() -> None:
-    harness = EngineHarness(disk(3 * WAKES_AT_ONCE), watch=False)
-    harness.reload(rows(3 * WAKES_AT_ONCE), "you")
-    last = name(3 * WAKES_AT_ONCE - 1)
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE), "you")
+    last = name(3 * ACTIVATIONS_AT_ONCE - 1)
     harness.engine.peer_message(
         YOU, Prepare(session=last, transfer="t", epoch=Epoch(1), reason="attach", receiver="r", incarnation="i")
     )
-    harness.settle()
+    harness.run_effects()
     claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert claimed(harness)[-1] == last
 
 
@@ -153,15 +153,15 @@ def test_what_could_not_be_claimed_is_claimed_again_by_a_sweep() -> None:
 
 
 def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
-    harness = EngineHarness(disk(3 * WAKES_AT_ONCE), watch=False)
-    harness.reload(rows(3 * WAKES_AT_ONCE))
+    harness = EngineHarness(disk(3 * ACTIVATIONS_AT_ONCE), watch=False)
+    harness.reload(rows(3 * ACTIVATIONS_AT_ONCE))
     harness.engine.lease_lost()
     while claimed(harness):
         harness.complete(effects.ClaimRow, Claimed(True, owner("me", 2)))
     assert {session.role for session in harness.engine.context.sessions.values()} == {Role.DORMANT}
     harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
-    harness.settle()
-    assert len(claimed(harness)) == WAKES_AT_ONCE
+    harness.run_effects()
+    assert len(claimed(harness)) == ACTIVATIONS_AT_ONCE
 
 
 def test_what_is_needed_is_said_in_few_appends() -> None:
@@ -209,7 +209,7 @@ def test_what_the_log_means_is_not_written_whole_with_every_change() -> None:
         save = harness.next(effects.Save)
         batches.append(save.batch)
         save.on_done(None)
-        harness.settle()
+        harness.run_effects()
     # So many holds are worth a third of a second, and a write comes every fifth of one.
     assert [batch.behind for batch in batches] == [batch.site_state is None for batch in batches]
     assert [batch.behind for batch in batches] == [False, True, False]

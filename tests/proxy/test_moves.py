@@ -21,7 +21,7 @@ def drained(rate: float = 10, *, others: tuple[str, ...] = ("you",)) -> EngineHa
     harness.reload({}, *others)
     harness.serve()
     harness.engine.registry_event(DrainChanged(ME, DrainRow(rate=rate)))
-    harness.settle()
+    harness.run_effects()
     return harness
 
 
@@ -85,7 +85,7 @@ def test_a_client_that_comes_to_a_proxy_that_is_drained_is_told_a_better_one() -
     harness.engine.client_connected(2)
     harness.engine.client_message(2, Hello(VERSION, "c"))
     harness.engine.client_message(2, Attach(session="other", receiver="main", incarnation="i", frontier={}))
-    harness.settle()
+    harness.run_effects()
     assert [each.proxy for each in harness.received(2) if isinstance(each, Moved)] == [YOU]
 
 
@@ -94,10 +94,10 @@ def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> 
     harness.reload({}, "they", "you")
     harness.serve()
     harness.engine.peer_message(YOU, MoveRequest(SESSION, owner("me", 7).epoch, YOU))
-    harness.settle()
+    harness.run_effects()
     assert offers(harness) == []
     harness.engine.peer_message(YOU, MoveRequest(SESSION, owner("me", 1).epoch, YOU))
-    harness.settle()
+    harness.run_effects()
     assert [proxy for proxy, _ in offers(harness)] == [YOU]
 
 
@@ -105,7 +105,7 @@ def test_what_is_offered_is_asked_for() -> None:
     harness = EngineHarness()
     harness.reload({SESSION: owner("you", 4)}, "you")
     harness.engine.peer_message(YOU, HandoverOffer(SESSION, owner("you", 4).epoch, "drain"))
-    harness.settle()
+    harness.run_effects()
     (prepare,) = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
     assert (prepare.proxy, getattr(prepare.message, "reason", "")) == (YOU, "drain")
     assert not [each for each in harness.sent if isinstance(each[1], Attached)]

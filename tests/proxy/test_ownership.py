@@ -93,7 +93,7 @@ def test_a_restart_takes_the_next_epoch_and_serves_only_then() -> None:
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 4), owner("me", 5))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
@@ -111,7 +111,7 @@ def test_a_restart_that_finds_itself_one_epoch_ahead_takes_another_one() -> None
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 5), owner("me", 6))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
 
@@ -228,7 +228,7 @@ def test_a_subscription_that_is_made_again_has_another_life_also_if_nothing_came
 def test_who_deletes_a_session_of_a_dead_owner_says_so() -> None:
     harness = EngineHarness()
     harness.engine.deleted(SESSION, owner("dead", 3), "an operator asked for it")
-    harness.settle()
+    harness.run_effects()
     (said,) = [fact for fact in harness.facts if fact.kind == "deleted"]
     assert (said.session, said.epoch, said.proxy, said.reason) == (SESSION, 3, ME, "an operator asked for it")
 
@@ -295,7 +295,7 @@ def test_a_staged_copy_without_its_transfer_commits_once_it_is_stored() -> None:
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 3), owner("me", 4))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 4)
 
 
@@ -387,7 +387,7 @@ def test_the_row_of_a_session_is_not_there_before_its_first_checkpoint() -> None
     first = harness.next(effects.PutCheckpoint)
     assert first.checkpoint.rank == (1, 0)
     first.on_done(None)
-    harness.settle()
+    harness.run_effects()
     assert harness.next(effects.CreateRow).ownership == owner("me", 1)
 
 
@@ -509,7 +509,7 @@ def refuse(harness: EngineHarness, prepare: Prepare) -> None:
     harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "not here")
     harness.engine.peer_message(ProxyId("you"), refusal)
-    harness.settle()
+    harness.run_effects()
 
 
 @pytest.mark.parametrize("told_by", ["watch", "registry"])
@@ -518,7 +518,7 @@ def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_i
     harness.received()
     refusal = Refused(SESSION, prepare.transfer, prepare.epoch, "no changelog has it", lost=True)
     harness.engine.peer_message(ProxyId("you"), refusal)
-    harness.settle()
+    harness.run_effects()
     current = owner("you", 3) if told_by == "watch" else owner("you", 4)
     harness.complete(effects.ReadRow, current)
     if told_by == "registry":
@@ -526,7 +526,7 @@ def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_i
         again = asked(harness, "you")
         refusal = Refused(SESSION, again.transfer, again.epoch, "no changelog has it", lost=True)
         harness.engine.peer_message(ProxyId("you"), refusal)
-        harness.settle()
+        harness.run_effects()
     assert [each.code for each in harness.received() if isinstance(each, Problem)] == [SessionLost.code]
 
 
@@ -551,10 +551,10 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
     harness.engine.peer_message(
         ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3), reason="attach")
     )
-    harness.settle()
+    harness.run_effects()
     assert [each.lost for each in refusals()] == [True, False]
     harness.engine.registry_event(OwnerChanged(SESSION, mine.gone()))
-    harness.settle()
+    harness.run_effects()
     harness.pass_time(5_000)
     assert not harness.engine.memory.lost
 
@@ -592,7 +592,7 @@ def test_an_owner_that_dies_while_it_is_asked_is_taken_over() -> None:
     harness, _ = asking()
     harness.received()
     harness.engine.registry_event(ProxyDown(ProxyId("you"), row("you").incarnation))
-    harness.settle()
+    harness.run_effects()
     harness.complete(effects.ReadRow, owner("you", 3))
     harness.complete(effects.FindCheckpoint, first_checkpoint(3))
     assert harness.next(effects.ClaimRow).new == owner("me", 4)
@@ -606,7 +606,7 @@ def test_whoever_is_attached_hears_where_the_session_went_or_at_least_that_it_we
     if known:
         harness.reload({SESSION: owner("me", 1)}, "you")
     harness.engine.registry_event(OwnerChanged(SESSION, owner("you", 2)))
-    harness.settle()
+    harness.run_effects()
     assert [type(each) for each in harness.received()] == [Moved if known else Wait]
 
 
@@ -634,7 +634,7 @@ def test_nothing_is_promised_to_a_client_that_the_fence_put_out() -> None:
     assert [receiver.connection for receiver in session.receivers.values()] == [None]
     harness.lease()
     harness.engine.served.serve(session, owner("me", 2).epoch, Acquisition.THAW)
-    harness.settle()
+    harness.run_effects()
     assert BecameEffective not in settled(harness)
     harness.attach()
     assert BecameEffective in settled(harness)
@@ -653,7 +653,7 @@ def test_a_promise_that_was_written_during_a_freeze_is_told_after_the_thaw() -> 
     )
     harness.engine.peer_message(YOU, Prepare(session=SESSION, transfer="t", epoch=Epoch(1), receiver="r"))
     harness.engine.peer_message(YOU, Ready(SESSION, "t", Epoch(1), {}))
-    harness.settle()
+    harness.run_effects()
     assert role(harness) is Role.FROZEN
     harness.complete_writes()
     assert BecameEffective not in settled(harness)
@@ -674,7 +674,7 @@ def settled(harness: EngineHarness) -> list[type]:
 def test_who_comes_while_the_lease_is_in_doubt_is_let_in_or_told_to_try_again() -> None:
     harness = EngineHarness(lease=False)
     harness.engine.lease_granted(Incarnation("me#1"), harness.clock.now_ms() + 5_000)
-    harness.settle()
+    harness.run_effects()
     harness.serve()
     harness.clock.advance(4_800)
     harness.send(2, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}))
@@ -692,13 +692,13 @@ def test_an_answer_that_was_asked_for_under_an_earlier_lease_brings_no_serving()
     harness.engine.lease_lost()
     harness.engine.lease_granted(Incarnation("me#2"), 1 << 40)
     claim.on_done(Claimed(True, owner("me", 5)))
-    harness.settle()
+    harness.run_effects()
     assert role(harness) is Role.DORMANT
     harness.complete(effects.ClaimRow, Claimed(False, owner("me", 5)))
     again = harness.next(effects.ClaimRow)
     assert again.new.epoch > 5
     again.on_done(Claimed(True, again.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, again.new.epoch)
 
 
@@ -737,7 +737,7 @@ def test_a_name_that_helps_nothing_costs_a_look_at_the_registry_and_nothing_else
         asked = harness.next(effects.SendPeer).message
         assert isinstance(asked, Prepare)
         harness.engine.peer_message(YOU, Refused(SESSION, asked.transfer, Epoch(7), "it is not mine"))
-        harness.settle()
+        harness.run_effects()
     harness.complete(effects.ReadRow, None)
     harness.complete(effects.CreateRow, Claimed(True, owner("me", 1)))
     harness.complete_writes()
@@ -766,7 +766,7 @@ def test_who_serves_writes_its_row_again_where_the_registry_went_back(named: str
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(named, 2), owner("me", 5))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
     harness.reload({SESSION: owner("me", 5)}, "you")
     assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.ReadRow)]
@@ -782,7 +782,7 @@ def test_who_serves_makes_its_row_again_where_the_registry_has_none() -> None:
     created = harness.next(effects.CreateRow)
     assert created.ownership == owner("me", 5)
     created.on_done(Claimed(True, created.ownership))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
@@ -794,7 +794,7 @@ def test_who_serves_takes_the_next_epoch_where_another_session_was_made_at_its_o
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 5), owner("me", 6))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
 
@@ -810,7 +810,7 @@ def test_a_sleeping_session_never_wakes_at_an_epoch_at_which_it_was_served_befor
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("me", 2), owner("me", 5))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
@@ -859,14 +859,14 @@ def test_who_sleeps_while_the_registry_has_an_earlier_row_of_another_wakes_when_
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner("you", 2), owner("me", 5))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
 
 
 def fenced(harness: EngineHarness) -> None:
     """Its registry is away until its lease has ended; it comes back from an older copy, and there is another lease."""
     harness.engine.lease_lost()
-    harness.settle()
+    harness.run_effects()
     assert role(harness) is Role.DORMANT
     harness.lease()
 
@@ -881,7 +881,7 @@ def test_what_was_served_until_the_lease_ended_is_made_again_where_the_registry_
     created = harness.next(effects.CreateRow)
     assert created.ownership == owner("me", 6)
     created.on_done(Claimed(True, created.ownership))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
     assert harness.engine.context.counters.rows_lost == 1
 
@@ -897,7 +897,7 @@ def test_what_was_served_until_the_lease_ended_is_claimed_where_the_registry_has
     claim = harness.next(effects.ClaimRow)
     assert (claim.expected, claim.new) == (owner(named, 2), owner("me", 6))
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     assert (role(harness), epoch(harness)) == (Role.SERVING, 6)
 
 
@@ -925,7 +925,7 @@ def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry
     first = harness.next(effects.PutCheckpoint)
     assert (first.checkpoint.epoch, first.checkpoint.serial) == (1, 0)
     first.on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
-    harness.settle()
+    harness.run_effects()
     harness.complete(effects.ReadRow, None)
     # Its owner may live, and write the row again.
     assert Wait in [type(each) for each in harness.received()]
@@ -933,12 +933,12 @@ def test_a_session_is_made_above_what_the_changelog_has_of_one_that_the_registry
     harness.attach()
     harness.complete_all(effects.ReadRow, None)
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 4, by_owner=True))
-    harness.settle()
+    harness.run_effects()
     harness.complete_all(effects.ReadRow, None)
     second = harness.next(effects.PutCheckpoint)
     assert (second.checkpoint.epoch, second.checkpoint.serial) == (GENERATION + 1, 0)
     second.on_done(None)
-    harness.settle()
+    harness.run_effects()
     assert harness.next(effects.CreateRow).ownership == owner("me", GENERATION + 1)
 
 
@@ -949,7 +949,7 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i1", frontier={}))
     harness.complete(effects.ReadRow, None)
     harness.next(effects.PutCheckpoint).on_done(CheckpointOutdated("there is a later one", 1, by_owner=True))
-    harness.settle()
+    harness.run_effects()
     harness.reload({SESSION: owner("you", 1)}, "you")
     harness.complete(effects.ReadRow, owner("you", 1))
     assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
@@ -958,7 +958,7 @@ def test_a_session_that_was_created_meanwhile_is_not_created_above_its_checkpoin
 def _outdated(harness: EngineHarness, *, by_owner: bool) -> None:
     """The session's checkpoint counts less than one of epoch 4 that the changelog has."""
     harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
-    harness.settle()
+    harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, CheckpointOutdated("there is a later one", 4, by_owner=by_owner))
     harness.received()
     harness.pass_time(2 * harness.engine.context.settings.sweep_ms)
@@ -1007,7 +1007,7 @@ def test_until_that_is_settled_nothing_is_written_over_what_counts_more() -> Non
     _outdated(harness, by_owner=True)
     told: list[object] = []
     harness.engine.persister.checkpoint(session, told.append)
-    harness.settle()
+    harness.run_effects()
     assert [type(each) for each in told] == [CheckpointOutdated]
     assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
 
@@ -1021,11 +1021,11 @@ def test_serials_begin_anew_with_each_session_and_epoch() -> None:
     for epoch in (1, 1, 2):
         session.epoch = Epoch(epoch)
         harness.engine.persister.checkpoint(session, effects.ignore_result)
-        harness.settle()
+        harness.run_effects()
         put = harness.next(effects.PutCheckpoint)
         ranks.append(put.checkpoint.rank)
         put.on_done(None)
-        harness.settle()
+        harness.run_effects()
     (epoch, serial), *others = ranks
     assert (epoch, others) == (1, [(1, serial + 1), (2, 1)])
 
@@ -1035,10 +1035,10 @@ def test_what_is_still_written_of_a_deleted_session_is_not_counted_for_the_next_
     sessions = {generation: Session(SESSION, Epoch(generation * GENERATION + 1), Role.DORMANT) for generation in (0, 1)}
     for generation in (1, 0, 1):
         harness.engine.persister.checkpoint(sessions[generation], effects.ignore_result)
-        harness.settle()
+        harness.run_effects()
         put = harness.next(effects.PutCheckpoint)
         put.on_done(None)
-        harness.settle()
+        harness.run_effects()
         ranks.append(put.checkpoint.rank)
     assert ranks == [(GENERATION + 1, 1), (1, 1), (GENERATION + 1, 2)]
 
@@ -1047,7 +1047,7 @@ def test_what_a_changelog_did_not_take_is_written_again_though_nothing_changes()
     harness = EngineHarness()
     harness.serve()
     harness.engine.persister.checkpoint(harness.engine.context.sessions[SESSION], effects.ignore_result)
-    harness.settle()
+    harness.run_effects()
     harness.complete_all(effects.PutCheckpoint, LogUnavailable("away"))
     harness.pass_time(2_000)
     assert [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
@@ -1097,7 +1097,7 @@ def test_a_staged_copy_commits_where_the_registry_went_back_and_its_source_is_de
     claim = harness.next(effects.ClaimRow)
     harness.reload({} if row is None else {SESSION: row}, "you")
     claim.on_done(Claimed(False, row))
-    harness.settle()
+    harness.run_effects()
     # As long as the source is alive it writes its row again.
     assert role(harness) is Role.STAGED
     assert not [each for each in harness.pending if isinstance(each, effects.ClaimRow | effects.CreateRow)]
@@ -1107,10 +1107,10 @@ def test_a_staged_copy_commits_where_the_registry_went_back_and_its_source_is_de
     if row is None:
         created = harness.next(effects.CreateRow)
         created.on_done(Claimed(True, created.ownership))
-        harness.settle()
+        harness.run_effects()
     else:
         again = harness.next(effects.ClaimRow)
         assert again.expected == row
         again.on_done(Claimed(True, again.new))
-        harness.settle()
+        harness.run_effects()
     assert role(harness) is Role.SERVING

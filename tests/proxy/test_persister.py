@@ -46,7 +46,7 @@ def test_one_write_at_a_time_and_the_next_one_has_all_that_came_meanwhile() -> N
     harness.pass_time(1_000)
     assert not [each for each in harness.pending if isinstance(each, effects.Save)]
     first.on_done(None)
-    harness.settle()
+    harness.run_effects()
     harness.pass_time(1_000)
     (change,) = harness.next(effects.Save).batch.changes
     assert [number for number, _, _ in change.entries] == [2, 3]
@@ -126,7 +126,7 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
     harness.engine.persister.renew(SESSION)
     harness.engine.context.sessions.put(session)
     deleting.on_done(StoreFailed("full"))
-    harness.settle()
+    harness.run_effects()
     harness.pass_time(1_000)
     batch = harness.next(effects.Save).batch
     assert batch.deleted == ()
@@ -168,7 +168,7 @@ def test_one_proxy_keeps_the_state_for_all_of_its_site() -> None:
     second.reload(None, "before")
     for harness in (first, second):
         harness.engine.close_log()
-        harness.settle()
+        harness.run_effects()
         harness.read_log()
         harness.pass_time(2_000)
     assert len(snapshots(first)) == 1 and not snapshots(second)
@@ -201,7 +201,7 @@ def test_what_a_changelog_has_lost_is_written_again_though_nothing_has_changed()
     harness.pass_time(5_000)
     assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
     harness.engine.changelog_lost()
-    harness.settle()
+    harness.run_effects()
     harness.pass_time(5_000)
     assert harness.next(effects.PutCheckpoint).checkpoint.session == SESSION
     harness.next(effects.PutSite)
@@ -221,7 +221,7 @@ def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_not
     harness.complete_all(effects.Save, None)
     assert not noted(harness)
     written.on_done(None)
-    harness.settle()
+    harness.run_effects()
     harness.pass_time(2_000)
     assert [each.ranks for each in noted(harness)] == [{SESSION: written.checkpoint.rank}]
     assert "y" in [each.subscription for each in harness.received(1) if isinstance(each, Subscribed)]
@@ -234,7 +234,7 @@ def test_who_leaves_in_good_order_notes_what_clients_were_answered_last() -> Non
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     harness.complete_writes()
     harness.engine.leave()
-    harness.settle()
+    harness.run_effects()
     assert [list(each.ranks) for each in noted(harness)] == [[SESSION]]
 
 
@@ -282,13 +282,13 @@ def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_a
     writes = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
     assert len(writes) == 1
     harness.next(effects.PutCheckpoint).on_done(None)
-    harness.settle()
+    harness.run_effects()
     second = harness.next(effects.PutCheckpoint)
     assert len(second.checkpoint.descriptor.subscriptions) == 51
     assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
     second.on_done(None)
     harness.complete_writes()
-    harness.settle()
+    harness.run_effects()
     answered = [each.subscription for each in harness.received(1) if isinstance(each, Subscribed)]
     assert {f"s{number}" for number in range(50)} <= set(answered)
 
@@ -303,10 +303,10 @@ def test_who_raises_when_it_is_told_does_not_keep_the_next_checkpoint_from_being
 
     harness.engine.persister.checkpoint(session, raises)
     harness.engine.persister.checkpoint(session, lambda error: told.append("second"))
-    harness.settle()
+    harness.run_effects()
     with pytest.raises(ValueError, match="a fault"):
         harness.next(effects.PutCheckpoint).on_done(None)
-    harness.settle()
+    harness.run_effects()
     harness.next(effects.PutCheckpoint).on_done(None)
     assert told == ["second"]
 
@@ -317,9 +317,9 @@ def test_who_asks_again_when_it_is_told_waits_for_another_checkpoint() -> None:
     told: list[str] = []
     persister = harness.engine.persister
     persister.checkpoint(session, lambda _: persister.checkpoint(session, lambda _: told.append("again")))
-    harness.settle()
+    harness.run_effects()
     harness.next(effects.PutCheckpoint).on_done(None)
-    harness.settle()
+    harness.run_effects()
     assert not told
     harness.next(effects.PutCheckpoint).on_done(None)
     assert told == ["again"]
@@ -331,11 +331,11 @@ def test_the_next_checkpoint_of_a_session_that_is_ours_no_more_is_not_written() 
     told: list[str] = []
     harness.engine.persister.checkpoint(session, lambda _: told.append("first"))
     harness.engine.persister.checkpoint(session, lambda _: told.append("second"))
-    harness.settle()
+    harness.run_effects()
     written = harness.next(effects.PutCheckpoint)
     harness.engine.context.sessions.remove(SESSION)
     written.on_done(None)
-    harness.settle()
+    harness.run_effects()
     assert told == ["first", "second"]
     assert not [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
 
@@ -348,9 +348,9 @@ def test_a_checkpoint_that_failed_is_told_to_all_who_waited_for_it_and_to_nobody
     persister.checkpoint(session, lambda error: told.append(("first", error is None)))
     persister.checkpoint(session, lambda error: told.append(("second", error is None)))
     persister.checkpoint(session, lambda error: told.append(("third", error is None)))
-    harness.settle()
+    harness.run_effects()
     harness.next(effects.PutCheckpoint).on_done(LogUnavailable("away"))
     assert told == [("first", False)]
-    harness.settle()
+    harness.run_effects()
     harness.next(effects.PutCheckpoint).on_done(None)
     assert told[1:] == [("second", True), ("third", True)]

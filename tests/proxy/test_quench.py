@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, reject, settings
 
-from proxy.clients.quench import terms_of
+from proxy.clients.quench import alternatives_of
 from tests.helpers import expressions
 from tests.helpers.engine_harness import EngineHarness
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
@@ -48,7 +48,7 @@ class Quenched(EngineHarness):
         self.read_log()
         while self.engine.next_deadline() <= self.clock.now_ms():
             self.engine.tick()
-            self.settle()
+            self.run_effects()
             self.pending.clear()
         said = [each for each in self.received(PRODUCER) if isinstance(each, Interest)]
         for each in said:
@@ -188,7 +188,7 @@ def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness.register(*(f"a == {each}" for each in range(many)))
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
-    harness.settle()
+    harness.run_effects()
     assert not any(each.level for each in harness.received(PRODUCER) if isinstance(each, Interest))
     harness.ask("a", number=2)
     said = [len(each.added) for each in harness.listen()]
@@ -218,7 +218,7 @@ def test_what_an_expression_wants_one_of_its_terms_wants_that_names_an_attribute
         expression = parse(write(tree))
     except SubscriptionError:
         reject()
-    met = [term for term in terms_of(expression.canonical) if parse(term.text).matches(attributes)]
+    met = [term for term in alternatives_of(expression.canonical) if parse(term.text).matches(attributes)]
     assert bool(met) == (expression.matches(attributes) is True)
     assert all(term.concerns(attributes) for term in met)
 

@@ -276,7 +276,7 @@ def test_what_only_the_store_has_is_counted_before_anything_is_chosen() -> None:
     while any(isinstance(each, effects.LoadEntries) for each in harness.pending):
         load = harness.next(effects.LoadEntries)
         load.on_done([each for each in in_store if each[0] > load.after])
-        harness.settle()
+        harness.run_effects()
     harness.complete_writes()
     assert session.queue_limits.known and session.queue_limits.count == 2
     assert sum(len(fact.offsets) for fact in harness.facts if fact.kind == "removed") == 3
@@ -292,12 +292,12 @@ def test_nobody_gets_past_what_was_chosen_later_before_that_is_on_record_too() -
     first, second = (each for each in harness.pending if isinstance(each, effects.Attest) and is_removal(each))
     harness.pending.remove(first)
     first.on_done(None)
-    harness.settle()
+    harness.run_effects()
     assert session.entries.first_number == 2
     assert session.receivers[ReceiverId("r")].acknowledged == 1
     harness.pending.remove(second)
     second.on_done(None)
-    harness.settle()
+    harness.run_effects()
     assert session.entries.first_number == 3
     assert session.receivers[ReceiverId("r")].acknowledged == 2
 
@@ -352,7 +352,7 @@ def test_what_was_about_to_go_when_the_session_stood_still_goes_when_it_is_serve
     harness.lease()
     claim = harness.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    harness.settle()
+    harness.run_effects()
     harness.complete_writes()
     assert session.queue_limits is not None and not session.queue_limits.going
     assert session.entries.count == 2

@@ -29,7 +29,7 @@ def relayed() -> EngineHarness:
 
 def tell(harness: EngineHarness, message: Prepared | Frozen | TransferDeclined | HandoverOffer) -> None:
     harness.engine.peer_message(YOU, message)
-    harness.settle()
+    harness.run_effects()
 
 
 def asked(harness: EngineHarness) -> Prepare:
@@ -88,7 +88,7 @@ def test_a_late_word_of_the_near_proxy_s_last_life_leaves_alone_what_this_life_r
         (Hello(VERSION, "client"), Attach(session=SESSION, receiver="far", incarnation="i", frontier={})), start=1
     ):
         harness.engine.peer_message(YOU, RelayUp("you#2/1", number, encode_message(message)))
-    harness.settle()
+    harness.run_effects()
     assert len(harness.engine.dispatcher.relays.far) == 1
     harness.engine.registry_event(ProxyDown(YOU, earlier))
     assert len(harness.engine.dispatcher.relays.far) == 1

@@ -226,7 +226,7 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     later.log = harness.log
     claim = later.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
-    later.settle()
+    later.run_effects()
     later.complete_writes()
     return later
 

@@ -10,7 +10,7 @@ from proxy.session.receivers import check_overtaking
 from proxy.session.session import Role, Session
 from proxy.session.stored_notification import StoredNotification
 from proxy.session.subscription import Subscription
-from waypost.checkpoint import UNSETTLED
+from waypost.checkpoint import UNKNOWN_END
 from waypost.errors import LimitExceeded
 from waypost.identity import Epoch, Origin, ReceiverId, SessionId, SubscriptionId
 from waypost.limits import OVERTAKING
@@ -172,7 +172,7 @@ def test_who_takes_a_session_over_waits_for_the_origins_in_which_something_ends_
     """Also where it has heard nothing of them yet: else the end never settles, and the expression is held for ever."""
     raised, merged = session(), session(Role.SHADOW)
     for each in (raised, merged):
-        each.end_subscription(X, {A: 3, B: UNSETTLED})
+        each.end_subscription(X, {A: 3, B: UNKNOWN_END})
     raised.close_gates({A: 5}, seen={A: 4})
     merged.close_gates({A: 5}, seen=None)
     merged.merge({A: 4}, {A: 5}, oldest=1, following=1)

@@ -106,10 +106,10 @@ class PublishBuffer:
         self._cut_frames()
         frames, self._cut = self._cut, []
         self._in_flight.extend(frames)
-        self._settle_keys()
+        self._apply_keys()
         return frames
 
-    def _settle_keys(self) -> None:
+    def _apply_keys(self) -> None:
         """A change of keys before which nothing is in flight any more is what the next connection begins with."""
         while self._in_flight and isinstance(first := self._in_flight[0], PublishWith):
             self._with = first
@@ -148,7 +148,7 @@ class PublishBuffer:
             if isinstance(frame, Publish) and frame.first == first:
                 del self._in_flight[index]
                 self._outstanding -= len(frame.bodies)
-                self._settle_keys()
+                self._apply_keys()
                 return frame
         return None
 

@@ -61,7 +61,7 @@ def _passwords(file: Path) -> dict[str, str]:
     return found
 
 
-def set_terms(
+def set_policy(
     session: str,
     *,
     expiry_s: int | None,

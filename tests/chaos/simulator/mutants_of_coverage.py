@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "answered before it is kept",
         "a subscription change is answered before anything is written",
-        replaced(ClientDispatcher, "_settle", _answer_at_once),
+        replaced(ClientDispatcher, "_reply_when_durable", _answer_at_once),
         ("STUCK", "LOST"),
         scenarios=("subscription_that_the_disk_did_not_take",),
         rule=6,
