@@ -104,7 +104,7 @@ class LinkSender:
         """Return what is said again on every opening: announcements in force. They advance no frontier, but for the
         ends of origins: what of such an origin the far site does not have yet, its sessions catch up.
         """
-        ends = [self._stamped(ended) for ended in self._state.standing_ends(self._neighbour)]
+        ends = [self._stamped(ended) for ended in self._state.ended_origins(self._neighbour)]
         severed = [self._severance()] if self._severed else []
         return [*ends, *severed, *(self._stamped(effective) for effective in self._repeats)]
 

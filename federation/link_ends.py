@@ -1,8 +1,9 @@
 """One proxy's ends of its site's links, both ways, as one deterministic machine: inputs in, effects out. Pure.
 
 No sockets, no tasks, no clock: every input says what time it is. After every call the caller takes
-:meth:`LinkEnds.take_effects`, and calls :meth:`LinkEnds.tick` no later than :meth:`LinkEnds.next_deadline`. A node
-performs the effects on what is real (node/links.py), a simulator on what it likes.
+:meth:`LinkEndpoints.take_effects`, and calls :meth:`LinkEndpoints.tick` no later than
+:meth:`LinkEndpoints.next_deadline`. A node performs the effects on what is real (node/links.py), a simulator on what it
+likes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from waypost.records import FiltersRequested, Repaired
 from waypost.subscription import parse
 
 
-class LinkEnds:
+class LinkEndpoints:
     """The pulling ends of what comes in, and the sending ends of what goes out.
 
     Args:

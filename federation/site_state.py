@@ -610,7 +610,7 @@ class SiteState:
         begun = [each.following for each in self.ended.values() if each.begins < offset]
         return max((log_epoch_of(each) for each in begun if site_of(each) == self.site), default=1)
 
-    def standing_ends(self, neighbour: SiteId) -> list[OriginEnded]:
+    def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:
         """Return the origins that have ended, to be repeated for that neighbour on a resume."""
         return [self._ended_record(origin) for origin in self.ended if self.upstream.get(origin) != neighbour]
 

@@ -38,7 +38,7 @@ class CertificateCheck:
         self._url = url
         self._troubles = troubles
         self._looked_ms: int | None = None
-        self.ends_ms: int | None = None
+        self.expires_ms: int | None = None
         """When it ends, in Unix time; None: not known yet."""
 
     def renew(self) -> None:
@@ -61,13 +61,13 @@ class CertificateCheck:
         try:
             async with asyncio.timeout(REACH_S):
                 _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=self._tls.peers)
-            self.ends_ms = certified(writer.get_extra_info("peercert")).until_ms
+            self.expires_ms = certified(writer.get_extra_info("peercert")).until_ms
             writer.close()
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no answer within {REACH_S:g} s"
             self._troubles.missing(CERTIFICATE, Unreachable(f"other proxies cannot speak TLS with {self._url}: {why}"))
             return
-        days = (self.ends_ms - unix_ms) // DAY_MS
+        days = (self.expires_ms - unix_ms) // DAY_MS
         if days < SOON_DAYS:
             hint = "write another one to the files of --tls-cert and --tls-key; it is read at once"
             self._troubles.missing(CERTIFICATE, Unreachable(f"the certificate ends in {days} days; {hint}"))

@@ -14,7 +14,7 @@ from waypost.limits import LINE_SHARE, TURN_CREDIT_S, TURN_CREDIT_SHARE
 Member = TypeVar("Member", bound=Hashable)
 
 
-class Line:
+class FairQueue:
     """Those who cost the loop much."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Line:
 class Turns:
     """One client's turns: a credit of processor time that fills slowly, and the line behind it."""
 
-    def __init__(self, line: Line, now_s: float) -> None:
+    def __init__(self, line: FairQueue, now_s: float) -> None:
         self._line = line
         self._credit_s = TURN_CREDIT_S
         self._at_s = now_s

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from federation.link_ends import LinkEnds
+from federation.link_ends import LinkEndpoints
 from federation.log_epochs import federation_of
 from federation.messages import (
     AskSeen,
@@ -39,7 +39,7 @@ from node.certificate_check import CertificateCheck
 from node.config import NodeConfig
 from node.dependency_health import STALLED, Dependency, DependencyHealth
 from node.effect_runner import EffectRunner
-from node.fair_share import BufferedBytes, Line
+from node.fair_share import BufferedBytes, FairQueue
 from node.free_memory import give_back
 from node.garbage_collection import growing
 from node.instance import Instance
@@ -181,9 +181,9 @@ class Node:
         self._addresses: Counter[str] = Counter()
         """From where they come."""
         self._last_connection = 0
-        self.line = Line()
+        self.line = FairQueue()
         """In which clients wait who cost much."""
-        self.writes = Line()
+        self.writes = FairQueue()
         """In which large frames to clients wait."""
         self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_PART)
         """What is queued for clients."""
@@ -320,7 +320,7 @@ class Node:
         self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.cluster.proxies.values())
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
         self.asking.begin(parts, engine.context)
-        ends = LinkEnds(engine.state, self.rows_of, self._rng)
+        ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine

@@ -22,7 +22,7 @@ TWICE = Configuration("twice", kinds=(0,), faults=2, moves=0)
 THERE = Configuration("there", faults=0, moves=1)
 THERE_AND_BACK = Configuration("there-and-back", faults=0, moves=2)
 FAR = Configuration("far", faults=0, moves=1, far=True)
-FAR_CRASH = Configuration("far-crash", kinds=(0,), faults=1, moves=0, far=True, home=B, sorts=CRASH)
+FAR_CRASH = Configuration("far-crash", kinds=(0,), faults=1, moves=0, far=True, initial_owner=B, sorts=CRASH)
 SECOND = Configuration("second", kinds=(1,), faults=0, moves=1, subscribes=True)
 SECOND_CRASH = Configuration("second-crash", kinds=(1,), faults=1, moves=0, subscribes=True, sorts=CRASH)
 

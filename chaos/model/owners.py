@@ -23,13 +23,13 @@ def row_read(state: State, which: int, claim: Claim) -> State:
 def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
     """Compare and set; return whether it was done."""
     row = state.row
-    blind = claim.way == "handover" and "COMMIT" in setup.off
+    blind = claim.kind == "handover" and "COMMIT" in setup.off
     if (row.owner, row.epoch) != (claim.owner, claim.epoch) and not blind:
         return state, False
-    new = Row(claim.by, claim.epoch + 1, claim.way == "failover")
+    new = Row(claim.by, claim.epoch + 1, claim.kind == "failover")
     if new.epoch <= row.epoch:
         state = wrong(state, ASCENDS)
-    if claim.way == "handover":
+    if claim.kind == "handover":
         kept = state.proxies[claim.by].disk.copy
         if kept is None or kept.epoch != new.epoch:
             state = wrong(state, STORED)

@@ -32,7 +32,7 @@ def initial(setup: Setup) -> State:
     """The session is served at home, saved and checkpointed; nothing was published yet."""
     world = setup.world
     copy = Copy("SERVING", 1, None, (), 0)
-    far = (("held", 1, 1, 0), ("effective", 0, 1, 0)) if world.far and world.home else ()
+    far = (("held", 1, 1, 0), ("effective", 0, 1, 0)) if world.far and world.initial_owner else ()
     position = len(far)
     owner = Proxy("up", 1, position, copy, Disk(position, copy))
     other = Proxy("up", 1, 0, None, Disk(0, None))
@@ -40,9 +40,9 @@ def initial(setup: Setup) -> State:
         published=0,
         far=far,
         filter=fold(far).wants,
-        row=Row(world.home, 1),
-        proxies=(other, owner) if world.home else (owner, other),
-        client=Client(world.home, attached=True),
+        row=Row(world.initial_owner, 1),
+        proxies=(other, owner) if world.initial_owner else (owner, other),
+        client=Client(world.initial_owner, attached=True),
         messages=frozenset(),
         late=frozenset(),
         writes=frozenset(),
@@ -121,7 +121,7 @@ def _nobody_rebuilds(setup: Setup, state: State) -> bool:
         and owner is not None
         and owner.role != "SHADOW"
         and all(
-            proxy.status == "up" and (proxy.claim is None or proxy.claim.way != "failover") for proxy in state.proxies
+            proxy.status == "up" and (proxy.claim is None or proxy.claim.kind != "failover") for proxy in state.proxies
         )
     )
 
@@ -151,10 +151,10 @@ def _world(setup: Setup, state: State) -> Iterator[Step]:
         yield Step(f"the changelog has checkpoint {first.epoch}.{first.serial}", after)
     for claim in state.late:
         rest = state._replace(late=state.late - {claim})
-        yield Step(f"a late claim ({claim.way}) of {NAMES[claim.by]} is lost", rest)
+        yield Step(f"a late claim ({claim.kind}) of {NAMES[claim.by]} is lost", rest)
         after, won = owners.apply(setup, rest, claim)
         if won:
-            yield Step(f"a late claim ({claim.way}) of {NAMES[claim.by]} is applied", after)
+            yield Step(f"a late claim ({claim.kind}) of {NAMES[claim.by]} is applied", after)
 
 
 def _link(setup: Setup, state: State) -> Iterator[Step]:

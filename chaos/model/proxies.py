@@ -81,12 +81,12 @@ def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:
 def _registry(setup: Setup, state: State, which: int) -> Iterator[Step]:
     me, claim = NAMES[which], state.proxies[which].claim
     assert claim is not None
-    what = "a question" if claim.read else f"the claim ({claim.way})"
+    what = "a question" if claim.read else f"the claim ({claim.kind})"
     if claim.answer is None:
         yield Step(f"registry: takes {what} of {me}", owners.answer(setup, state, which))
         if state.faults and not claim.read:
             rest = owners.orphaned(state, which)
-            yield Step(f"{me}: {what} has no answer", _unknown(setup, rest, which, claim.way), "claim")
+            yield Step(f"{me}: {what} has no answer", _unknown(setup, rest, which, claim.kind), "claim")
         return
     rest = change(state, which, state.proxies[which]._replace(claim=None))
     yield Step(f"{me}: has the answer to {what}", _answered(setup, rest, which, claim))
@@ -102,13 +102,13 @@ def _unknown(setup: Setup, state: State, which: int, way: str) -> State:
 def _answered(setup: Setup, state: State, which: int, claim: Claim) -> State:
     """Take the registry's answer, or what it says of the row."""
     assert claim.answer is not None
-    if claim.way == "restart":
+    if claim.kind == "restart":
         return owners.activated(setup, state, which, claim)
-    if claim.way == "failover":
+    if claim.kind == "failover":
         return owners.rebuilt(setup, state, which, claim)
-    owner = which if claim.way == "thaw" else 1 - which
+    owner = which if claim.kind == "thaw" else 1 - which
     given = _owner_input(claim.answer, owner, claim.epoch, which)
-    feed = transfers.feed_source if claim.way == "thaw" else transfers.feed_target
+    feed = transfers.feed_source if claim.kind == "thaw" else transfers.feed_target
     return feed(setup, state, which, given)
 
 

@@ -25,7 +25,7 @@ class Configuration(NamedTuple):
     moves: int = 1
     """Handovers that are begun: by a client that goes to the other proxy, or by an operator."""
     far: bool = False
-    home: int = A
+    initial_owner: int = A
     subscribes: bool = False
     """The client asks for the second kind midway."""
     sorts: frozenset[str] = SORTS
@@ -121,7 +121,7 @@ class Claim(NamedTuple):
     owner: int
     epoch: int
     by: int
-    way: str
+    kind: str
     transfer: int = 0
     checkpoint: Checkpoint | None = None
     read: bool = False

@@ -77,7 +77,7 @@ def end_out(state: State, which: int) -> State:
     over = proxy.over | {_out(state, which).transfer}
     state = change(state, which, proxy._replace(out=None, over=over))
     claim = proxy.claim
-    return orphaned(state, which) if claim and claim.way == "thaw" else state
+    return orphaned(state, which) if claim and claim.kind == "thaw" else state
 
 
 def _nothing(setup: Setup, state: State, which: int, message: Message | None) -> State:
@@ -176,7 +176,7 @@ def end_in(state: State, which: int) -> State:
     proxy = state.proxies[which]
     state = change(state, which, proxy._replace(into=None))
     claim = proxy.claim
-    return orphaned(state, which) if claim and claim.way == "handover" else state
+    return orphaned(state, which) if claim and claim.kind == "handover" else state
 
 
 def _send(state: State, which: int, kind: str) -> State:

@@ -132,7 +132,7 @@ def _delete(world: World, client: Client, pick: int, number: int) -> None:
 
 def _leave(world: World, client: Client, pick: int, number: int) -> None:
     client.leave()
-    world.later(pick % 2_000, lambda: client.go(client.home))
+    world.later(pick % 2_000, lambda: client.go(client.proxy))
 
 
 def _pause(world: World, client: Client, pick: int, number: int) -> None:

@@ -68,13 +68,13 @@ class Wire:
         sent = decode_client_message(encode_message(message))
         self._carry("up", _named(sent), lambda: self.node._in(lambda engine: engine.client_message(self.number, sent)))
 
-    def _carry(self, way: str, kind: str, arrive: Callable[[], None]) -> None:
+    def _carry(self, direction: str, kind: str, arrive: Callable[[], None]) -> None:
         now = self.world.clock.now_ms()
-        self._due[way] = max(self._due[way], now + self.world.delay())
+        self._due[direction] = max(self._due[direction], now + self.world.delay())
         client, proxy = self.client.name, self.node.proxy
-        sender, to = (client, proxy) if way == "up" else (proxy, client)
-        self.world.carries(sender, to, kind, self._due[way] - now)
-        self.world.later(self._due[way] - now, lambda: arrive() if self.open else None)
+        sender, to = (client, proxy) if direction == "up" else (proxy, client)
+        self.world.carries(sender, to, kind, self._due[direction] - now)
+        self.world.later(self._due[direction] - now, lambda: arrive() if self.open else None)
 
     def close(self) -> None:
         lost, self.open = self.open, False
@@ -124,7 +124,7 @@ class Client:
         self.identity = (session or name, receiver or name)
         """Session and receiver: another client may be another life of it."""
         self.version = version
-        self.home = ""
+        self.proxy = ""
         self.away = False
         """It does not want to be connected."""
         self.paused = False
@@ -191,7 +191,7 @@ class Client:
         """Be at this proxy from now on."""
         if self.gone:
             return
-        self.home, self.away, self.stopped, self._tries = name, False, False, 0
+        self.proxy, self.away, self.stopped, self._tries = name, False, False, 0
         if self.wire is not None and self.wire.node.proxy == name:
             return
         self.leave()
@@ -226,8 +226,8 @@ class Client:
             return
         self._tries += 1
         if self._tries > 8 and (others := self.world.live_nodes()):
-            self.home = self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy
-        self.wire = self.world.connect(self, self.home)
+            self.proxy = self.world.rng.choice(others).proxy if self.world.seed is not None else others[0].proxy
+        self.wire = self.world.connect(self, self.proxy)
         if self.wire is None:
             self._again()
             return
@@ -279,7 +279,7 @@ class Client:
                     )
                     self.world.later(event.after_ms, lambda: self._attach(wire))
                 case Redirected():
-                    self.home = event.url
+                    self.proxy = event.url
                     wire.close()
                 case Published():
                     if event.coordinate is not None:
@@ -375,7 +375,7 @@ class Client:
         """Return up to where a promise holds."""
         if subscription not in self.ended:
             return dict.fromkeys([*self.world.logs_by_origin, *(at.origin for at in self.world.published)], 1 << 60)
-        return self.world.ends.get((self.session or self.name, subscription)) or self._ends(subscription)
+        return self.world.subscription_ends.get((self.session or self.name, subscription)) or self._ends(subscription)
 
     def _ends(self, subscription: str) -> dict[Origin, int]:
         """Return where a subscription ended; of several tries to end it the lowest, by origin."""
@@ -425,7 +425,7 @@ class Client:
         self.ended.discard(subscription)
         if subscription in self.promised:
             self.promised[first] = self.promised.pop(subscription)
-        self.world.ends[session, first] = self._ends(subscription)
+        self.world.subscription_ends[session, first] = self._ends(subscription)
         self.world.secrets[session, first] = self.world.secrets.pop((session, subscription))
         self.world.begun[session, subscription] = len(self.world.facts)
         self.renewed.add(subscription)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chaos.simulator.clients import Client
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
-    from federation.link_ends import LinkEnds
+    from federation.link_ends import LinkEndpoints
     from proxy.engine import Engine
     from waypost.checkpoint import SubscriptionRow
 
@@ -68,15 +68,15 @@ class Invariants:
         if held is not None:
             self._within(node.proxy, of_windows(held))
 
-    def sends(self, proxy: ProxyId, ends: LinkEnds) -> None:
+    def sends(self, proxy: ProxyId, endpoints: LinkEndpoints) -> None:
         """What is sent over a link stays within its window."""
-        self._within(proxy, ends.queues())
+        self._within(proxy, endpoints.queues())
 
     def rests(self, node: Node) -> None:
         """Every queue of a process is within its bound."""
         if node.engine is not None:
             self._within(node.proxy, bounds.of_proxy(node.engine))
-            self._within(node.proxy, node.ends.machine.queues())
+            self._within(node.proxy, node.link_shell.machine.queues())
 
     def _within(self, proxy: ProxyId, queues: Iterable[Waiting]) -> None:
         for what, waiting, bound in queues:

@@ -15,7 +15,7 @@ import msgspec
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
-from federation.link_ends import LinkEnds
+from federation.link_ends import LinkEndpoints
 from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent
@@ -36,7 +36,7 @@ BOUNDS = Bounds(batch=3, window=7, live=5, read=4, position_every=5)
 _decoder: msgspec.msgpack.Decoder[LinkMessage] = msgspec.msgpack.Decoder(LinkMessage)
 
 
-class Ends:
+class LinkShell:
     """The shell of one process's ends: it performs the effects as node/links.py does."""
 
     def __init__(self, node: Node) -> None:
@@ -46,7 +46,7 @@ class Ends:
         self._engine = node.engine
         self._incarnation = node.engine.context.lease.incarnation
         rng = random.Random(f"links of {self._incarnation} in {node.world.seed}")
-        self.machine = LinkEnds(node.engine.state, self._rows, rng, BOUNDS)
+        self.machine = LinkEndpoints(node.engine.state, self._rows, rng, BOUNDS)
         self._tick_at = 0
 
     def _rows(self, site: SiteId) -> list[ProxyRow]:
@@ -243,7 +243,7 @@ class Connection:
         self._due = 0
 
     def carry(self, message: LinkMessage) -> None:
-        world, ends = self._world, self._to.ends
+        world, ends = self._world, self._to.link_shell
         now, slow_ms = world.clock.now_ms(), world.faults.slow_ms
         wait = world.delay() + (world.rng.randint(0, slow_ms) if slow_ms else 0)
         self._due = max(self._due, now + wait)

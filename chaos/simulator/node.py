@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from chaos.simulator.links import FEDERATION, Ends, history
+from chaos.simulator.links import FEDERATION, LinkShell, history
 from chaos.simulator.narration import NARRATED_FACTS, line_of
 from chaos.simulator.parts import PlainStore
 from federation.acceptance import Acceptance, LogMark
@@ -89,7 +89,7 @@ class SkewedClock:
 class Node:
     """One proxy's process, its disk, and its shell: it performs the effects as node/node.py does."""
 
-    ends: Ends
+    link_shell: LinkShell
     """Of its site's links, in this process."""
 
     def __init__(
@@ -184,7 +184,7 @@ class Node:
         )
         self._read_below, self._looked = 0, log.losses
         self._named, self._waiting = False, []
-        self.ends = Ends(self)
+        self.link_shell = LinkShell(self)
         self._received_at = self.appends_until = self._attest_at = world.clock.time_ms
         world.registry.expire(world.clock.time_ms)
         world.registry_changed()
@@ -311,7 +311,7 @@ class Node:
             return
         action(engine)
         for effect in engine.take_effects():
-            self._ways[type(effect)](self, effect)
+            self._performers[type(effect)](self, effect)
         self._arm(engine)
 
     def stall(self, for_ms: int) -> None:
@@ -403,7 +403,7 @@ class Node:
         if batch:
             self._in(lambda engine: _take(engine, batch))
             self._saw(batch[-1][0] + 1)
-            self.ends.folded(batch)
+            self.link_shell.folded(batch)
             self._will_read = True
             self.world.later(self.world.delay(4), self.read)
 
@@ -423,7 +423,7 @@ class Node:
         world.registry_changed()
         self.ready = True
         self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until))
-        self.ends.lease_begun(incarnation)
+        self.link_shell.lease_begun(incarnation)
         self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def _name_log(self) -> None:
@@ -467,7 +467,7 @@ class Node:
             if not held:
                 self.ready = False
                 self._in(lambda engine: engine.lease_lost())
-                self.ends.lease_ended()
+                self.link_shell.lease_ended()
                 self._starts += 1
                 self._live(0, Incarnation(f"{self.proxy}#{self._starts}"))
                 return
@@ -489,7 +489,7 @@ class Node:
             delivered = self.world.registry.reloaded() if behind else event
             self._watched = self.world.revision if behind else revision
             engine.registry_event(delivered)
-            self.ends.registry_event(delivered)
+            self.link_shell.registry_event(delivered)
 
         self._afterwards(self._received_at - now, deliver)
 
@@ -518,7 +518,7 @@ class Node:
         world.invariants.on_message(self.proxy, effect.message)
         self.sent[kind] = lambda: self._reach(effect.proxy, data)
         world.note(f"{self.proxy} -> {effect.proxy} {kind}", narrate=True)
-        way = world.ways.get((self.proxy, effect.proxy))
+        way = world.channels.get((self.proxy, effect.proxy))
         if way is not None:
             way.carry(data)
             return
@@ -760,7 +760,7 @@ class Node:
 
         self._afterwards(self.world.delay(HASH_MS), act)
 
-    _ways: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+    _performers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         effects.Send: _send,
         effects.Hangup: _hang_up,
         effects.SendPeer: _send_peer,

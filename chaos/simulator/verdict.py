@@ -24,7 +24,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     world.faults = type(world.faults)()
     world.lose_next.clear()
     world.parted.clear()
-    for way in world.ways.values():
+    for way in world.channels.values():
         way.heal()
     world.registry_away_until = 0
     for link in world.links:
@@ -40,7 +40,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
         client.paused = False
         client.take()
         if not client.stopped:
-            client.go(client.home)
+            client.go(client.proxy)
     world.run(GRACE_MS)
     world.run(for_ms, lambda: is_idle(world))
     world.run(GRACE_MS)
@@ -50,7 +50,7 @@ def heal(world: World, for_ms: int = 15_000) -> list[str]:
     for client in world.clients.values():
         if client.refused and world.rights.may_read(client.session or "", client.machine.credential):
             # It was given the right since then, or the session is another one.
-            client.go(client.home)
+            client.go(client.proxy)
             world.run(for_ms, lambda: is_idle(world))
             world.run(GRACE_MS)
     wrong = verdict(world)

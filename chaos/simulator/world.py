@@ -21,7 +21,7 @@ from chaos.simulator.links import Link
 from chaos.simulator.narration import brief
 from chaos.simulator.node import LEASE_MS, Node
 from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
-from chaos.simulator.peer_channels import Way
+from chaos.simulator.peer_channels import PeerChannel
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
 from chaos.simulator.recording import REGISTRY, WRONG, Conditions, Recording, log_lane
@@ -106,7 +106,7 @@ class World:
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
-        self.ends: dict[tuple[str, str], dict[Origin, int]] = {}
+        self.subscription_ends: dict[tuple[str, str], dict[Origin, int]] = {}
         """Where those ended whose name was used again."""
         self.matched_before: dict[tuple[str, str], dict[Origin, int]] = {}
         """(session, subscription) -> how far its site had read when it was asked to end."""
@@ -140,7 +140,7 @@ class World:
         """(from, to) -> until when no handover message gets through that way."""
         self.registry_away_until = 0
         """Until then the registry has no quorum: it answers nobody, and no lease ends."""
-        self.ways: dict[tuple[str, str], Way] = {}
+        self.channels: dict[tuple[str, str], PeerChannel] = {}
         """(from, to) -> how proxies speak of sessions there, where it is over connections."""
         self.stalled: dict[str, int] = {}
         """Proxy -> until when its claims are under way."""
@@ -346,12 +346,12 @@ class World:
         self.note(f"{one} does not reach {other}", narrate=True, by=one)
         self.parted[one, other] = self.clock.time_ms + for_ms
 
-    def connect_proxies(self, one: str, other: str) -> list[Way]:
+    def connect_proxies(self, one: str, other: str) -> list[PeerChannel]:
         """Let these two speak over connections from now on; return both ways."""
         for near, far in ((one, other), (other, one)):
-            if (near, far) not in self.ways:
-                self.ways[near, far] = Way(self, self.nodes[near], self.nodes[far])
-        return [self.ways[one, other], self.ways[other, one]]
+            if (near, far) not in self.channels:
+                self.channels[near, far] = PeerChannel(self, self.nodes[near], self.nodes[far])
+        return [self.channels[one, other], self.channels[other, one]]
 
     def deleted(self, session: SessionId) -> None:
         """The registry says that the session is no more."""

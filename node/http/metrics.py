@@ -146,7 +146,7 @@ METRICS = (
     gauge(
         "waypost_certificate_end_seconds",
         "Unix time at which the certificate on the port ends; 0: there is none, or it was not looked at yet.",
-        lambda look: (look.node.certificate.ends_ms or 0) / 1_000 if look.node.certificate else 0,
+        lambda look: (look.node.certificate.expires_ms or 0) / 1_000 if look.node.certificate else 0,
     ),
     gauge("waypost_part_missing", "1: the part does not answer at the moment.", _missing, labels=("part",)),
     counter("waypost_part_outages_total", "How often the part began not to answer.", _outages, labels=("part",)),

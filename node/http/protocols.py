@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from node.fair_share import BufferedBytes, Line, Turns
+from node.fair_share import BufferedBytes, FairQueue, Turns
 from node.tls import Certified, certified
 from waypost.limits import (
     CONNECTIONS_RESERVED,
@@ -44,9 +44,9 @@ class Port:
         reads: the line of those whose messages are long.
     """
 
-    def __init__(self, connections: int, unfinished_bytes: int, line: Line) -> None:
+    def __init__(self, connections: int, unfinished_bytes: int, line: FairQueue) -> None:
         self.line = line
-        self.reads = Line()
+        self.reads = FairQueue()
         self.unfinished: BufferedBytes[SocketProtocol | RequestProtocol] = BufferedBytes(unfinished_bytes)
         self.max_connections = connections + CONNECTIONS_RESERVED
 

@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from node.fair_share import BufferedBytes, Line, Turns
+from node.fair_share import BufferedBytes, FairQueue, Turns
 from node.http.api import not_routed, routes
 from node.http.policy import WebPolicy, WebPolicyMiddleware
 from node.http.protocols import Port, PortConfig, RequestProtocol, SocketProtocol, shown_by
@@ -76,7 +76,7 @@ class Socket:
         writes: the line in which large frames of all of them wait.
     """
 
-    def __init__(self, socket: WebSocket, unsent: BufferedBytes[Any], writes: Line) -> None:
+    def __init__(self, socket: WebSocket, unsent: BufferedBytes[Any], writes: FairQueue) -> None:
         self._socket = socket
         self._writes = writes
         self._unsent = unsent

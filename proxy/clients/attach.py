@@ -117,13 +117,13 @@ class AttachHandler:
         self._send(connection, Moved(session, row.proxy, row.url))
         return True
 
-    def relay(self, session: SessionId, home: ProxyId) -> None:
-        """The session stays at its home: those who wait for it here are relayed."""
+    def relay(self, session: SessionId, owner: ProxyId) -> None:
+        """The session stays at its owner: those who wait for it here are relayed."""
         for connection in self._waiting.pop(session, {}).values():
             attach = connection.attach
             if attach is not None and attach.session == session:
                 connection.attach = None
-                self._relays.near.begin(connection, attach, home)
+                self._relays.near.begin(connection, attach, owner)
 
     def _enter(self, connection: Connection, session: Session) -> None:
         """The session is served here: take the receiver in where its frontier says."""

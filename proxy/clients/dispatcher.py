@@ -218,7 +218,7 @@ class ClientDispatcher:
 
     def served(self, session: Session) -> None:
         """The session is served here from now on: let in who waits for it, and call those who were relayed."""
-        self.relays.near.come_home(session.id)
+        self.relays.near.end_of_acquired(session.id)
         self.attach_handler.served(session)
         self._answers.served(session)
         for connection, message in self._deferred.pop(session.id, []):

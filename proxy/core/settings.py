@@ -65,7 +65,7 @@ class Settings:
     repair_ms: int = 2_000
     """So often a proxy says that it could not read a record, until the log says so."""
     dwell_ms: int = 30_000
-    """A session stays so long at its home at least before it follows its busiest receiver."""
+    """A session stays so long at its owner at least before it follows its busiest receiver."""
     bounds: Bounds = field(default_factory=Bounds)
     match_ms: int = MATCH_MS_PROXY
     """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has

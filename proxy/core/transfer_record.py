@@ -23,7 +23,7 @@ SUPERSEDED = Ending("superseded", "another transfer of the session began")
 LEASE_LOST = Ending("lease lost", "the lease of this proxy may have ended")
 RECEIVER_BACK = Ending("receiver back", "a receiver came back to the source")
 COMMITTED, ABORTED, THAWED, RELAYED, UNSETTLED = "committed", "aborted", "thawed", "relayed", "unsettled"
-"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its home.
+"""Outcomes. Thawed: the source froze and took the session back. Relayed: it stays at its owner.
 Unsettled: our lease ended first; the registry says later who has it."""
 _WHY_STAY = {
     StayReason.OTHERS_ATTACHED: "others are attached at the source",

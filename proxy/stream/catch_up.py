@@ -17,7 +17,7 @@ Piece = tuple[SessionId, Origin]
 
 
 @dataclass(slots=True)
-class _Line:
+class _Slot:
     under_way: int = 0
     failures: int = 0
     again_at: int = 0
@@ -30,11 +30,11 @@ class CatchUpThrottle:
 
     def __init__(self, pause_ms: int) -> None:
         self._pause_ms = pause_ms
-        self._lines: dict[SiteId, _Line] = {}
+        self._lines: dict[SiteId, _Slot] = {}
 
     def begin(self, site: SiteId, session: Session, origin: Origin, now_ms: int) -> bool:
         """Tell whether to ask now; False: it waits in line."""
-        line = self._lines.setdefault(site, _Line())
+        line = self._lines.setdefault(site, _Slot())
         piece = (session.id, origin)
         if line.under_way >= HISTORIES_AT_ONCE or now_ms < line.again_at:
             line.waiting[piece] = session

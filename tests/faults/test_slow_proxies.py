@@ -73,7 +73,7 @@ async def test_a_source_that_is_stopped_for_longer_than_the_target_is_patient_ke
 
 
 async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into_a_socket_that_is_still_open(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     source, heir = cluster.proxies["a1"], cluster.proxies["a2"]
     name, numbers = "tests/woken", [*range(60)]
@@ -86,7 +86,7 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
             await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
         heard = ReceivedFrames(still_open)
         await heard.attach(name, place)
-        pause, silence = Pause(source.process), Silence(ways[source.name].registry, ANSWERS)
+        pause, silence = Pause(source.process), Silence(proxies[source.name].registry, ANSWERS)
         for number in numbers[:20]:
             await producer.publish({"number": number})
         await heard.until_delivered(20)
@@ -147,12 +147,12 @@ class ReceivedFrames:
 
 
 async def test_an_owner_that_is_cut_off_from_the_registry_stops_in_time_and_serves_on_at_a_new_epoch(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     owner, witness = cluster.proxies["a1"], cluster.proxies["b1"]
     async with audience(cluster, 62) as work:
         before = {guest.session_id: witness.owner(guest.session_id) for guest in work.clients}
-        cut = Cut(ways["a1"].registry)
+        cut = Cut(proxies["a1"].registry)
         await cut.inject()
         await work.wait_delivered()
         await until_counted_out(owner, witness)
@@ -171,12 +171,12 @@ async def test_an_owner_that_is_cut_off_from_the_registry_stops_in_time_and_serv
 
 
 async def test_a_client_of_an_owner_that_is_cut_off_from_the_registry_is_served_elsewhere(
-    cluster: Cluster, ways: dict[str, Fronted]
+    cluster: Cluster, proxies: dict[str, Fronted]
 ) -> None:
     owner, heir = cluster.proxies["a1"], cluster.proxies["a2"]
     async with audience(cluster, 63) as work:
         guest = work.clients[0]
-        cut = Cut(ways["a1"].registry)
+        cut = Cut(proxies["a1"].registry)
         await cut.inject()
         await until_counted_out(owner, heir)
         await guest.move(heir.url)

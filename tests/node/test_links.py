@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from federation.link_ends import LinkEnds
+from federation.link_ends import LinkEndpoints
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState
@@ -57,7 +57,7 @@ class Sent:
 
 def links(log: SlowLog, sent: Sent) -> Links:
     state = SiteState(A, (B,))
-    ends, site_log = LinkEnds(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
+    ends, site_log = LinkEndpoints(state, lambda site: [], random.Random(1)), cast(SiteLog, log)
     nobody = cast(Registry, None)
     others = Witnesses(ProxyId("a1"), cast(Peers, sent), lambda: ())
     guard = LogGuard(state, site_log, nobody, "federation", SiteLogRow(identity="log"), others)

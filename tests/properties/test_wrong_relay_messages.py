@@ -101,11 +101,11 @@ def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
     below = numbers.filter(lambda number: number < 1)
     match kind:
         case "unknown end":
-            return draw(st.sampled_from([YOU, THEY])), RelayEnd(draw(others), home=draw(st.booleans()))
+            return draw(st.sampled_from([YOU, THEY])), RelayEnd(draw(others), by_owner=draw(st.booleans()))
         case "unknown down":
             return YOU, RelayDown(draw(others), draw(numbers), draw(anything), draw(numbers))
         case "sender":
-            said: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, home=True)]
+            said: list[RelayMessage] = [RelayDown(HERE, 1, draw(anything), 0), RelayEnd(HERE, by_owner=True)]
             return THEY, draw(st.sampled_from(said))
         case "taken":
             # Two messages were passed on.
@@ -126,16 +126,16 @@ def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataOb
         tell(harness, sender, message)
         assert known(harness) == before
         assert (harness.engine.context.refused.counts - counts).total() == 1, message
-        assert sent(harness) in ([], [(sender, RelayEnd(message.relay, home=False))])
+        assert sent(harness) in ([], [(sender, RelayEnd(message.relay, by_owner=False))])
 
 
 NAMES: list[tuple[str, str, ProxyId, RelayMessage]] = [
     ("unknown relay", "near", YOU, RelayDown("nobody/9", 1, b"", 0)),
-    ("unknown relay", "near", YOU, RelayEnd("nobody/9", home=True)),
-    ("unknown relay", "far", YOU, RelayEnd("nobody/9", home=False)),
-    ("unknown relay", "far", THEY, RelayEnd(THERE, home=False)),
+    ("unknown relay", "near", YOU, RelayEnd("nobody/9", by_owner=True)),
+    ("unknown relay", "far", YOU, RelayEnd("nobody/9", by_owner=False)),
+    ("unknown relay", "far", THEY, RelayEnd(THERE, by_owner=False)),
     ("wrong sender", "near", THEY, RelayDown(HERE, 1, b"", 0)),
-    ("wrong sender", "near", THEY, RelayEnd(HERE, home=True)),
+    ("wrong sender", "near", THEY, RelayEnd(HERE, by_owner=True)),
     ("wrong number of a relay", "near", YOU, RelayDown(HERE, 0, b"", 0)),
     ("wrong number of a relay", "near", YOU, RelayDown(HERE, 1, b"", 3)),
     ("wrong number of a relay", "far", YOU, RelayUp(THERE, 0, b"")),
@@ -167,13 +167,13 @@ def test_a_relay_of_what_no_client_says_of_a_session_ends_and_its_client_attache
     sent(harness)
     tell(harness, YOU, RelayUp(THERE, 3, b"\xc1"))
     assert len(harness.engine.dispatcher.relays.far) == 0
-    assert sent(harness) == [(YOU, RelayEnd(THERE, home=True))]
+    assert sent(harness) == [(YOU, RelayEnd(THERE, by_owner=True))]
     assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
 def test_a_relay_goes_on_after_all_that_was_wrong() -> None:
     harness = far()
-    for sender, message in ((YOU, RelayUp(THERE, 0, b"")), (THEY, RelayEnd(THERE, home=False))):
+    for sender, message in ((YOU, RelayUp(THERE, 0, b"")), (THEY, RelayEnd(THERE, by_owner=False))):
         tell(harness, sender, message)
     tell(harness, YOU, RelayUp(THERE, 3, encode_message(Detach(forget=True))))
     assert set(harness.engine.context.sessions[SESSION].receivers) == {"r"}
@@ -186,7 +186,7 @@ def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None
     harness = near()
     harness.engine.client_disconnected(1)
     harness.run_effects()
-    for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, home=True)):
+    for message in (RelayDown(HERE, 1, b"", 2), RelayDown(HERE, 2, b"", 99), RelayEnd(HERE, by_owner=True)):
         tell(harness, YOU, message)
     assert harness.engine.context.refused.counts == {}
 
@@ -194,7 +194,7 @@ def test_what_was_under_way_when_the_client_left_is_late_and_not_wrong() -> None
 def test_both_ends_may_end_a_relay_at_once() -> None:
     harness = far()
     harness.engine.registry_event(ProxyDown(YOU, row("you").incarnation))
-    tell(harness, YOU, RelayEnd(THERE, home=False))
+    tell(harness, YOU, RelayEnd(THERE, by_owner=False))
     assert harness.engine.context.refused.counts == {}
 
 

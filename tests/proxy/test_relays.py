@@ -68,7 +68,7 @@ def test_who_was_relayed_is_called_as_soon_as_the_session_is_served_here() -> No
     assert isinstance(call, Wait) and call.retry_after_ms == 0
     assert len(harness.engine.dispatcher.relays.near) == 0
     said = [each.message for each in harness.pending if isinstance(each, effects.SendPeer)]
-    assert [each.home for each in said if isinstance(each, RelayEnd)] == [False]
+    assert [each.by_owner for each in said if isinstance(each, RelayEnd)] == [False]
 
 
 def test_on_the_same_connection_the_receiver_is_let_in_where_its_frontier_says() -> None:

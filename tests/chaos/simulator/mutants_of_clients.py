@@ -11,7 +11,7 @@ from proxy.clients import attach, durable_reply
 from proxy.clients.connection import Connection
 from proxy.clients.delivery import DeliveryHandler
 from proxy.clients.dispatcher import ClientDispatcher
-from proxy.clients.relay_near import NearEnds
+from proxy.clients.relay_near import NearRelays
 from proxy.session.receivers import Receiver
 from proxy.session.session import Session
 from proxy.session.stored_notification import Entry
@@ -22,7 +22,7 @@ from waypost.client.machine import ClientMachine
 from waypost.identity import Origin, Ownership, SessionId
 from waypost.messages import Attach, Attached
 
-_of, _made, _begin, _know = Subscription.of, Session.__init__, NearEnds.begin, SiteState.begin
+_of, _made, _begin, _know = Subscription.of, Session.__init__, NearRelays.begin, SiteState.begin
 _forget, _attached, _expire_unpersisted = PlainRegistry.forget, ClientMachine._attached, Session.expire_unpersisted
 
 
@@ -44,8 +44,8 @@ def _made_as_one_copy(self: Session, *given: Any) -> None:
     self.copy = "the copy"
 
 
-def _begin_by_connection(self: NearEnds, connection: Connection, attach: Attach, home: Any) -> None:
-    self._begun = connection.number - 1
+def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attach, home: Any) -> None:
+    self._relay_count = connection.number - 1
     _begin(self, connection, attach, home)
 
 
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "relays of one name",
         "a relay has the name of the one before it on the same connection",
-        replaced(NearEnds, "begin", _begin_by_connection),
+        replaced(NearRelays, "begin", _begin_by_connection),
         ("LOST", "STUCK"),
         (37, 74, 87),
         rule=24,

@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "does not announce that an origin has ended",
         "a neighbour is not told that an origin has ended when its link opens again",
-        replaced(SiteState, "standing_ends", lambda self, neighbour: []),
+        replaced(SiteState, "ended_origins", lambda self, neighbour: []),
         ("LOST", "STUCK"),
         scenarios=("log_lost_its_end",),
         rule=27,
