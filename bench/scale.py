@@ -102,7 +102,7 @@ def _descriptor(number: int) -> Descriptor:
         id=SubscriptionId("s"),
         expression=parse(_expression(number)),
         start=everything,
-        floor=everything,
+        promise_floor=everything,
         promised=everything,
     )
     wanted.owner, wanted.generation = "main", "1/1"

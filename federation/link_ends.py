@@ -80,9 +80,9 @@ class LinkEndpoints:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, now_ms: int) -> None:
+    def lease_granted(self, now_ms: int) -> None:
         for link in self._in.values():
-            link.lease_begun(now_ms)
+            link.lease_granted(now_ms)
 
     def lease_ended(self) -> None:
         for link in self._in.values():

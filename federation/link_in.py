@@ -147,7 +147,7 @@ class LinkIn:
 
     # ------------------------------------------------------------ leading
 
-    def lease_begun(self, now_ms: int) -> None:
+    def lease_granted(self, now_ms: int) -> None:
         """Take part in elections from now on."""
         self.lease_ended()
         self._elect()
@@ -200,13 +200,13 @@ class LinkIn:
         self.phase = Phase.PAUSING
         self._due = now_ms + wait_ms
         self._queued, self._queued_bytes = [], 0
-        self._level(now_ms)
+        self._find_log_end(now_ms)
 
     def _reopen(self, now_ms: int) -> None:
         self._pause(now_ms, full_jitter_ms(self._attempt, self._rng, cap_ms=LINK_LONGEST_PAUSE_MS))
         self._attempt += 1
 
-    def _level(self, now_ms: int) -> None:
+    def _find_log_end(self, now_ms: int) -> None:
         """Find out how far the log goes: only what is folded up to there is all that we have."""
         if self._appending or now_ms < self._due or not self._rows(self._neighbour):
             return
@@ -215,9 +215,9 @@ class LinkIn:
 
     def _found_end(self, end: int, now_ms: int) -> None:
         self._end = end
-        self._open_if_level(now_ms)
+        self._open_if_caught_up(now_ms)
 
-    def _open_if_level(self, now_ms: int) -> None:
+    def _open_if_caught_up(self, now_ms: int) -> None:
         if self._end is None or self._state.position < self._end or self._state.is_broken:
             # What we know too little or too much of, the neighbour would pass over, and others here lack.
             return
@@ -310,7 +310,7 @@ class LinkIn:
             self._send(LinkAppended(self._state.site, self.epoch, opening, count))
             self._append()
         elif self.phase is Phase.PAUSING:
-            self._level(now_ms)
+            self._find_log_end(now_ms)
 
     def _look(self) -> bool:
         """Look at what our site wants of the neighbour; return whether it is something else than we last said."""
@@ -352,7 +352,7 @@ class LinkIn:
             # What the neighbour says of itself at an opening may be what could not be read.
             self._pause(now_ms, 0)
         elif self.phase is Phase.LEVELLING:
-            self._open_if_level(now_ms)
+            self._open_if_caught_up(now_ms)
         elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
             # Nothing that we append counts.
             self._wait(now_ms)
@@ -363,7 +363,7 @@ class LinkIn:
     def proxies_changed(self, now_ms: int) -> None:
         """The neighbour has other proxies now."""
         if self.phase is Phase.PAUSING:
-            self._level(now_ms)
+            self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and self._peer not in self._rows(self._neighbour):
             self._reopen(now_ms)
 
@@ -373,7 +373,7 @@ class LinkIn:
         if self.phase is Phase.WAITING and now_ms >= self._due:
             self._elect()
         elif self.phase is Phase.PAUSING:
-            self._level(now_ms)
+            self._find_log_end(now_ms)
         elif self.phase is Phase.PULLING and not self._appending and now_ms >= self._last_received_ms + SILENCE_MS:
             self._reopen(now_ms)
         elif self.phase is Phase.PULLING and self._unheard and now_ms >= self._announced_ms + RESEND_MS:

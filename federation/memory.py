@@ -219,11 +219,11 @@ class _Rows:
     leases_granted: int = 0
     secret: bytes = b""
     site_logs: dict[SiteId, SiteLogRow] = field(default_factory=dict)
-    floor: int = 0
+    generation_floor: int = 0
     noted: dict[SessionId, Rank] = field(default_factory=dict)
 
     def owner(self, session: SessionId) -> Ownership | None:
-        return self.owners.get(session) or without_row(self.floor)
+        return self.owners.get(session) or without_row(self.generation_floor)
 
 
 class MemoryRegistryStorage(Fallible):
@@ -313,7 +313,7 @@ class MemoryRegistry:
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
         rows = await self._begin()
-        rows.floor = max([rows.floor, *(each.generation for each in deleted.values())])
+        rows.generation_floor = max([rows.generation_floor, *(each.generation for each in deleted.values())])
         for session, expected in deleted.items():
             if expected.deleted and rows.owners.get(session) == expected:
                 del rows.owners[session]

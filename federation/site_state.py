@@ -138,7 +138,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     damaged: int = NOTHING
     repaired: int = NOTHING
     severed_at: int = NOTHING
-    level: tuple[Origin, ...] | None = None
+    covered_since_repair: tuple[Origin, ...] | None = None
 
 
 def read_snapshot(data: bytes) -> Snapshot:
@@ -167,13 +167,13 @@ class SiteState:
         self.asks: dict[SiteId, NeighbourFilters] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
-        self._wants_all_anew = True
+        self._must_request_all = True
         """What is asked of neighbours may not follow from the rest: they may be others than when it was kept."""
         self.damaged = NOTHING
         """The last record that could not be read, and is not repaired yet."""
         self.severed_at = NOTHING
         """The last offset at which coverage of what we pass on began anew."""
-        self._level: set[Origin] | None = None
+        self._covered_since_repair: set[Origin] | None = None
         """Origins of which coverage has begun anew since a repair; None: there was none."""
         self.version = 0
         """Grows whenever anything beside position and acceptance may have changed."""
@@ -290,7 +290,7 @@ class SiteState:
         self.registered, self.interest_counts, self._protected_counts = {}, Counter(), {}
         self.asks, self.effective = {}, {}
         self.wants = {neighbour: {} for neighbour in self.neighbours}
-        self._level = set()
+        self._covered_since_repair = set()
         return [
             StateReset(),
             *(InterestChanged(each) for each in sorted(interests)),
@@ -331,7 +331,7 @@ class SiteState:
                 for expression, installed in asks.filters.items():
                     events += self._announce(neighbour, expression, installed, self.origin, offset)
         # What this site asked for, or took back, may have been lost with the end, and its neighbours know of it.
-        return events + self._ask_anew(offset, self.neighbours) if ended else events
+        return events + self._request_again(offset, self.neighbours) if ended else events
 
     def _origin_ended(self, offset: int, record: OriginEnded) -> list[Event]:
         before, is_first = self.frontier.get(record.origin, NOTHING), record.origin not in self.ended
@@ -340,9 +340,9 @@ class SiteState:
         events: list[Event] = [OriginClosed(record.origin, before, is_first)]
         events += self._announce_ended([record.origin], but=record.link)
         # A neighbour that lost the end of its log may have lost what we asked of it.
-        return events + self._ask_anew(offset, [record.link]) if site_of(record.origin) == record.link else events
+        return events + self._request_again(offset, [record.link]) if site_of(record.origin) == record.link else events
 
-    def _ask_anew(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
+    def _request_again(self, offset: int, neighbours: Iterable[SiteId]) -> list[Event]:
         """Ask these for the same by new installations: how far the earlier ones reached, nobody knows (rule 27)."""
         events: list[Event] = []
         for neighbour in neighbours:
@@ -394,9 +394,9 @@ class SiteState:
         if before is not None and record.above <= max(seen, before):
             return []
         events: list[Event] = []
-        if self._level is not None and record.origin not in self._level:
+        if self._covered_since_repair is not None and record.origin not in self._covered_since_repair:
             # Who knew less of the origin, for a record that could not be read, knows now how far it had come.
-            self._level.add(record.origin)
+            self._covered_since_repair.add(record.origin)
             if record.above > seen:
                 seen = self.frontier[record.origin] = record.above
                 events.append(Advanced(record.origin, seen))
@@ -513,8 +513,8 @@ class SiteState:
 
         Only expressions that are `concerned` can have changed; there may be very many others.
         """
-        if self._wants_all_anew:
-            self._wants_all_anew = False
+        if self._must_request_all:
+            self._must_request_all = False
             asked = (each.filters for each in self.asks.values())
             concerned = set(self.interest_counts).union(*asked, *self.wants.values())
         concerned = sorted(concerned)
@@ -633,7 +633,9 @@ class SiteState:
                 damaged=self.damaged,
                 repaired=self.repaired,
                 severed_at=self.severed_at,
-                level=None if self._level is None else tuple(sorted(self._level)),
+                covered_since_repair=None
+                if self._covered_since_repair is None
+                else tuple(sorted(self._covered_since_repair)),
             )
         )
         return sealed(kept)
@@ -658,7 +660,7 @@ class SiteState:
         self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
         self.effective = kept.effective
         self.damaged, self.severed_at = kept.damaged, kept.severed_at
-        self._level = None if kept.level is None else set(kept.level)
+        self._covered_since_repair = None if kept.covered_since_repair is None else set(kept.covered_since_repair)
 
     def copy(self) -> SiteState:
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

@@ -51,13 +51,13 @@ class LeaseRenewal:
         connect: Callable[[], Renewing],
         clock: Clock,
         heart: Heart,
-        renewed: Callable[[int], None],
+        on_renewed: Callable[[int], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._heart = heart
-        self._renewed = renewed
+        self._on_renewed = on_renewed
         self._failed = failed
 
     async def keep(self, lease: Lease) -> None:
@@ -105,6 +105,6 @@ class LeaseRenewal:
                 except (WaypostError, TimeoutError) as error:
                     tell(self._failed, error)
                 else:
-                    tell(self._renewed, began + lease.ttl_ms)
+                    tell(self._on_renewed, began + lease.ttl_ms)
         finally:
             await registry.close()

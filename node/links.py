@@ -71,10 +71,10 @@ class Links:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, lease: Lease) -> None:
+    def lease_granted(self, lease: Lease) -> None:
         """Take part in elections under this lease."""
         self._lease = lease
-        self._endpoints.lease_begun(self._clock.now_ms())
+        self._endpoints.lease_granted(self._clock.now_ms())
         self._drain()
 
     def lease_ended(self) -> None:

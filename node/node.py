@@ -32,7 +32,7 @@ from federation.messages import (
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
 from handover.messages import HandoverOffer, MoveRequest, RelayDown, RelayEnd, RelayUp, TransferMessage
-from node.append_admission import Ahead
+from node.append_admission import AppendAdmission
 from node.backends import Backends, changelog_locator, own_folder
 from node.catch_up import Requests
 from node.certificate_check import CertificateCheck
@@ -84,8 +84,8 @@ from waypost.limits import (
     FACTS_WAITING,
     JOURNAL_STALL_MS,
     LINK_STALL_MS,
+    MAX_UNANSWERED_PUBLISHES,
     PEER_QUEUE,
-    PUBLISHED_AHEAD,
     QUEUED_PART,
     SESSION_BYTES,
     SESSIONS_PART,
@@ -106,7 +106,7 @@ T = TypeVar("T")
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
 LOOK_S = 2.0
-BEGINS_ANEW = (StoreDamaged, LogReplaced, HistoryTruncated)
+RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
 """After these another node begins in place of the one that ended (node/service.py)."""
 LOG_END_S = 10.0
 NAME_LOOK_S = 0.25
@@ -199,7 +199,9 @@ class Node:
         """The address of the process that has our name, while we wait for its lease to end."""
         self._replaces = config.replace
         self._appends = 0
-        self._ahead = Ahead(lambda bodies: self._engine.context.sessions.matcher.foreseen_ns(bodies))
+        self._append_admission = AppendAdmission(
+            lambda bodies: self._engine.context.sessions.matcher.foreseen_ns(bodies)
+        )
         self._heart = Heart()
         self._room = asyncio.Event()
         self._facts = JournalWriter()
@@ -278,7 +280,7 @@ class Node:
         except* WaypostError as errors:
             self._is_log_replaced = any(isinstance(each, LogReplaced) for each in errors.exceptions)
             # Of several that came together, the one after which the proxy begins anew.
-            raise min(errors.exceptions, key=lambda each: not isinstance(each, BEGINS_ANEW)) from None
+            raise min(errors.exceptions, key=lambda each: not isinstance(each, RESTART_ERRORS)) from None
         finally:
             await self._stop()
 
@@ -402,7 +404,7 @@ class Node:
 
     def _fold(self, records: Batch) -> int:
         records = records[: self._engine.log_batch(records)]
-        self._ahead.read(self._engine.state.position)
+        self._append_admission.read(self._engine.state.position)
         self._room.set()
         self.links.folded(records)
         self.drain()
@@ -513,7 +515,7 @@ class Node:
             began, self.lease = await self._take_name(self._incarnation)
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._incarnation, began + ttl)
-            self.links.lease_begun(self.lease)
+            self.links.lease_granted(self.lease)
             self.drain()
             await self._renew(self.lease)
             self.links.lease_ended()
@@ -676,7 +678,7 @@ class Node:
         Return False: its client has gone before there was room.
         """
         connection, publishing = self._connections[number], self._engine.dispatcher.publishing
-        while self._is_full() or publishing.unanswered(number) > PUBLISHED_AHEAD:
+        while self._is_full() or publishing.unanswered(number) > MAX_UNANSWERED_PUBLISHES:
             if connection.is_lost():
                 return False
             self._room.clear()
@@ -684,10 +686,10 @@ class Node:
         return True
 
     def _is_full(self) -> bool:
-        appends = self._appends - self._ahead.waiting
+        appends = self._appends - self._append_admission.waiting
         if appends >= APPENDS_UNDER_WAY or len(self._facts) >= FACTS_WAITING or self._facts.bytes > FACTS_BYTES:
             return True
-        return self._ahead.is_large
+        return self._append_admission.is_large
 
     async def peer_message(self, peer: ProxyId, message: object) -> None:
         """Take a message of a proxy whose identity was proven."""
@@ -745,7 +747,7 @@ class Node:
     def queues(self) -> Iterator[Waiting]:
         """Yield what waits outside of the engine."""
         # Appends on their way, and lots of facts.
-        yield "log", self._appends - self._ahead.waiting, APPENDS_UNDER_WAY
+        yield "log", self._appends - self._append_admission.waiting, APPENDS_UNDER_WAY
         yield "journal", len(self._facts), FACTS_WAITING
         # Entries and other changes since the last write.
         yield "store", self._engine.persister.pending, STORE_BATCH
@@ -815,7 +817,7 @@ class Node:
                 self.peers.send(effect.proxy, effect.message)
             case effects.Append():
                 self._appends += 1
-                self._ahead.wanted(effect.records)
+                self._append_admission.wanted(effect.records)
                 self._spawn(self._append(effect))
             case effects.Attest():
                 self._operator_log.attested(effect.facts)
@@ -840,7 +842,7 @@ class Node:
     async def _append(self, effect: effects.Append) -> None:
         answer: Any
         try:
-            answer = await self._ahead.append(effect, partial(self._appended, effect))
+            answer = await self._append_admission.append(effect, partial(self._appended, effect))
         except Exception as error:
             # Who waits is told: nothing else would ever be appended behind it.
             self._few.write(log.error, "an append failed inside", exc_info=error)

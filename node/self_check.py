@@ -24,7 +24,7 @@ REACH_S = 5.0
 DEFAULT_PORTS = {"ws": 80, "wss": 443}
 
 
-def wrong_neighbours(
+def unknown_neighbours(
     site: SiteId, neighbours: Iterable[SiteId], proxies: Collection[ProxyRow], known: Collection[SiteId]
 ) -> dict[SiteId, str]:
     """Return of each neighbour that is none what is wrong, in words.
@@ -65,7 +65,7 @@ class SelfCheck:
     def look_at_neighbours(self, proxies: Collection[ProxyRow], known: Collection[SiteId], now_ms: int) -> None:
         if now_ms < self._began_ms + GRACE_MS:
             return
-        wrong = wrong_neighbours(self._site, self._neighbours, proxies, known)
+        wrong = unknown_neighbours(self._site, self._neighbours, proxies, known)
         for neighbour in self._neighbours:
             if neighbour in wrong:
                 self._troubles.missing(NEIGHBOUR + neighbour, Unreachable(wrong[neighbour]))

@@ -220,7 +220,7 @@ class Engine:
         for origin, offset in seen.items():
             if origin not in session.gates:
                 session.gates[origin] = Gate(offset, here.get(origin, NOTHING))
-        session.lapse_here(session.frontier(here))
+        session.expire_unpersisted_copy(session.frontier(here))
         self.context.sessions.put(session)
         self.coverage.watch(session)
 

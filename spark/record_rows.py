@@ -99,11 +99,11 @@ def _other(site: str, position: int, record: Record) -> Row:
         return (site, position, "forwarded", *coordinate, *_identity(record), *rest)
     frontier = dict(record.frontier) if isinstance(record, Closed) else None
     tag = str(record.__struct_config__.tag)
-    rest = (None, None, frontier, None, _begun(record), *_OPEN, *_NO_ATTRIBUTES)
+    rest = (None, None, frontier, None, _log_begun_row(record), *_OPEN, *_NO_ATTRIBUTES)
     return (site, position, tag, None, None, *_incarnation_of(record), *rest)
 
 
-def _begun(record: Record) -> Row | None:
+def _log_begun_row(record: Record) -> Row | None:
     if not isinstance(record, LogBegun):
         return None
     return record.log_epoch, record.again, {str(origin): list(ends) for origin, ends in record.ended.items()}

@@ -37,7 +37,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     id: SubscriptionId
     expression: str
     start: dict[Origin, int]
-    floor: dict[Origin, int]
+    promise_floor: dict[Origin, int]
     promised: dict[Origin, int]
     end: dict[Origin, int] | None = None
     owner: str = ""
@@ -67,7 +67,7 @@ class ReceiverRow(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[Key, ...] = ()
     expiry_s: int | None = None
     idle_ms: int = 0
-    fresh: bool = False
+    is_new: bool = False
     reliability: Reliability = PERSISTENT
     order: Order = "any"
     selective: dict[Origin, list[int]] = {}

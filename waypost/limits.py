@@ -189,7 +189,7 @@ PUBLISH_BYTES = 1024 * 1024
 """Bytes of one publish frame of the client library; a larger notification goes alone."""
 PUBLISH_WINDOW = 4000
 """Publishes without an answer; `publish` waits there."""
-PUBLISHED_AHEAD = 2000
+MAX_UNANSWERED_PUBLISHES = 2000
 """Publishes of one connection without an answer; past it, it is read no more until some have theirs."""
 DELIVERY_BATCH = 200
 """Notifications in one delivery frame."""
@@ -253,12 +253,12 @@ GATE_BUFFER = 10_000
 APPENDS_UNDER_WAY = 64
 """Appends on their way to the log, without those that wait to be admitted; past it a proxy reads no more from its
 producers."""
-AHEAD_S = 0.125
+ADMITTED_S = 0.125
 """Estimated time to match and deliver the notifications that were admitted and are not folded yet; past it the others
 wait in node/append_admission.py."""
-AHEAD_PART_S = 0.02
+ADMISSION_BATCH_S = 0.02
 """Estimated time of several notifications that are admitted together where others wait."""
-AHEAD_BYTES = 4 * 1024 * 1024
+ADMITTED_BYTES = 4 * 1024 * 1024
 """Bytes of notifications that were admitted and are not folded yet; past it a proxy reads no more of its producers."""
 WAITING_BYTES = 64 * 1024 * 1024
 """And of those that wait to be admitted; past it likewise."""

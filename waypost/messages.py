@@ -391,7 +391,7 @@ class Interest(_Message, tag="interest", frozen=True):
     number: int
     added: list[str]
     removed: list[str]
-    level: bool
+    caught_up: bool
 
 
 class Delivery(_Message, frozen=True, kw_only=True):

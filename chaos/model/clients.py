@@ -5,11 +5,11 @@ After `waypost/client/machine.py` and `proxy/clients/dispatcher.py`."""
 from __future__ import annotations
 
 from chaos.model.copies import bits as bits_of
-from chaos.model.copies import detached, is_far, level, register_interest, save, serves, site, write
+from chaos.model.copies import detached, is_far, open_gate, register_interest, save, serves, site, write
 from chaos.model.copies import frontier as frontier_of
 from chaos.model.copies import seen as seen_by
 from chaos.model.site import covered_above
-from chaos.model.state import Interest, Setup, State, change, wrong
+from chaos.model.state import Interest, Setup, State, change, violated
 from chaos.model.transfers import acquire, begin, cancel
 
 LOSS = "P1 no loss"
@@ -105,12 +105,12 @@ def hand_to_application(setup: Setup, state: State) -> State | None:
     if not number:
         return None
     if number in state.delivered:
-        state = wrong(state, REPEAT)
+        state = violated(state, REPEAT)
     elif any(each > number for each in state.delivered):
-        state = wrong(state, ORDER)
+        state = violated(state, ORDER)
     client = client._replace(inbox=0, owes=True, frontier=max(number, client.frontier))
     state = state._replace(client=client, delivered=state.delivered | {number})
-    return wrong(state, LOSS) if _passed_over(setup, state) else state
+    return violated(state, LOSS) if _passed_over(setup, state) else state
 
 
 def acknowledge(state: State) -> State | None:
@@ -148,7 +148,7 @@ def subscribe(setup: Setup, state: State) -> State | None:
     start = max(front, seen_by(copy, front), copy.known)
     copy = copy._replace(second=Interest(start, start))
     state = register_interest(setup, change(state, client.at, proxy._replace(copy=copy)), client.at, bits_of(copy))
-    return level(setup, write(setup, state, client.at), client.at)
+    return open_gate(setup, write(setup, state, client.at), client.at)
 
 
 def confirm(setup: Setup, state: State) -> State | None:
@@ -183,7 +183,7 @@ def promise(setup: Setup, state: State) -> State | None:
     above = covered_above(site(state, client.at), 2) if is_far(setup, client.at) else 0
     if above is None or (copy.gate is not None and copy.gate.seen is None):
         return None
-    start = max(above, copy.second.floor, copy.known)
+    start = max(above, copy.second.promise_floor, copy.known)
     copy = copy._replace(second=copy.second._replace(promised=start))
     return write(setup, change(state, client.at, proxy._replace(copy=copy)), client.at)
 
@@ -205,4 +205,4 @@ def announce_promise(setup: Setup, state: State) -> State | None:
     if "PROMISE" not in setup.off:
         state = save(state, client.at) or state
     state = state._replace(promised=promised)
-    return wrong(state, LOSS) if _passed_over(setup, state) else state
+    return violated(state, LOSS) if _passed_over(setup, state) else state

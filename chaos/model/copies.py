@@ -77,7 +77,7 @@ def covered_from(setup: Setup, state: State, which: int, gate: Gate, wanted: int
     return RealGate[int](gate.seen, gate.above).covered_from(above)
 
 
-def level(setup: Setup, state: State, which: int) -> State:
+def open_gate(setup: Setup, state: State, which: int) -> State:
     """Open the gate, if nothing is missing any more."""
     proxy = state.proxies[which]
     copy = proxy.copy
@@ -105,7 +105,7 @@ def fetch(setup: Setup, state: State, which: int) -> State | None:
     after, upto = missing
     found = tuple(each for each in range(after + 1, upto + 1) if matches(setup, copy, each))
     copy = copy._replace(gate=gate._replace(seen=upto), stored=copy.stored + found)
-    return level(setup, change(state, which, proxy._replace(copy=copy)), which)
+    return open_gate(setup, change(state, which, proxy._replace(copy=copy)), which)
 
 
 def broken(copy: Copy, front: int) -> Copy:
@@ -126,7 +126,7 @@ def read(setup: Setup, state: State, which: int) -> State | None:
         if position >= state.published:
             return None
         copy = arrive(setup, proxy.copy, position + 1)
-        return level(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
+        return open_gate(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
     if position >= len(state.far):
         return None
     kind, first, _, _ = state.far[position]
@@ -136,7 +136,7 @@ def read(setup: Setup, state: State, which: int) -> State | None:
         copy = arrive(setup, copy, first)
     elif kind == "dropped" and copy is not None and not is_registered(after, copy) and "BROKEN" not in setup.off:
         copy = broken(copy, after.frontier)
-    return level(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
+    return open_gate(setup, change(state, which, proxy._replace(read=position + 1, copy=copy)), which)
 
 
 def arrive(setup: Setup, copy: Copy | None, number: int) -> Copy | None:
@@ -169,7 +169,7 @@ def serve(setup: Setup, state: State, which: int, epoch: int) -> State:
     assert proxy.copy is not None
     copy = become(proxy.copy, "SERVING")._replace(epoch=epoch, serial=0)
     state = register_interest(setup, change(state, which, proxy._replace(copy=copy)), which, bits(copy))
-    return level(setup, write(setup, state, which), which)
+    return open_gate(setup, write(setup, state, which), which)
 
 
 def drop(setup: Setup, state: State, which: int) -> State:
@@ -217,4 +217,4 @@ def lift(second: Interest | None, cut: int) -> Interest | None:
     """What lies at or below the cut is not ours to promise any more; the start stays (rule 7, L_FIXED)."""
     if second is None or second.promised is not None:
         return second
-    return second._replace(floor=max(second.floor, cut))
+    return second._replace(promise_floor=max(second.promise_floor, cut))

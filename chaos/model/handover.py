@@ -39,8 +39,8 @@ class Handover:
 
 def _broken(state: State) -> str:
     """Return which invariant does not hold here; empty: all do."""
-    if state.wrong:
-        return state.wrong
+    if state.violation:
+        return state.violation
     for which in (A, B):
         copy = state.proxies[which].copy
         if copy is None or not serves(state, which):

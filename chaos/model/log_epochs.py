@@ -26,7 +26,7 @@ SITE, FEDERATION, IDENTITY = SiteId("A"), "federation", "log"
 Ended = tuple[tuple[Origin, tuple[int, int]], ...]
 
 
-class Begun(NamedTuple):
+class EpochStart(NamedTuple):
     """In the log: a log epoch begins."""
 
     log_epoch: int
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     ended: Ended = ()
 
 
-Entry = int | Begun
+Entry = int | EpochStart
 """Of a log: a notification, by its number, or the beginning of a log epoch."""
 Log = tuple[Entry, ...]
 
@@ -98,7 +98,7 @@ class LogEpochs:
     liveness: str = field(default=SETTLES, init=False)
 
     def initial(self) -> State:
-        log: Log = (Begun(1, ()),)
+        log: Log = (EpochStart(1, ()),)
         proxy = Proxy(phase="running", read=log, below=1, row=Row())
         return State(log=log, row=Row(), proxies=(proxy, proxy))
 
@@ -242,7 +242,7 @@ class LogEpochs:
         intact = None
         if 0 <= mark.offset < len(state.log):
             intact = checksum_of(_record(state.log[mark.offset], mark.offset)) == mark.checksum
-        begun = next((_record(each, 0) for each in state.log if isinstance(each, Begun)), None)
+        begun = next((_record(each, 0) for each in state.log if isinstance(each, EpochStart)), None)
         if intact:
             begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
         assert begun is None or isinstance(begun, LogBegun)
@@ -260,7 +260,7 @@ class LogEpochs:
         if log_confirms(proxy.state, FEDERATION, row) or "EPOCH" in self.without:
             return _changed(state, which, phase="running", began=True)
         begun = record_of(FEDERATION, row)
-        entry = Begun(begun.log_epoch, _ended(begun.ended))
+        entry = EpochStart(begun.log_epoch, _ended(begun.ended))
         return _changed(
             replace(state, log=(*state.log, entry)), which, phase="running", began=True, below=len(state.log) + 1
         )

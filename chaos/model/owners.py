@@ -5,10 +5,10 @@ After `handover/acquisition.py`.
 
 from __future__ import annotations
 
-from chaos.model.copies import become, drop, level, lift, register_interest, release, save, serve
+from chaos.model.copies import become, drop, lift, open_gate, register_interest, release, save, serve
 from chaos.model.copies import bits as bits_of
 from chaos.model.copies import frontier as frontier_of
-from chaos.model.state import Checkpoint, Claim, Copy, Gate, Row, Setup, State, change, wrong
+from chaos.model.state import Checkpoint, Claim, Copy, Gate, Row, Setup, State, change, violated
 
 STORED = "a commit implies that the target has it stored"
 ASCENDS = "the epoch only ascends"
@@ -28,11 +28,11 @@ def apply(setup: Setup, state: State, claim: Claim) -> tuple[State, bool]:
         return state, False
     new = Row(claim.by, claim.epoch + 1, claim.kind == "failover")
     if new.epoch <= row.epoch:
-        state = wrong(state, ASCENDS)
+        state = violated(state, ASCENDS)
     if claim.kind == "handover":
         kept = state.proxies[claim.by].disk.copy
         if kept is None or kept.epoch != new.epoch:
-            state = wrong(state, STORED)
+            state = violated(state, STORED)
     return state._replace(row=new), True
 
 
@@ -129,4 +129,4 @@ def _raised(setup: Setup, state: State, which: int, epoch: int, found: Checkpoin
 def register_interests_again(setup: Setup, state: State, which: int) -> State:
     """Say again what the log does not have."""
     copy = state.proxies[which].copy
-    return state if copy is None else level(setup, register_interest(setup, state, which, bits_of(copy)), which)
+    return state if copy is None else open_gate(setup, register_interest(setup, state, which, bits_of(copy)), which)

@@ -20,7 +20,7 @@ from chaos.model.state import (
     State,
     Step,
     change,
-    wrong,
+    violated,
 )
 
 FORGOTTEN = "a failover never begins before a place that a newer owner had left"
@@ -147,7 +147,7 @@ def _world(setup: Setup, state: State) -> Iterator[Step]:
         kept = max(state.checkpoint, first, key=lambda each: (each.epoch, each.serial))
         after = state._replace(writes=state.writes - {first}, checkpoint=kept)
         if "RANK" in setup.off and kept != first:
-            after = wrong(after._replace(checkpoint=first), FORGOTTEN)
+            after = violated(after._replace(checkpoint=first), FORGOTTEN)
         yield Step(f"the changelog has checkpoint {first.epoch}.{first.serial}", after)
     for claim in state.late:
         rest = state._replace(late=state.late - {claim})

@@ -51,7 +51,7 @@ class Interest(NamedTuple):
     """The subscription to the second kind."""
 
     start: int
-    floor: int
+    promise_floor: int
     promised: int | None = None
 
 
@@ -197,7 +197,7 @@ class State(NamedTuple):
     moves: int
     delivered: frozenset[int] = frozenset()
     promised: int | None = None
-    wrong: str = ""
+    violation: str = ""
 
 
 class Step(NamedTuple):
@@ -214,6 +214,6 @@ def change(state: State, which: int, proxy: Proxy) -> State:
     return state._replace(proxies=(proxy, b) if which == A else (a, proxy))
 
 
-def wrong(state: State, name: str) -> State:
+def violated(state: State, name: str) -> State:
     """Note that a step broke an invariant; the first one counts."""
-    return state if state.wrong else state._replace(wrong=name)
+    return state if state.violation else state._replace(violation=name)

@@ -16,8 +16,8 @@ from chaos.model.copies import (
     covered_from,
     drop,
     frontier,
-    level,
     lift,
+    open_gate,
     register_interest,
     release,
     seen,
@@ -219,7 +219,7 @@ def _merge(setup: Setup, state: State, which: int, message: Message | None) -> S
         second=lift(message.second, message.cut),
     )
     state = change(state, which, state.proxies[which]._replace(copy=staged))
-    return level(setup, register_interest(setup, state, which, bits(staged)), which)
+    return open_gate(setup, register_interest(setup, state, which, bits(staged)), which)
 
 
 def _claim(setup: Setup, state: State, which: int, message: Message | None) -> State:

@@ -163,7 +163,7 @@ class Client:
         """Where the logs ended when it was first let in: a receiver is owed nothing of what was before."""
         self.open: set[str] = set()
         """Subscriptions whose change has not been answered."""
-        self.renewed: set[str] = set()
+        self.reused_names: set[str] = set()
         """Those of them whose name was used before."""
         self.promised: dict[str, dict[Origin, int]] = {}
         self.gaps: set[tuple[str, int, int]] = set()
@@ -284,7 +284,7 @@ class Client:
                 case Published():
                     if event.coordinate is not None:
                         self.safe[event.coordinate] = self.numbers[event.sequence]
-                case BecameEffective() if event.subscription in self.renewed:
+                case BecameEffective() if event.subscription in self.reused_names:
                     # Said of the one before it, which whoever raised the session may not know to have ended.
                     pass
                 case BecameEffective():
@@ -302,7 +302,7 @@ class Client:
                     self.ended.add(event.subscription)
                 case Outcome():
                     self.open.discard(event.subscription)
-                    self.renewed.discard(event.subscription)
+                    self.reused_names.discard(event.subscription)
                     if event.subscription not in self.ended:
                         # Else it is told that it ended, and by which keys it went until then was not answered.
                         lengths = self.world.lengths()
@@ -382,7 +382,7 @@ class Client:
         name = (self.session or self.name, subscription)
         found = [
             fact.frontier
-            for fact in self.world.facts[self.world.begun.get(name, 0) :]
+            for fact in self.world.facts[self.world.reused_names.get(name, 0) :]
             if fact.kind == FactKind.UNSUBSCRIBED and (fact.session, fact.subscription) == name
         ]
         floor = self.world.matched_before.get(name, {})
@@ -427,8 +427,8 @@ class Client:
             self.promised[first] = self.promised.pop(subscription)
         self.world.subscription_ends[session, first] = self._ends(subscription)
         self.world.secrets[session, first] = self.world.secrets.pop((session, subscription))
-        self.world.begun[session, subscription] = len(self.world.facts)
-        self.renewed.add(subscription)
+        self.world.reused_names[session, subscription] = len(self.world.facts)
+        self.reused_names.add(subscription)
         self.subscribe(subscription, expression)
 
     def set_access(self, grants: Grants) -> None:
@@ -458,7 +458,7 @@ class Client:
         self.machine.delete()
         self._speak()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The session was deleted: what was asked for, nobody is owed any more."""
         self.unaware = True
         self.ended.update(self.asked)

@@ -46,7 +46,7 @@ class Invariants:
             return
         epoch = event.ownership.epoch
         if epoch <= self._epochs.get(event.session, Epoch(0)):
-            self._world.wrong(f"EPOCH the row of {event.session} falls to {event.ownership}")
+            self._world.add_violation(f"EPOCH the row of {event.session} falls to {event.ownership}")
         self._epochs[event.session] = epoch
         if event.ownership.deleted:
             self._world.deleted(event.session)
@@ -57,13 +57,13 @@ class Invariants:
         session = client.session
         assert engine is not None and session is not None
         if not world.rights.may_read(session, client.machine.credential):
-            world.wrong(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
+            world.add_violation(f"RIGHTS {node.proxy} delivers {session} to {client.name}, who may not have it")
         incarnation = engine.context.lease.incarnation
         if self._deliverers.setdefault((session, epoch), engine) is not engine:
-            world.wrong(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
+            world.add_violation(f"OWNERS two lives deliver {session} at epoch {epoch}, now {incarnation}")
         lease = world.registry.incarnations.get((node.proxy, incarnation))
         if lease is None or lease[1] <= world.clock.time_ms:
-            world.wrong(f"LEASE {incarnation} delivers {session} without a lease")
+            world.add_violation(f"LEASE {incarnation} delivers {session} without a lease")
         held = engine.context.sessions.get(session)
         if held is not None:
             self._within(node.proxy, of_windows(held))
@@ -81,27 +81,27 @@ class Invariants:
     def _within(self, proxy: ProxyId, queues: Iterable[Waiting]) -> None:
         for what, waiting, bound in queues:
             if waiting > bound:
-                self._world.wrong(f"BOUND {proxy} has {waiting} of {bound} {what}")
+                self._world.add_violation(f"BOUND {proxy} has {waiting} of {bound} {what}")
 
     def attests(self, proxy: ProxyId, fact: Fact) -> None:
         """Who lets go of a session is not its owner at that very epoch, by the registry; policy removes what it may."""
         if fact.kind == FactKind.REMOVED:
             for each in removed(self._world, fact):
-                self._world.wrong(each)
+                self._world.add_violation(each)
         if fact.kind == FactKind.OWNED and fact.cause == Acquisition.HANDOVER:
             self._begins(proxy, fact)
         if fact.kind != FactKind.RELEASED:
             return
         row = self._world.registry.owner(SessionId(fact.session))
         if row is None or row == Ownership(proxy, Epoch(fact.epoch)):
-            self._world.wrong(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
+            self._world.add_violation(f"RELEASE {proxy} lets go of {fact.session}, and the registry names {row}")
 
     def saves(self, node: Node, save: Save) -> None:
         """A stored copy is not deleted while the registry names it."""
         for session in save.batch.deleted:
             kept, row = node.store.sessions.get(session), self._world.registry.owners.get(session)
             if kept is not None and row == Ownership(node.proxy, kept.epoch):
-                self._world.wrong(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
+                self._world.add_violation(f"DROP {node.proxy} deletes {session}, and the registry names {row}")
 
     def ownership(self, node: Node, claim: ClaimRow) -> None:
         """Who commits a handover has on its disk what it will own."""
@@ -110,7 +110,7 @@ class Invariants:
         if into is not None and into.machine.state is TargetState.COMMITTING:
             kept = node.store.sessions.get(claim.session)
             if kept is None or kept.epoch != claim.new.epoch:
-                self._world.wrong(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
+                self._world.add_violation(f"STAGE {node.proxy} claims {claim.session}, and its disk does not have it")
 
     def _begins(self, proxy: ProxyId, fact: Fact) -> None:
         """What policy has decided at one owner is decided at the next one (handover rule 20)."""
@@ -119,7 +119,7 @@ class Invariants:
         before = self._decided.get((fact.session, fact.epoch - 1), {})
         for row in session.descriptor().subscriptions if session is not None else ():
             if _dropped_below(row) < before.get(row.generation, 0):
-                self._world.wrong(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
+                self._world.add_violation(f"POLICY {proxy} holds of {row.id} in {fact.session} what had gone by policy")
 
     def on_message(self, proxy: ProxyId, message: object) -> None:
         """What is frozen stands still: of one transfer the cut is always the same; of one copy every number is."""
@@ -131,7 +131,7 @@ class Invariants:
             case Frozen():
                 cut = (message.cut, message.oldest, message.next_number, message.descriptor.subscriptions)
                 if self._cuts.setdefault(message.transfer, cut) != cut:
-                    self._world.wrong(f"CUT {proxy} says another cut of {message.session} in one transfer")
+                    self._world.add_violation(f"CUT {proxy} says another cut of {message.session} in one transfer")
                 rows = message.descriptor.subscriptions
                 self._decided[message.session, message.epoch] = {row.generation: _dropped_below(row) for row in rows}
 
@@ -143,7 +143,7 @@ class Invariants:
             meant = self._numbered.setdefault((chunk.session, copy, entry.number), place)
             if meant != place:
                 what = f"{entry.number} of copy {copy} of {chunk.session}"
-                self._world.wrong(f"COPY {proxy} says that {what} is {place}, and it was {meant}")
+                self._world.add_violation(f"COPY {proxy} says that {what} is {place}, and it was {meant}")
 
 
 def _dropped_below(row: SubscriptionRow) -> int:

@@ -55,9 +55,9 @@ class LinkShell:
 
     # ------------------------------------------------------------ inputs
 
-    def lease_begun(self, incarnation: Any) -> None:
+    def lease_granted(self, incarnation: Any) -> None:
         self._incarnation = incarnation
-        self.step(lambda now: self.machine.lease_begun(now))
+        self.step(lambda now: self.machine.lease_granted(now))
 
     def lease_ended(self) -> None:
         self.step(lambda now: self.machine.lease_ended())
@@ -128,7 +128,7 @@ class LinkShell:
             end = lost_above(state, offset, len(log))
             if end is not None and log_epoch_of(origin) == row.log_epoch:
                 rows[node.site] = raised(node.site, row, offset, end)
-                world.later(1, lambda: node.begin_log_anew("a neighbour has seen more of it"))
+                world.later(1, lambda: node.restart_on_new_log("a neighbour has seen more of it"))
             elif state.position <= offset:
                 # Not before it was read that far.
                 world.later(20, lambda: None if node.engine is not self._engine else self._seen_beyond(origin, offset))

@@ -265,7 +265,7 @@ class Node:
         self._looked = log.losses
         return ""
 
-    def begin_log_anew(self, why: str, end: int | None = None) -> None:
+    def restart_on_new_log(self, why: str, end: int | None = None) -> None:
         """The log is not what was read of it: the node begins anew, and with it its links and clients."""
         engine = self.engine
         if engine is None or self._replaced is engine:
@@ -388,11 +388,11 @@ class Node:
             return
         log = self.world.logs[self.site]
         if why := self.why_replaced():
-            self.begin_log_anew(why)
+            self.restart_on_new_log(why)
             return
         start = self.engine.state.position
         if start > len(log) or (start > log.first and log.has(self.engine.state.acceptance.mark) is False):
-            self.begin_log_anew(f"the log ends at {len(log)}, and was read up to {start}")
+            self.restart_on_new_log(f"the log ends at {len(log)}, and was read up to {start}")
             return
         try:
             batch = log.read(start, start + self.world.delay(6) + 2)
@@ -423,7 +423,7 @@ class Node:
         world.registry_changed()
         self.ready = True
         self._afterwards(0, lambda engine: engine.lease_granted(incarnation, until))
-        self.link_shell.lease_begun(incarnation)
+        self.link_shell.lease_granted(incarnation)
         self._go_on(LEASE_MS // 3, lambda: self._renew(incarnation))
 
     def _name_log(self) -> None:
@@ -618,7 +618,7 @@ class Node:
 
         def replaced(why: str, end: int | None = None) -> LogReplaced:
             # Answered first: what is not known is published again.
-            world.later(1, lambda: self.begin_log_anew(why, end) if self.engine is engine else None)
+            world.later(1, lambda: self.restart_on_new_log(why, end) if self.engine is engine else None)
             return LogReplaced(why)
 
         def act() -> None:

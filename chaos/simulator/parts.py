@@ -123,7 +123,7 @@ class PlainRegistry:
 
     def __init__(self) -> None:
         self.owners: dict[SessionId, Ownership] = {}
-        self.floor = 0
+        self.generation_floor = 0
         self.incarnations: dict[tuple[ProxyId, Incarnation], tuple[ProxyRow, int]] = {}
         self.leaders: dict[str, tuple[tuple[ProxyId, Incarnation], int]] = {}
         self.changelogs: dict[SiteId, str] = {}
@@ -137,10 +137,10 @@ class PlainRegistry:
                 self.noted[session] = max(rank, self.noted.get(session, rank))
 
     def owner(self, session: SessionId) -> Ownership | None:
-        return self.owners.get(session) or without_row(self.floor)
+        return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        self.floor = max([self.floor, *(each.generation for each in deleted.values())])
+        self.generation_floor = max([self.generation_floor, *(each.generation for each in deleted.values())])
         for session, expected in deleted.items():
             if self.owners.get(session) == expected:
                 del self.owners[session]
@@ -253,7 +253,7 @@ class PlainStore:
             self.site = SiteCheckpoint(
                 *self.site_checkpoint, self.site.state if batch.site_state is None else batch.site_state
             )
-        for session in [*batch.deleted, *(each.saved.id for each in batch.changes if each.fresh)]:
+        for session in [*batch.deleted, *(each.saved.id for each in batch.changes if each.replaces)]:
             for kept in (self.sessions, self.descriptors, self.rows, self.marks):
                 kept.pop(session, None)
         self.descriptors |= descriptors

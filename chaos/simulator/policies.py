@@ -24,10 +24,12 @@ class Policy(NamedTuple):
 
 def removed(world: World, fact: Fact) -> list[str]:
     """Return what is wrong with a removal at the moment in which it is put on record."""
-    return [each for offset in fact.offsets for each in _wrong(world, fact, Coordinate(Origin(fact.origin), offset))]
+    return [
+        each for offset in fact.offsets for each in _violations(world, fact, Coordinate(Origin(fact.origin), offset))
+    ]
 
 
-def _wrong(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
+def _violations(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
     queue = world.queues.get(fact.session)
     if (
         fact.policies == [RemovalPolicy.MAX_QUEUE]

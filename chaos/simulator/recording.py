@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-STEPS, WRONG, REGISTRY = "steps", "wrong", "registry"
+STEPS, VIOLATED, REGISTRY = "steps", "wrong", "registry"
 
 
 def log_lane(site: str) -> str:

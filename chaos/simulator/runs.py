@@ -22,7 +22,7 @@ class RunSummary:
     """What came of a range of seeds. `wrong`: what was wrong, by seed."""
 
     schedules: int = 0
-    wrong: dict[int, list[str]] = field(default_factory=dict)
+    violations: dict[int, list[str]] = field(default_factory=dict)
     coverage: Counter[str] = field(default_factory=Counter)
     met: Counter[Met] = field(default_factory=Counter)
     """Which features, actions and phases met, and how often."""
@@ -31,7 +31,7 @@ class RunSummary:
 
     def add(self, other: RunSummary) -> None:
         self.schedules += other.schedules
-        self.wrong |= other.wrong
+        self.violations |= other.violations
         self.coverage.update(other.coverage)
         self.met.update(other.met)
         self.cpu_s += other.cpu_s
@@ -47,12 +47,12 @@ def play(seeds: range) -> RunSummary:
         try:
             world, wrong = draw(seed).play()
         except Exception as fault:
-            tally.wrong[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
+            tally.violations[seed] = [f"FAULT {type(fault).__name__}: {fault}"]
             continue
         tally.coverage.update(coverage(world))
         tally.met.update(world.met)
         if wrong:
-            tally.wrong[seed] = wrong
+            tally.violations[seed] = wrong
     gc.enable()
     tally.cpu_s = time.process_time() - began
     return tally

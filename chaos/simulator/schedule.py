@@ -118,7 +118,7 @@ FEATURES: dict[str, Callable[[Schedule], bool]] = {
 """What a schedule may have, by name."""
 
 
-def wrong_of(run: Schedule) -> list[str]:
+def violations_of(run: Schedule) -> list[str]:
     """Play it; return what is wrong. A fault of the engine itself is wrong too."""
     try:
         return run.play()[1]
@@ -152,11 +152,11 @@ _SIMPLER: tuple[dict[str, Any], ...] = (
 
 def _simpler(run: Schedule, other: Schedule, kind: str) -> Schedule:
     """Return the simpler one, if that still goes wrong."""
-    return other if other != run and _goes_wrong(other, kind) else run
+    return other if other != run and _violates(other, kind) else run
 
 
-def _goes_wrong(run: Schedule, kind: str) -> bool:
-    return any(each.startswith(kind) for each in wrong_of(run))
+def _violates(run: Schedule, kind: str) -> bool:
+    return any(each.startswith(kind) for each in violations_of(run))
 
 
 def _shrink_script(run: Schedule, kind: str) -> Schedule:
@@ -165,7 +165,7 @@ def _shrink_script(run: Schedule, kind: str) -> Schedule:
         place = 0
         while place < len(run.script):
             shorter = replace(run, script=run.script[:place] + run.script[place + size :])
-            if _goes_wrong(shorter, kind):
+            if _violates(shorter, kind):
                 run = shorter
             else:
                 place += size

@@ -105,16 +105,16 @@ HONEST = ("STORE_FAILED", "LOG_UNAVAILABLE")
 
 def verdict(world: World) -> list[str]:
     """Return what is wrong; nothing: all is well."""
-    wrong = list(dict.fromkeys(world.wrongs))
+    wrong = list(dict.fromkeys(world.violations))
     published = _published(world)
-    wrong += _owned_once(world) + _level(world, list(published))
+    wrong += _owned_once(world) + _check_caught_up(world, list(published))
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():
         wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
-        if client.machine.quench_view.level:
+        if client.machine.quench_view.caught_up:
             wrong += _quenched(world, client)
         if client.session is not None:
             wrong += _one_side(world, client) + _check_delivered(world, client, retried)
@@ -143,7 +143,7 @@ def _owned_once(world: World) -> list[str]:
     return [f"EPOCH {epoch} of {session} was begun {n} times" for (session, epoch), n in owned.items() if n > 1]
 
 
-def _level(world: World, published: list[Coordinate]) -> list[str]:
+def _check_caught_up(world: World, published: list[Coordinate]) -> list[str]:
     """Every proxy knows how far every origin has come, and no session waits for one of them still."""
     ends = dict.fromkeys(world.logs_by_origin, NOTHING) | dict(at for at in published if at not in world.lost)
     wrong = []

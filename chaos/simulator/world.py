@@ -24,7 +24,7 @@ from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.peer_channels import PeerChannel
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
-from chaos.simulator.recording import REGISTRY, WRONG, Conditions, Recording, log_lane
+from chaos.simulator.recording import REGISTRY, VIOLATED, Conditions, Recording, log_lane
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Secrets
 from federation.messages import LinkMessage, LinkRecords
@@ -102,7 +102,7 @@ class World:
         """What of it was written: the rest is on its way, or went with a process."""
         self.trace: list[str] = []
         self.narrative: list[str] = []
-        self.wrongs: list[str] = []
+        self.violations: list[str] = []
         self.recording = Recording(self.conditions) if recorded else None
         self.asked: dict[str, dict[str, str]] = {}
         self.ended: dict[str, set[str]] = {}
@@ -110,7 +110,7 @@ class World:
         """Where those ended whose name was used again."""
         self.matched_before: dict[tuple[str, str], dict[Origin, int]] = {}
         """(session, subscription) -> how far its site had read when it was asked to end."""
-        self.begun: dict[tuple[str, str], int] = {}
+        self.reused_names: dict[tuple[str, str], int] = {}
         """(session, subscription) whose name was used before -> how many facts there were when it was used again."""
         self.policies: dict[str, list[Policy]] = {}
         """Of every session, what was ever said of how long something is stored."""
@@ -226,9 +226,9 @@ class World:
         if self.recording is not None:
             self.recording.carries(self.clock.time_ms, sender, to, kind, wait_ms)
 
-    def wrong(self, what: str) -> None:
-        self.wrongs.append(what)
-        self.note(f"WRONG {what}", narrate=True, by=WRONG)
+    def add_violation(self, what: str) -> None:
+        self.violations.append(what)
+        self.note(f"WRONG {what}", narrate=True, by=VIOLATED)
 
     def hash(self) -> str:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
@@ -359,7 +359,7 @@ class World:
         self.deletions[session] = {origin: length - 1 for origin, length in self.lengths().items()}
         for client in self.clients.values():
             if client.session == session:
-                client.begin_anew()
+                client.reset()
 
     def registry_changed(self) -> None:
         events, self.registry.events = self.registry.events, []

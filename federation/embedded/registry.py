@@ -239,7 +239,11 @@ class EmbeddedRegistry:
 
 def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | None:
     value = rows.get(connection, rows.owner_key(session))
-    return OwnerRow.model_validate_json(value).ownership if value is not None else without_row(rows.floor(connection))
+    return (
+        OwnerRow.model_validate_json(value).ownership
+        if value is not None
+        else without_row(rows.generation_floor(connection))
+    )
 
 
 def _forget(connection: sqlite3.Connection, deleted: Mapping[SessionId, Ownership]) -> None:

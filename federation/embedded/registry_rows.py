@@ -208,12 +208,12 @@ def get_or_put_secret(connection: sqlite3.Connection, proposed: bytes) -> bytes:
     return bytes.fromhex(get(connection, SECRET) or "")
 
 
-def floor(connection: sqlite3.Connection) -> int:
+def generation_floor(connection: sqlite3.Connection) -> int:
     return int(get(connection, FLOOR) or 0)
 
 
 def raise_floor(connection: sqlite3.Connection, generation: int) -> None:
-    if generation > floor(connection):
+    if generation > generation_floor(connection):
         connection.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, 0, NULL)", (FLOOR, str(generation)))
 
 

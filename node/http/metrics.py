@@ -23,7 +23,7 @@ from node.peers import LOSSES
 from node.self_check import ADVERTISED, NEIGHBOUR
 from proxy.clients.authorization import REASONS
 from proxy.core.counters import Handover, Histogram
-from proxy.core.transfer_record import AHEAD, COMMITTED, REST
+from proxy.core.transfer_record import COMMITTED, FINAL_COPY, PRE_COPY
 from waypost.facts import Acquisition
 
 ANOTHER_SITE = "another site"
@@ -118,7 +118,7 @@ def _running(look: NodeSnapshot) -> Read:
 
 
 def _copied(counts: Counter[tuple[str, str]]) -> Read:
-    return {(role, part): counts[role, part] for role in ("source", "target") for part in (AHEAD, REST)}
+    return {(role, part): counts[role, part] for role in ("source", "target") for part in (PRE_COPY, FINAL_COPY)}
 
 
 def _rate(look: NodeSnapshot) -> Read:

@@ -258,7 +258,7 @@ class HandoverShown(_Shape):
     phases_ms: dict[str, int]
     entries: int
     bytes: int
-    ahead: int
+    pre_copied: int
 
 
 class Handovers(_Answer):

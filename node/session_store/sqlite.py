@@ -182,7 +182,7 @@ def _abandon(connection: sqlite3.Connection, session: SessionId) -> None:
 
 def _apply_change(connection: sqlite3.Connection, change: SessionChange, shared: _Shared) -> None:
     saved = change.saved
-    if change.fresh:
+    if change.replaces:
         _abandon(connection, saved.id)
     copy, first = _copy_of(connection, saved.id)
     if saved.first_number > first:

@@ -195,7 +195,7 @@ class AttachHandler:
 
     def _greet(self, connection: Connection, session: Session, receiver: Receiver, message: Attach) -> None:
         """Tell it of the session, and give it what there is for it."""
-        fresh, receiver.fresh = receiver.fresh, False
+        fresh, receiver.is_new = receiver.is_new, False
         frontier = dict(message.frontier)
         self._context.journal.attest(
             FactKind.ATTACHED, session, receiver=receiver.id, frontier=frontier, best_effort=receiver.is_best_effort

@@ -58,7 +58,7 @@ class _Requester:
     announced: set[str] = field(default_factory=set)
     changed: dict[str, None] = field(default_factory=dict)
     """Terms that may have come or gone since then."""
-    level: bool = False
+    caught_up: bool = False
 
 
 class QuenchHandler:
@@ -128,7 +128,7 @@ class QuenchHandler:
     def next_deadline(self) -> int:
         """When there is something to announce, in ms of the engine's clock; NEVER: nothing."""
         unannounced = (
-            requester.changed or not (requester.level or self._context.rereading)
+            requester.changed or not (requester.caught_up or self._context.rereading)
             for requester in self._requesters.values()
         )
         due = self._waiting or any(unannounced)
@@ -155,7 +155,7 @@ class QuenchHandler:
 
     def _send_interest(self, connection: int, requester: _Requester) -> None:
         level = not self._waiting and not self._context.rereading
-        if not requester.changed and requester.level >= level:
+        if not requester.changed and requester.caught_up >= level:
             return
         added = [term for term in requester.changed if requester.wanted[term] > 0 and term not in requester.announced]
         removed = [term for term in requester.changed if requester.wanted[term] <= 0 and term in requester.announced]
@@ -170,9 +170,9 @@ class QuenchHandler:
                 Send(connection, Interest(requester.number, added[:QUENCH_TERMS], removed[:QUENCH_TERMS], False))
             )
             added, removed = added[QUENCH_TERMS:], removed[QUENCH_TERMS:]
-        if added or removed or (level and not requester.level):
+        if added or removed or (level and not requester.caught_up):
             self._answer(connection, Interest(requester.number, added, removed, level))
-        requester.level = requester.level or level
+        requester.caught_up = requester.caught_up or level
 
 
 def alternatives_of(expression: str) -> tuple[Term, ...]:

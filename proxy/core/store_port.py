@@ -42,7 +42,7 @@ class SessionChange:
 
     saved: SavedSession
     entries: Sequence[Entry]
-    fresh: bool = False
+    replaces: bool = False
     marks: Sequence[Mark] = ()
     removed: Sequence[Window] = ()
     discarded: Sequence[int] = ()

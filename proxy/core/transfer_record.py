@@ -30,7 +30,7 @@ _WHY_STAY = {
     StayReason.LONG_COPY: "the session follows when it is copied",
     StayReason.ACCESS: "the source looks first whether the receiver may have it",
 }
-AHEAD, REST = "ahead", "rest"
+PRE_COPY, FINAL_COPY = "ahead", "rest"
 """Which part of a copy: while the session is served, and after the freeze."""
 
 
@@ -47,9 +47,9 @@ class TransferRecord:
     """Since when it is in its present phase."""
     spent_ms: dict[str, int] = field(default_factory=dict)
     """In each phase before."""
-    entries: dict[str, int] = field(default_factory=lambda: {AHEAD: 0, REST: 0})
+    entries: dict[str, int] = field(default_factory=lambda: {PRE_COPY: 0, FINAL_COPY: 0})
     """Notifications carried so far, repeats included."""
-    bytes: dict[str, int] = field(default_factory=lambda: {AHEAD: 0, REST: 0})
+    bytes: dict[str, int] = field(default_factory=lambda: {PRE_COPY: 0, FINAL_COPY: 0})
     ending: Ending = NO_ENDING
     """Why the source, which is about to take the session back, does not wait any more."""
 
@@ -83,7 +83,7 @@ class TransferView(NamedTuple):
     phases_ms: dict[str, int]
     entries: int
     bytes: int
-    ahead: int
+    pre_copied: int
 
 
 def ending_of(input: object) -> Ending:

@@ -216,7 +216,7 @@ class Acquisitions:
                 self._memory.declare_lost(session, row, why)
                 context.events.report(SessionUnavailable(session, session_lost(session, why)))
             case acquisition.ServeNew():
-                self._persister.renew(session)
+                self._persister.replace_copy(session)
                 new = self._new_session(session, running.machine.epoch)
                 self._served.serve(new, new.epoch, facts.Acquisition.CREATE)
             case acquisition.ServeRebuilt(checkpoint=checkpoint):
@@ -253,8 +253,8 @@ class Acquisitions:
         session.rebuilding = True
         acknowledged = state.continued(checkpoint.acknowledged)
         session.close_gates(state.frontier, seen=acknowledged)
-        session.lift_floors(acknowledged)
-        self._persister.renew(session.id)
+        session.raise_promise_floors(acknowledged)
+        self._persister.replace_copy(session.id)
         self._served.serve(session, session.epoch, facts.Acquisition.FAILOVER)
 
     # ------------------------------------------------------------ copies in line

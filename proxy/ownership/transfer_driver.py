@@ -13,9 +13,9 @@ from proxy.core.context import Context
 from proxy.core.counters import Handover
 from proxy.core.effects import ReadRow, claim_row
 from proxy.core.transfer_record import (
-    AHEAD,
     COMMITTED,
     NO_ENDING,
+    PRE_COPY,
     TIMEOUT,
     Ending,
     TransferRecord,
@@ -109,7 +109,7 @@ class TransferDriver(ABC, Generic[Running]):
         detail = f"{type(message).__name__} of session {message.session}, transfer {message.transfer}"
         self._context.refused.note(name, sender, f"{detail}, epoch {message.epoch}"[:REFUSAL_DETAIL])
 
-    def wrong(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
+    def violation(self, one: Running | None, sender: ProxyId, message: TransferMessage) -> str:
         """Return why the message is not one of this transfer, by name; empty: it is one."""
         if one is None or one.machine.transfer != message.transfer:
             return UNKNOWN
@@ -231,7 +231,7 @@ class TransferDriver(ABC, Generic[Running]):
             dict(record.spent_ms),
             sum(record.entries.values()),
             sum(record.bytes.values()),
-            record.entries[AHEAD],
+            record.entries[PRE_COPY],
         )
 
     def shown(self) -> list[TransferView]:

@@ -111,7 +111,7 @@ class MessageQueue:
         self.next_number = number + 1
         return True
 
-    def begin_with(self, number: int) -> None:
+    def drop_below(self, number: int) -> None:
         """Drop what is numbered below this."""
         self.first_number = number
         self._drop(self._index_of(number - 1))

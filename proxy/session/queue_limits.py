@@ -73,7 +73,7 @@ class QueueLimits:
         """The session has an entry more, the newest."""
         self._add(self.look(entry))
 
-    def begin_with(self, entries: Iterable[Kept], first: int) -> None:
+    def prepend(self, entries: Iterable[Kept], first: int) -> None:
         """These are all that there was before what was taken meanwhile; of them, those from `first` on are left."""
         later, self._kept, self.bytes = self._kept, OrderedDict(), 0
         self._first.clear()

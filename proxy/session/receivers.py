@@ -100,7 +100,7 @@ class Receiver:
     """For how long it has not been, while the session was served and no transfer ran."""
     idle: bool = False
     """It was not when we last looked."""
-    fresh: bool = False
+    is_new: bool = False
     """It was given its place, and was not told so yet."""
     reliability: Reliability = PERSISTENT
     """What was in force when it attached last."""
@@ -120,14 +120,14 @@ class Receiver:
             self.had(message.frontier)
         self.window = min(message.window, OVERTAKING) if goes_by_attributes(self.order) else message.window
         self.idle_ms = 0
-        self._begin_anew()
+        self._reset()
 
     def disconnect(self) -> None:
         """Its connection has ended: what was sent and not acknowledged is sent again."""
         self.connection = None
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.sent, self.fetching = self.acknowledged, False
         self.under_way = self.under_way_bytes = 0
         self.flights.clear()
@@ -296,7 +296,7 @@ class Receiver:
             keys=self.keys,
             expiry_s=self.expiry_s,
             idle_ms=self.idle_ms,
-            fresh=self.fresh,
+            is_new=self.is_new,
             reliability=self.reliability,
             order=self.order,
             selective=self.selective.rows(),
@@ -312,7 +312,7 @@ class Receiver:
             sent=row.acknowledged,
             keys=row.keys,
         )
-        made.expiry_s, made.idle_ms, made.fresh = row.expiry_s, row.idle_ms, row.fresh
+        made.expiry_s, made.idle_ms, made.is_new = row.expiry_s, row.idle_ms, row.is_new
         made.reliability, made.order = row.reliability, row.order
         made.selective = Selective(row.selective)
         return made

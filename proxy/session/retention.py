@@ -320,7 +320,7 @@ class Retention:
         for mark in marks:
             self.mark(mark.at_ms, mark.below)
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The numbers begin anew: nothing was dropped of what will come."""
         self._marks.clear()
         self._newest.clear()

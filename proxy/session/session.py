@@ -121,7 +121,7 @@ class Session:
         """Bytes of the descriptor, as far as counted since it was measured."""
         self.tombstones: dict[ReceiverId, ReceiverTombstone] = {}
         self.gates: dict[Origin, Gate[tuple[StoredNotification, Matched]]] = {}
-        self.ahead: dict[Origin, int] = {}
+        self.seen_beyond_log: dict[Origin, int] = {}
         """Of origins of which it has seen more than the site's log brings here: up to where."""
         self.cut_short: list[tuple[Subscription, dict[Origin, int]]] = []
         """Promises whose writing came to its end while the session was not served: they are made anew when it is."""
@@ -280,9 +280,9 @@ class Session:
     def frontier(self, site: Mapping[Origin, int]) -> dict[Origin, int]:
         """Return what the session has seen, given the frontier of the site log as read here."""
         seen = dict(site)
-        for origin, offset in list(self.ahead.items()):
+        for origin, offset in list(self.seen_beyond_log.items()):
             if offset <= site.get(origin, NOTHING):
-                del self.ahead[origin]
+                del self.seen_beyond_log[origin]
             else:
                 seen[origin] = offset
         for origin, gate in self.gates.items():
@@ -297,12 +297,12 @@ class Session:
 
         Once restored, all of these are gated there: of those of which it had seen more, the site has less.
         """
-        further = {origin: seen for origin, seen in self.ahead.items() if seen > site.get(origin, NOTHING)}
+        further = {origin: seen for origin, seen in self.seen_beyond_log.items() if seen > site.get(origin, NOTHING)}
         return further | {origin: gate.seen for origin, gate in self.gates.items()}
 
     def arrive(self, stored: StoredNotification, matched: Matched) -> bool:
         """Take a live match; tell whether it can be delivered at once. What was seen before is not taken again."""
-        if self.ahead and stored.offset <= self.ahead.get(stored.origin, NOTHING):
+        if self.seen_beyond_log and stored.offset <= self.seen_beyond_log.get(stored.origin, NOTHING):
             return False
         if not self.gates and self.role is SERVING:
             self.accept(stored, matched)
@@ -366,7 +366,7 @@ class Session:
         gate = self.gates.pop(origin)
         gate.open(lambda _, item: self.accept(*item))
         if gate.seen is not None:
-            self.ahead[origin] = gate.seen
+            self.seen_beyond_log[origin] = gate.seen
 
     # ------------------------------------------------------------ what is stored
 
@@ -401,7 +401,7 @@ class Session:
         self.remove_acknowledged()
 
     def _begin_with(self, number: int) -> None:
-        self.entries.begin_with(number)
+        self.entries.drop_below(number)
         self.retention.gone(number)
         if self.queue_limits is not None:
             self.queue_limits.gone(number)
@@ -414,7 +414,7 @@ class Session:
             return
         self.queue_limits.going.update(going)
         if self.entries.evicted_number < self.entries.first_number:
-            self.queue_limits.begin_with(map(self.queue_limits.look, self.entries.in_memory), self.entries.first_number)
+            self.queue_limits.prepend(map(self.queue_limits.look, self.entries.in_memory), self.entries.first_number)
 
     def take_away(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
@@ -442,7 +442,7 @@ class Session:
         """Add a receiver; it begins with everything that is stored, which is what lies above this frontier."""
         begins = join(dict(self.created_at if above is None else above), self.unregistered.pop(identity, {}))
         joined = self.receivers[identity] = Receiver(
-            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, fresh=True
+            id=identity, acknowledged=self.entries.first_number - 1, frontier=begins, is_new=True
         )
         return joined
 
@@ -501,7 +501,7 @@ class Session:
 
     # ------------------------------------------------------------ best effort
 
-    def level(self, site: Mapping[Origin, int]) -> None:
+    def mark_caught_up(self, site: Mapping[Origin, int]) -> None:
         """Receivers of best-effort events that have all: nothing of what was up to here can be a gap for them."""
         for receiver in self.receivers.values():
             if receiver.is_best_effort and receiver.acknowledged >= self.entries.last_number:
@@ -523,18 +523,18 @@ class Session:
                 self.gaps.add(GapRow(origin, first, last, GapCause.LOST_WITH_PROCESS, [receiver.id]))
         if lapsing:
             # They get past what was promised to nobody yet, and no gap says so.
-            self.lift_floors(upto)
+            self.raise_promise_floors(upto)
 
-    def lift_floors(self, cut: Mapping[Origin, int]) -> None:
+    def raise_promise_floors(self, cut: Mapping[Origin, int]) -> None:
         """What lies at or below the cut is not ours to promise any more; the starts stay (rule 7, L_FIXED)."""
         for subscription in self.active():
             for origin, offset in cut.items():
                 if origin not in subscription.promised:
-                    subscription.floor[origin] = max(subscription.floor.get(origin, offset), offset)
+                    subscription.promise_floor[origin] = max(subscription.promise_floor.get(origin, offset), offset)
 
-    def lapse_here(self, upto: Mapping[Origin, int]) -> None:
+    def expire_unpersisted_copy(self, upto: Mapping[Origin, int]) -> None:
         """The same, where the numbers of this copy hold: some may have all that was stored."""
-        self.level(upto)
+        self.mark_caught_up(upto)
         self.expire_unpersisted(upto)
         for receiver in self.receivers.values():
             if receiver.is_best_effort:
@@ -597,7 +597,7 @@ class Session:
         """Begin the numbers anew: entries will be fetched again, and cursors are the frontiers."""
         for receiver in self.receivers.values():
             receiver.renumber()
-        self.retention.begin_anew()
+        self.retention.reset()
 
     def take_entries(self, entries: Iterable[Entry]) -> None:
         """Take entries that were numbered elsewhere, in order; a repeat is dropped."""

@@ -24,7 +24,7 @@ class Subscription:
     id: SubscriptionId
     expression: Expression
     start: dict[Origin, int]
-    floor: dict[Origin, int]
+    promise_floor: dict[Origin, int]
     promised: dict[Origin, int] = field(default_factory=dict)
     end: dict[Origin, int] | None = None
     owner: str = ""
@@ -99,7 +99,7 @@ class Subscription:
             id=self.id,
             expression=self.expression.text,
             start=dict(self.start),
-            floor=dict(self.floor),
+            promise_floor=dict(self.promise_floor),
             promised=dict(self.promised),
             end=None if self.end is None else dict(self.end),
             owner=self.owner,
@@ -122,7 +122,7 @@ class Subscription:
             id=row.id,
             expression=parse(row.expression),
             start=dict(row.start),
-            floor=dict(row.floor),
+            promise_floor=dict(row.promise_floor),
             promised=dict(row.promised),
             end=None if row.end is None else dict(row.end),
             owner=row.owner,

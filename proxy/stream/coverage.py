@@ -158,7 +158,7 @@ class Coverage:
         self._unpromised[session.id] = session
         for subscription in session.active():
             if origin not in subscription.promised:
-                subscription.floor[origin] = max(covered, subscription.floor.get(origin, NOTHING))
+                subscription.promise_floor[origin] = max(covered, subscription.promise_floor.get(origin, NOTHING))
 
     def _fetch(self, session: Session, origin: Origin, after: int, upto: int) -> None:
         self._request += 1
@@ -289,7 +289,7 @@ class Coverage:
             self.broken(session)
             self._close_unknown(session)
             gate = session.gates.get(origin)
-            seen = max(event.before, session.ahead.get(origin, NOTHING))
+            seen = max(event.before, session.seen_beyond_log.get(origin, NOTHING))
             if gate is not None:
                 gate.restart(event.offset)
             elif seen < event.offset:
@@ -301,7 +301,7 @@ class Coverage:
         for session in self._context.sessions.values():
             for origin, seen in had.items():
                 if site_of(origin) != state.site and origin not in session.gates:
-                    session.gate(origin, max(seen, session.ahead.get(origin, NOTHING)))
+                    session.gate(origin, max(seen, session.seen_beyond_log.get(origin, NOTHING)))
             self._gates_closed(session)
 
     def _close_unknown(self, session: Session) -> None:
@@ -325,10 +325,10 @@ class Coverage:
             gate = session.gates.get(event.origin)
             if gate is not None:
                 gate.restart(known.seen)
-            elif (seen := max(event.before, session.ahead.get(event.origin, NOTHING))) < known.seen:
+            elif (seen := max(event.before, session.seen_beyond_log.get(event.origin, NOTHING))) < known.seen:
                 _gate(session, event.origin, seen, known.seen)
             if event.is_first and known.following not in session.gates:
-                seen = max(known.begins, session.ahead.get(known.following, NOTHING))
+                seen = max(known.begins, session.seen_beyond_log.get(known.following, NOTHING))
                 _gate(session, known.following, seen, known.begins)
             self._gates_closed(session)
 
@@ -345,7 +345,7 @@ class Coverage:
 
     def _close(self, session: Session, origin: Origin) -> None:
         """Close the gate of the origin, where it is open, and let wait what comes from here on."""
-        seen = max(self._context.state.frontier[origin], session.ahead.get(origin, NOTHING))
+        seen = max(self._context.state.frontier[origin], session.seen_beyond_log.get(origin, NOTHING))
         gate = session.gates.get(origin)
         if gate is not None:
             gate.restart(seen)
@@ -374,7 +374,7 @@ class Coverage:
         fresh = {
             origin: self._start(session, subscription, origin, above)
             for origin, above in known.items()
-            if origin not in subscription.promised and self._begun(session, origin)
+            if origin not in subscription.promised and self._has_start(session, origin)
         }
         if not fresh:
             return
@@ -395,20 +395,20 @@ class Coverage:
         # A restart and a failover must know of the promise before anybody else does.
         self._persister.written(session, on_done)
 
-    def _unmake(self, subscription: Subscription, fresh: Iterable[Origin]) -> None:
-        for origin in fresh:
+    def _unmake(self, subscription: Subscription, promises: Iterable[Origin]) -> None:
+        for origin in promises:
             subscription.promised.pop(origin, None)
             subscription.unannounced.discard(origin)
 
-    def _begun(self, session: Session, origin: Origin) -> bool:
+    def _has_start(self, session: Session, origin: Origin) -> bool:
         """Tell whether it is settled where the session begins with this origin."""
         gate = session.gates.get(origin)
         return gate is None or gate.seen is not None
 
-    def _announce_promise(self, session: Session, subscription: Subscription, fresh: dict[Origin, int]) -> None:
+    def _announce_promise(self, session: Session, subscription: Subscription, promises: dict[Origin, int]) -> None:
         """Put the promise on record, then tell the receivers."""
-        subscription.unannounced -= fresh.keys()
-        journal_facts.effective(self._context, session, subscription, fresh)
+        subscription.unannounced -= promises.keys()
+        journal_facts.effective(self._context, session, subscription, promises)
         connections = {r.connection for r in session.receivers.values()}
 
         def tell() -> None:
@@ -418,14 +418,14 @@ class Coverage:
                 return
             for receiver in session.receivers.values():
                 if receiver.connection is not None and receiver.connection in connections:
-                    self._context.outbox.emit(Send(receiver.connection, BecameEffective(subscription.id, fresh)))
+                    self._context.outbox.emit(Send(receiver.connection, BecameEffective(subscription.id, promises)))
 
         self._context.journal.once_attested(tell)
 
     def _start(self, session: Session, subscription: Subscription, origin: Origin, above: int) -> int:
         """Return X0: never below what any receiver has reported (handover rule 13)."""
         known = [receiver.known.get(origin, NOTHING) for receiver in session.receivers.values()]
-        return max([above, subscription.floor.get(origin, NOTHING), *known])
+        return max([above, subscription.promise_floor.get(origin, NOTHING), *known])
 
 
 def _gate(session: Session, origin: Origin, seen: int, from_above: int) -> None:

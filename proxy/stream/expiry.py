@@ -83,7 +83,7 @@ class Expiry:
                 return
             self._counting.discard(session.id)
             in_memory = session.entries.after(session.entries.evicted_number, session.entries.last_number) or []
-            queue_limits.begin_with([*found, *map(queue_limits.look, in_memory)], session.entries.first_number)
+            queue_limits.prepend([*found, *map(queue_limits.look, in_memory)], session.entries.first_number)
             self.bound(session)
 
         upto = session.entries.evicted_number

@@ -49,7 +49,7 @@ class Persister:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._deleted: set[SessionId] = set()
-        self._fresh: set[SessionId] = set()
+        self._replaced: set[SessionId] = set()
         self._waiting: list[Done] = []
         self.outdated: dict[SessionId, CheckpointOutdated] = {}
         """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
@@ -88,10 +88,10 @@ class Persister:
         self._checkpointed.pop(session, None)
         self._touched.discard(session)
 
-    def renew(self, session: SessionId) -> None:
+    def replace_copy(self, session: SessionId) -> None:
         """What the store has of an earlier copy of this session goes at the next flush; the new one takes its place."""
         self._deleted.discard(session)
-        self._fresh.add(session)
+        self._replaced.add(session)
         self._context.sessions.mark_changed(session)
 
     def saved(self, on_done: Done) -> None:
@@ -114,7 +114,7 @@ class Persister:
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
         batch = self._batch(changed, [entries for entries, _ in unsaved])
         self._touched.update(marked)
-        self._deleted, self._fresh, self.pending = set(), set(), 0
+        self._deleted, self._replaced, self.pending = set(), set(), 0
         self._saving_bytes, self.pending_bytes = self.pending_bytes, 0
         self._saving = True
         self._flush_at = context.clock.now_ms() + context.settings.flush_ms
@@ -160,12 +160,12 @@ class Persister:
         self._note()
 
     def _change(self, session: Session, unsaved: list[Entry]) -> SessionChange:
-        clock, fresh = self._context.clock, session.id in self._fresh
+        clock, fresh = self._context.clock, session.id in self._replaced
         since = clock.unix_ms() - clock.now_ms()
         return SessionChange(
             saved=self._row(session),
             entries=unsaved,
-            fresh=fresh,
+            replaces=fresh,
             marks=[Mark(mark.below, mark.at_ms + since) for mark in session.retention.unsaved_marks()],
             removed=list(session.retention.leaving),
             discarded=list(session.retention.leaving_one_by_one),
@@ -197,7 +197,7 @@ class Persister:
         if batch.site_state is not None:
             self._kept_version, self._state_at = -1, 0
         self._deleted.update(each for each in batch.deleted if each not in self._context.sessions)
-        self._fresh.update(change.saved.id for change in batch.changes if change.fresh)
+        self._replaced.update(change.saved.id for change in batch.changes if change.replaces)
         self._context.sessions.mark_all_changed(session.id for session in changed)
 
     def _kept_in_memory(self, session: Session) -> int:
@@ -238,7 +238,7 @@ class Persister:
             return
         self._next[session] = []
         serial = self._next_serial(session)
-        session.level(self._context.state.frontier)
+        session.mark_caught_up(self._context.state.frontier)
         acknowledged = session.acknowledged_frontier(self._context.state.frontier)
         checkpoint = Checkpoint(session.id, session.epoch, serial, session.descriptor(), acknowledged)
         reached = _reached(session, acknowledged)

@@ -20,7 +20,7 @@ def checkpoint(session: str, epoch: int, serial: int) -> Checkpoint:
     descriptor = Descriptor(
         created_at={},
         subscriptions=[
-            SubscriptionRow(id=SubscriptionId("s1"), expression='x == "ü"', start={}, floor=floor, promised={})
+            SubscriptionRow(id=SubscriptionId("s1"), expression='x == "ü"', start={}, promise_floor=floor, promised={})
         ],
     )
     return Checkpoint(SessionId(session), Epoch(epoch), serial, descriptor, {Origin("north/0"): 10 * serial})

@@ -14,10 +14,12 @@ from waypost.identity import Epoch, Origin, SessionId, SubscriptionId
 A, B = Origin("A/0"), Origin("B/0")
 S, T = SessionId("s"), SessionId("t")
 X, Y = (SubscriptionId("x"),), (SubscriptionId("y"),)
-POLICY = SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, floor={}, promised={}, ttl_s=5)
+POLICY = SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, promise_floor={}, promised={}, ttl_s=5)
 KEPT = Descriptor(
     created_at={},
-    subscriptions=[SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, floor={}, promised={})],
+    subscriptions=[
+        SubscriptionRow(id=SubscriptionId("x"), expression="n > 0", start={}, promise_floor={}, promised={})
+    ],
 )
 Stores = Bench[SessionStore]
 
@@ -51,7 +53,7 @@ def change(
     return SessionChange(
         saved=row(session, first, following, Descriptor(created_at={}, subscriptions=[POLICY])),
         entries=entries,
-        fresh=fresh,
+        replaces=fresh,
         marks=marks,
         removed=removed,
     )

@@ -250,7 +250,7 @@ class Proxy:
         bounds = Bounds(batch=2, window=5, live=4, read=3, queue=20, position_every=3)
         self.endpoints = LinkEndpoints(self.state, self.rows, random.Random(name), bounds)
         self.tick_at = 0
-        self.step(self.endpoints.lease_begun)
+        self.step(self.endpoints.lease_granted)
 
     def rows(self, site: SiteId) -> list[ProxyRow]:
         names = ("a1", "a2") if site == A else ("b1", "b2")
@@ -330,7 +330,7 @@ def random_schedule(wires: Wires) -> None:
             wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.ends.lease_begun))  # type: ignore[misc]
     wires.hostile = False
     for name in (B1, B2):
-        wires.proxies[name].step(wires.proxies[name].endpoints.lease_begun)
+        wires.proxies[name].step(wires.proxies[name].endpoints.lease_granted)
     wires.passes(30_000)
 
 

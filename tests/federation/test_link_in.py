@@ -75,7 +75,7 @@ class Pulling:
 
     def lead(self, epoch: int = 5) -> tuple[ProxyId, LinkOpen]:
         """Begin a lease, be elected, and open."""
-        self.link.lease_begun(self.now)
+        self.link.lease_granted(self.now)
         self.wants(Elect).on_done(epoch, self.now)
         return self.opened()
 
@@ -98,7 +98,7 @@ class Pulling:
 
 def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
     pulling = Pulling()
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
     assert asked.link == "A->B"
     asked.on_done(None, pulling.now)
@@ -111,7 +111,7 @@ def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> 
 
 def test_it_asks_again_when_the_registry_does_not_answer() -> None:
     pulling = Pulling()
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(RegistryUnavailable("no answer"), pulling.now)
     pulling.passes(ELECT_MS)
     pulling.wants(Elect)
@@ -120,7 +120,7 @@ def test_it_asks_again_when_the_registry_does_not_answer() -> None:
 def test_it_opens_with_all_that_the_log_has_and_not_before() -> None:
     pulling = Pulling()
     pulling.fold(progress(3))
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
     pulling.wants(FindEnd).on_done(2, pulling.now)
     assert not pulling.effects
@@ -145,7 +145,7 @@ def test_a_registry_that_counts_elections_anew_gives_no_epoch_of_an_earlier_lead
 def test_who_was_elected_before_it_knew_of_a_later_leader_asks_again_and_opens_above_nobody() -> None:
     pulling = Pulling()
     pulling.rows = []
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(1, pulling.now)
     pulling.fold(msgspec.structs.replace(progress(8), link_epoch=2))
     pulling.rows = [row(A1)]
@@ -182,7 +182,7 @@ def test_whom_a_later_leader_has_followed_is_elected_anew() -> None:
 def test_it_waits_for_somebody_to_open_at() -> None:
     pulling = Pulling()
     pulling.rows = []
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     pulling.wants(Elect).on_done(5, pulling.now)
     assert not pulling.effects and pulling.link.next_deadline() == NEVER
     pulling.rows = [row(A2)]
@@ -402,7 +402,7 @@ def test_when_the_lease_ends_it_says_and_appends_nothing_more() -> None:
 
 def test_an_election_under_an_earlier_lease_counts_for_nothing() -> None:
     pulling = Pulling()
-    pulling.link.lease_begun(pulling.now)
+    pulling.link.lease_granted(pulling.now)
     asked = pulling.wants(Elect)
     pulling.link.lease_ended()
     asked.on_done(5, pulling.now)

@@ -34,12 +34,12 @@ class Cell(NamedTuple):
     subscribed: bool
 
 
-async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
+async def after_a_crash(cluster: Cluster, reliability: Reliability) -> Cell:
     """Have a receiver take 1, be away for 2 and 3, and come back for 4 after its proxy was killed."""
-    proxy, session = cluster.proxies["a1"], f"matrix/{level.events}-{level.connection}"
+    proxy, session = cluster.proxies["a1"], f"matrix/{reliability.events}-{reliability.connection}"
     async with (
         waypost.produce("p", proxy=proxy.url) as producer,
-        waypost.attach(session, proxy=proxy.url, reliability=level) as receiver,
+        waypost.attach(session, proxy=proxy.url, reliability=reliability) as receiver,
     ):
         await receiver.subscribe("n > 0", id="x")
         await receiver.wait_effective("x", ["A/0"])
@@ -67,7 +67,7 @@ async def after_a_crash(cluster: Cluster, level: Reliability) -> Cell:
 
     async with (
         waypost.produce("p", proxy=proxy.url) as producer,
-        waypost.attach(session, proxy=proxy.url, reliability=level, on_event=hear) as receiver,
+        waypost.attach(session, proxy=proxy.url, reliability=reliability, on_event=hear) as receiver,
     ):
         await producer.publish({"n": 4})
         async with asyncio.timeout(TIMEOUT_S):

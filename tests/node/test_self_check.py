@@ -11,7 +11,7 @@ from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.dependency_health import DependencyHealth
-from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, wrong_neighbours
+from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, unknown_neighbours
 from tests.helpers.waiting import until_seen
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
@@ -43,7 +43,7 @@ def row(proxy: str, site: SiteId, neighbours: tuple[SiteId, ...] | None) -> Prox
 def test_a_neighbour_that_is_none_is_named(
     proxies: list[ProxyRow], known: list[SiteId], wrong: dict[SiteId, str]
 ) -> None:
-    assert wrong_neighbours(A, [B], proxies, known) == wrong
+    assert unknown_neighbours(A, [B], proxies, known) == wrong
 
 
 def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:

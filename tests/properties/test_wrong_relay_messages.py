@@ -94,7 +94,7 @@ others = st.text(max_size=20).filter(lambda name: name not in (HERE, THERE))
 
 
 @st.composite
-def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
+def violating(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
     """A message that is of no relay of that proxy, or numbered as none can be."""
     kinds = ["unknown end", "unknown down", "number"]
     kind = draw(st.sampled_from([*kinds, "sender", "taken"] if end == "near" else kinds))
@@ -120,7 +120,7 @@ def wrong(draw: st.DrawFn, end: str) -> tuple[ProxyId, RelayMessage]:
 @given(data=st.data())
 def test_wrong_messages_change_nothing_and_are_counted(end: str, data: st.DataObject) -> None:
     harness = ENDS[end]()
-    for sender, message in data.draw(st.lists(wrong(end), min_size=1, max_size=6)):
+    for sender, message in data.draw(st.lists(violating(end), min_size=1, max_size=6)):
         before, counts = known(harness), harness.engine.context.refused.counts.copy()
         sent(harness)
         tell(harness, sender, message)

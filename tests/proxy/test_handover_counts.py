@@ -310,7 +310,7 @@ def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
     counters = place.harness.engine.context.counters
     assert counters.copied["source", "ahead"] == 5
     right(place, Ready(SESSION, "t", place.epoch, {}))
-    assert last(place).ahead == 5 == last(place).entries - counters.copied["source", "rest"]
+    assert last(place).pre_copied == 5 == last(place).entries - counters.copied["source", "rest"]
     assert announced(place)[0].entries == 0
     assert announced(committed_source())[-1].entries >= 5
 
@@ -342,7 +342,7 @@ def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
     )
     counters = place.harness.engine.context.counters
     assert (counters.copied["target", "ahead"], counters.copied["target", "rest"]) == (1, 1)
-    assert last(place).ahead == 1
+    assert last(place).pre_copied == 1
 
 
 def test_the_latest_handover_is_shown_first() -> None:

@@ -50,7 +50,11 @@ def disk(count: int) -> Restored:
     """A disk with so many sessions of one receiver and one subscription each."""
     state = SiteState(SiteId("A"))
     wanted = Subscription(
-        id=SubscriptionId("x"), expression=parse("n > 0"), start={A: NOTHING}, floor={A: NOTHING}, promised={A: NOTHING}
+        id=SubscriptionId("x"),
+        expression=parse("n > 0"),
+        start={A: NOTHING},
+        promise_floor={A: NOTHING},
+        promised={A: NOTHING},
     )
     descriptor = Descriptor(
         created_at={A: NOTHING},
@@ -266,7 +270,7 @@ def test_what_the_site_covered_before_opens_no_gate_while_the_log_is_read_again(
         id=SubscriptionId("x"),
         expression=parse("n > 0"),
         start={A: NOTHING, far: NOTHING},
-        floor=promised,
+        promise_floor=promised,
         promised=dict(promised),
     ).row()
     descriptor = Descriptor(
@@ -308,7 +312,7 @@ def test_nobody_is_told_that_he_knows_all_that_is_wanted_while_the_log_is_read_a
     harness.read_log()
     harness.pass_time(5)
     (told,) = (each for each in harness.received(3) if isinstance(each, Interest))
-    assert told.level and len(told.added) == 5
+    assert told.caught_up and len(told.added) == 5
 
 
 def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:

@@ -17,7 +17,9 @@ def session(name: str, **interests: str) -> Session:
     made = Session(SessionId(name), Epoch(1), Role.SERVING)
     for identity, text in interests.items():
         subscription = SubscriptionId(identity)
-        made.subscriptions[subscription] = Subscription(id=subscription, expression=parse(text), start={A: 0}, floor={})
+        made.subscriptions[subscription] = Subscription(
+            id=subscription, expression=parse(text), start={A: 0}, promise_floor={}
+        )
     return made
 
 

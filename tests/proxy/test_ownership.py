@@ -54,7 +54,7 @@ def described() -> Descriptor:
     """What a session with one subscription and one receiver says of itself."""
     made = Session(SESSION, Epoch(1), Role.SERVING)
     x = SubscriptionId("x")
-    made.subscriptions[x] = Subscription(id=x, expression=parse("n > 0"), start={}, floor={})
+    made.subscriptions[x] = Subscription(id=x, expression=parse("n > 0"), start={}, promise_floor={})
     made.join(ReceiverId("r"))
     return made.descriptor()
 
@@ -155,7 +155,12 @@ def test_every_start_of_serving_says_again_what_the_audit_needs() -> None:
     for name, promised in (("x", {}), ("y", {ORIGIN: 7})):
         made.add_subscription(
             Subscription(
-                id=SubscriptionId(name), expression=parse("n > 0"), start={}, floor={}, promised=promised, ttl_s=5
+                id=SubscriptionId(name),
+                expression=parse("n > 0"),
+                start={},
+                promise_floor={},
+                promised=promised,
+                ttl_s=5,
             )
         )
     made.join(ReceiverId("r"))
@@ -194,7 +199,7 @@ def test_a_promise_that_is_not_kept_yet_is_not_restated() -> None:
 
 def test_a_subscription_that_ended_is_not_forgotten_before_the_journal_says_so() -> None:
     made = Session(SESSION, Epoch(1), Role.SERVING)
-    made.add_subscription(Subscription(id=SubscriptionId("x"), expression=parse("n > 0"), start={}, floor={}))
+    made.add_subscription(Subscription(id=SubscriptionId("x"), expression=parse("n > 0"), start={}, promise_floor={}))
     ended = made.end_subscription(SubscriptionId("x"), {ORIGIN: 3})
     context = EngineHarness().engine.context
     journal_facts.unsubscribed(context, made, ended)

@@ -123,14 +123,14 @@ def test_a_session_that_comes_back_before_it_was_deleted_is_written_and_not_dele
     harness.pass_time(1_000)
     deleting = harness.next(effects.Save)
     assert deleting.batch.deleted == (SESSION,)
-    harness.engine.persister.renew(SESSION)
+    harness.engine.persister.replace_copy(SESSION)
     harness.engine.context.sessions.put(session)
     deleting.on_done(StoreFailed("full"))
     harness.run_effects()
     harness.pass_time(1_000)
     batch = harness.next(effects.Save).batch
     assert batch.deleted == ()
-    assert [(change.saved.id, change.fresh) for change in batch.changes] == [(SESSION, True)]
+    assert [(change.saved.id, change.replaces) for change in batch.changes] == [(SESSION, True)]
 
 
 def snapshots(harness: EngineHarness) -> list[effects.PutSite]:

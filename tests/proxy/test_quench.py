@@ -29,7 +29,7 @@ class Quenched(EngineHarness):
     def __init__(self) -> None:
         super().__init__()
         self.terms: set[str] = set()
-        self.level = False
+        self.caught_up = False
 
     def ask(self, *names: str, number: int = 1, insecure: bool = True, secret: bytes = b"") -> None:
         keys = Keys.producer(secret).listed() if secret else []
@@ -54,7 +54,7 @@ class Quenched(EngineHarness):
         for each in said:
             assert not self.terms.intersection(each.added) and self.terms.issuperset(each.removed)
             self.terms = (self.terms - set(each.removed)) | set(each.added)
-            self.level = self.level or each.level
+            self.caught_up = self.caught_up or each.caught_up
         return said
 
 
@@ -63,13 +63,13 @@ def test_a_producer_is_told_of_terms_with_its_attributes_alone() -> None:
     harness.register("a == 1", "b == 2", "a > 5 && c == 3", "require(a) || require(c)")
     harness.ask("a")
     assert harness.terms == {"a == 1", "a > 5 && c == 3", "require(a)"}
-    assert harness.level
+    assert harness.caught_up
 
 
 def test_where_nobody_wants_anything_it_is_told_so_at_once() -> None:
     harness = Quenched()
     harness.ask("a")
-    assert (harness.terms, harness.level) == (set(), True)
+    assert (harness.terms, harness.caught_up) == (set(), True)
 
 
 def test_it_is_told_of_every_change_and_of_nothing_else() -> None:
@@ -189,10 +189,10 @@ def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
     harness.run_effects()
-    assert not any(each.level for each in harness.received(PRODUCER) if isinstance(each, Interest))
+    assert not any(each.caught_up for each in harness.received(PRODUCER) if isinstance(each, Interest))
     harness.ask("a", number=2)
     said = [len(each.added) for each in harness.listen()]
-    assert harness.level and len(harness.terms) == many
+    assert harness.caught_up and len(harness.terms) == many
     assert max(said, default=0) <= QUENCH_TERMS
 
 

@@ -41,7 +41,7 @@ def entry(number: int, attributes: dict[str, Value] | None = None, size: int = 0
 
 def filled(queue: Queue, *entries: Entry) -> QueueLimits:
     queue_limits = QueueLimits(queue)
-    queue_limits.begin_with((), 1)
+    queue_limits.prepend((), 1)
     for each in entries:
         queue_limits.took(each)
     return queue_limits
@@ -120,7 +120,7 @@ def test_nothing_is_chosen_before_all_is_known() -> None:
     for number in (3, 4, 5):
         queue_limits.took(entry(number))
     assert queue_limits.surplus() == []
-    queue_limits.begin_with([queue_limits.look(entry(number)) for number in (1, 2, 3)], 2)
+    queue_limits.prepend([queue_limits.look(entry(number)) for number in (1, 2, 3)], 2)
     assert [kept.number for kept in queue_limits.surplus()] == [2, 3]
 
 

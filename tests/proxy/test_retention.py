@@ -18,7 +18,9 @@ POLICIES = st.tuples(st.none() | st.integers(1, 6), st.none() | st.integers(1, 4
 
 
 def subscription(identity: SubscriptionId, ttl_s: int | None = None, max_count: int | None = None) -> Subscription:
-    return Subscription(id=identity, expression=parse("n > 0"), start={}, floor={}, ttl_s=ttl_s, max_count=max_count)
+    return Subscription(
+        id=identity, expression=parse("n > 0"), start={}, promise_floor={}, ttl_s=ttl_s, max_count=max_count
+    )
 
 
 def known(*subscriptions: Subscription) -> Retention:

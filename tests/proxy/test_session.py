@@ -23,7 +23,7 @@ X = SubscriptionId("x")
 
 def session(role: Role = Role.SERVING) -> Session:
     made = Session(SessionId("s"), Epoch(1), role)
-    made.subscriptions[X] = Subscription(id=X, expression=parse("n > 0"), start={}, floor={})
+    made.subscriptions[X] = Subscription(id=X, expression=parse("n > 0"), start={}, promise_floor={})
     return made
 
 
@@ -181,7 +181,7 @@ def test_who_takes_a_session_over_waits_for_the_origins_in_which_something_ends_
 
 
 def test_a_subscription_is_an_interval_of_every_origin() -> None:
-    interest = Subscription(id=X, expression=parse("n > 0"), start={A: 3}, floor={})
+    interest = Subscription(id=X, expression=parse("n > 0"), start={A: 3}, promise_floor={})
     assert not interest.wants(A, 3) and interest.wants(A, 4) and interest.wants(B, 0)
     interest.end = {A: 5}
     assert interest.wants(A, 5) and not interest.wants(A, 6) and not interest.wants(B, 0)

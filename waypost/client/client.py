@@ -183,7 +183,7 @@ class Client:
         self._connector.flush_soon()
 
         async def known() -> None:
-            while not self._machine.quench_view.level and self._failure is None:
+            while not self._machine.quench_view.caught_up and self._failure is None:
                 self._interest_changed.clear()
                 await self._interest_changed.wait()
 

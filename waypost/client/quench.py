@@ -25,7 +25,7 @@ class QuenchView:
         self._names: frozenset[str] = frozenset()
         self.terms: dict[str, Expression] = {}
         """What is wanted, by its text."""
-        self.level = False
+        self.caught_up = False
         """All was told that the proxy knows of."""
 
     def ask(self, names: list[str], keys: list[Key], *, insecure: bool) -> Quench:
@@ -40,7 +40,7 @@ class QuenchView:
     def lost(self) -> None:
         """What was told means nothing any more."""
         self.terms.clear()
-        self.level = False
+        self.caught_up = False
 
     def reset(self) -> list[Quench]:
         """Return what asks again on a new connection."""
@@ -54,12 +54,12 @@ class QuenchView:
         for term in message.removed:
             self.terms.pop(term, None)
         self.terms.update({term: parse(term) for term in message.added})
-        self.level = self.level or message.level
+        self.caught_up = self.caught_up or message.caught_up
         return True
 
     def wanted(self, notification: Mapping[str, Value]) -> bool:
         """Tell whether somebody may want it; somebody may before all was told, and where an attribute was not named."""
-        if self._requested is None or not self.level:
+        if self._requested is None or not self.caught_up:
             return True
         attributes = notification.attributes if isinstance(notification, Notification) else dict(notification)
         if not self._names.issuperset(attributes):

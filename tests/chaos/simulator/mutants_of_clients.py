@@ -51,7 +51,7 @@ def _begin_by_connection(self: NearRelays, connection: Connection, attach: Attac
 
 def _forget_without_floor(self: PlainRegistry, deleted: Mapping[SessionId, Ownership]) -> None:
     _forget(self, deleted)
-    self.floor = 0
+    self.generation_floor = 0
 
 
 def _begin_at_the_log(self: SiteState, first: int, known: Snapshot | None, log_epoch: int = 1) -> None:
@@ -69,11 +69,11 @@ def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> N
     self._gaps = gaps
 
 
-def _expire_without_floors(self: Session, upto: Mapping[Origin, int]) -> None:
-    floors = [(each, dict(each.floor)) for each in self.active()]
+def _expire_without_promise_floors(self: Session, upto: Mapping[Origin, int]) -> None:
+    floors = [(each, dict(each.promise_floor)) for each in self.active()]
     _expire_unpersisted(self, upto)
     for subscription, floor in floors:
-        subscription.floor = floor
+        subscription.promise_floor = floor
 
 
 class _Never(Exception):
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "promises what was let pass",
         "receivers of best-effort events get past what nobody was promised yet, and it may still be promised",
-        replaced(Session, "expire_unpersisted", _expire_without_floors),
+        replaced(Session, "expire_unpersisted", _expire_without_promise_floors),
         ("LOST",),
         kept=("78128974",),
         rule=7,

@@ -76,8 +76,8 @@ def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
     for subscription in self.active():
         for origin, offset in cut.items():
             if origin not in subscription.promised:
-                low = max(subscription.floor.get(origin, offset), offset)
-                subscription.start[origin] = subscription.floor[origin] = low
+                low = max(subscription.promise_floor.get(origin, offset), offset)
+                subscription.start[origin] = subscription.promise_floor[origin] = low
 
 
 def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[str]) -> int | None:
@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant(
         "floors are not lifted",
         "a takeover promises what lies below its cut",
-        replaced(Session, "lift_floors", lambda self, cut: None),
+        replaced(Session, "raise_promise_floors", lambda self, cut: None),
         ("LOST",),
         scenarios=("nothing_below_the_cut_is_promised",),
         rule=7,
@@ -427,7 +427,7 @@ MASKED = (
     Mutant(
         "starts are lifted",
         "a takeover lifts the start of what was not promised",
-        replaced(Session, "lift_floors", _lift_starts),
+        replaced(Session, "raise_promise_floors", _lift_starts),
         rule=7,
         masked_by="floors, lifted with the starts: nothing below a cut is promised",
     ),

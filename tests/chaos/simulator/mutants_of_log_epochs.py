@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "asks stand over a lost end",
         "what was asked of neighbours before a log lost its end counts as asked without a break",
-        replaced(SiteState, "_ask_anew", lambda self, offset, neighbours: []),
+        replaced(SiteState, "_request_again", lambda self, offset, neighbours: []),
         ("LOST",),
         kept=("61000807",),
         rule=27,

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.simulator.actions import KEEP
 from chaos.simulator.generator import draw, with_damage, with_retention
-from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, wrong_of
+from chaos.simulator.schedule import KEPT, Kept, Schedule, shrink, violations_of
 from chaos.simulator.verdict import verdict
 from waypost.facts import GapCause
 from waypost.identity import Coordinate, Incarnation, NotificationId, SessionId
@@ -76,14 +76,14 @@ def test_of_what_is_damaged_nothing_is_given_and_everybody_is_told(first: int) -
 def test_a_schedule_that_once_went_wrong_does_so_no_more(name: str) -> None:
     kept = Kept.read(KEPT / f"{name}.json")
     runs = [kept.schedule, *(replace(kept.schedule, seed=seed) for seed in kept.seeds)]
-    assert {run.seed: wrong for run in runs if (wrong := wrong_of(run))} == {}, kept.cause
+    assert {run.seed: wrong for run in runs if (wrong := violations_of(run))} == {}, kept.cause
 
 
 def test_storms_bring_about_what_they_are_made_for() -> None:
     worlds = [draw(seed).play()[0] for seed in range(120)]
     begun = {fact.cause for world in worlds for fact in world.facts if fact.kind == "owned"}
     assert {"create", "handover", "failover", "restart"} <= begun
-    assert any(world.begun for world in worlds)
+    assert any(world.reused_names for world in worlds)
     assert any(len(world.journal) < len(world.facts) for world in worlds)
     assert sum(len(world.clients["c"].delivered) for world in worlds) > 200
     told = "\n".join(line for world in worlds for line in world.trace)

@@ -58,7 +58,7 @@ def test_on_a_new_connection_all_is_asked_and_told_anew() -> None:
     quench = asked("a")
     quench.receive(announced("a == 1"))
     assert quench.reset() == [Quench(1, ["a"])]
-    assert (quench.terms, quench.level) == ({}, False)
+    assert (quench.terms, quench.caught_up) == ({}, False)
 
 
 def test_who_asks_no_more_sends_everything_and_does_not_ask_again() -> None:
