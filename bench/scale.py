@@ -54,7 +54,7 @@ BODY = 150
 SERVING = re.compile(r'^waypost_sessions\{role="serving"\} (\S+)', re.MULTILINE)
 TIMEOUT_S = 300.0
 IDLE_S = 10.0
-LOOK_S = 5.0
+POLL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ async def _watch(proxy: ProxyProcess, sessions: int) -> Found:
                 read_s = now
             if ready_s is not None and now >= look_at:
                 # A look walks over all sessions: not too often.
-                look_at = now + LOOK_S
+                look_at = now + POLL_S
                 serving_s = now if await asyncio.to_thread(_serving, proxy) >= sessions else None
     await reading
     resident, before = resident_mb(proxy), _cpu_s(proxy)

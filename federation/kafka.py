@@ -40,12 +40,12 @@ from aiokafka.errors import (
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.credentials import Credentials
 from federation.interruption import Interruption
-from federation.journal_parts import Parts, Rotation
+from federation.journal_parts import JournalSegments, Rotation
 from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
 from federation.replication import CLEANUP, COMPACT, MIN_INSYNC, Replicas, Replication, check, check_form
-from federation.site_parts import SiteParts
+from federation.site_parts import SnapshotChunks
 from federation.versioned_condition import VersionedCondition
 from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint
@@ -62,10 +62,10 @@ REQUEST_TIMEOUT_MS = 5_000
 GRACE_S = 1.0
 KEEP_ALL = {CLEANUP: "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 KEEP_LAST_OF_KEY = {CLEANUP: COMPACT}
-LOOK_S = 0.5
+POLL_S = 0.5
 CREATED_S = 2.0
 """So long after it was created a topic may be unknown to some brokers."""
-CREATED_LOOK_S = 0.1
+CREATED_POLL_S = 0.1
 AS_RECOMMENDED = Replication()
 PART_ROOM = 1024
 """Bytes of a record beside the part of a site's state that it carries."""
@@ -135,7 +135,7 @@ class _Topic:
         try:
             async with asyncio.timeout(CREATED_S):
                 while (found := await self._find(admin)) is None:
-                    await asyncio.sleep(CREATED_LOOK_S)
+                    await asyncio.sleep(CREATED_POLL_S)
                 return found
         except TimeoutError:
             raise KafkaError("it was created, and not all brokers know it yet") from None
@@ -532,7 +532,7 @@ class KafkaChangelog(_Handle):
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_LAST_OF_KEY, replication, credentials, warn, make=make)
         self._table = CheckpointTable()
-        self._site = SiteParts(LOG_BATCH_BYTES - PART_ROOM)
+        self._site = SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
         self._position = 0
         self._seen_below = 0
         """Below this offset everything was read, or its append was answered."""
@@ -565,11 +565,11 @@ class KafkaChangelog(_Handle):
 
     def _out_of_reach(self) -> None:
         """It may have lost its end."""
-        self._reader.look_again()
+        self._reader.recheck()
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+            self._looking = asyncio.create_task(self._check_lost())
 
-    async def _look(self) -> None:
+    async def _check_lost(self) -> None:
         short = 0
         while short < 2:
             try:
@@ -617,7 +617,7 @@ class KafkaChangelog(_Handle):
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 while self._position < end:
                     self._check_following()
-                    await self._changed.wait(self._changed.version, LOOK_S)
+                    await self._changed.wait(self._changed.version, POLL_S)
 
     def _check_following(self) -> None:
         """Raises LogUnavailable: the table was not kept any more. It is from now on, for the next one who asks."""
@@ -650,7 +650,7 @@ class KafkaChangelog(_Handle):
                 pass
             except LogReplaced:
                 # What is remembered of it hides what it lacks.
-                self._table, self._site = CheckpointTable(), SiteParts(LOG_BATCH_BYTES - PART_ROOM)
+                self._table, self._site = CheckpointTable(), SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
                 self._has_lost()
             with suppress(LogUnavailable):
                 self._position = await self._reader.first()
@@ -684,21 +684,21 @@ class KafkaJournal(_Handle):
         rotation: Rotation | None = None,
     ) -> None:
         super().__init__(bootstrap, topic, KEEP_ALL, replication, credentials, warn)
-        self._parts = Parts(writer, rotation or Rotation())
+        self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def attest(self, facts: Sequence[Fact]) -> None:
         if not facts:
             return
         lines = [encode_fact(fact) for fact in facts]
         size = sum(map(len, lines))
-        beginning = self._parts.beginning(size, int(time.time() * 1_000), time.monotonic())
+        beginning = self._segments.beginning(size, int(time.time() * 1_000), time.monotonic())
         # Noted before the append is answered: what comes meanwhile may begin the next part.
-        self._parts.wrote(facts, size)
+        self._segments.wrote(facts, size)
         first = [] if beginning is None else [encode_fact(beginning)]
         try:
             await self._appends.append([(None, line) for line in (*first, *lines)])
         except BaseException:
-            self._parts.failed(beginning)
+            self._segments.failed(beginning)
             raise
 
     async def facts(self) -> list[Fact]:

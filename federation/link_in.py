@@ -242,7 +242,7 @@ class LinkIn:
         self._serial += 1
         self._opening, self._expected, self._applied_serial = self._serial, 1, None
         self._last_received_ms = self._announced_ms = now_ms
-        self._look()
+        self._filters_changed()
         state = self._state
         self._send(
             LinkOpen(
@@ -312,7 +312,7 @@ class LinkIn:
         elif self.phase is Phase.PAUSING:
             self._find_log_end(now_ms)
 
-    def _look(self) -> bool:
+    def _filters_changed(self) -> bool:
         """Look at what our site wants of the neighbour; return whether it is something else than we last said."""
         state = self._state
         wants = state.wants[self._neighbour]
@@ -356,7 +356,7 @@ class LinkIn:
         elif self.phase is Phase.PULLING and self._known_epoch > self.epoch:
             # Nothing that we append counts.
             self._wait(now_ms)
-        elif self.phase is Phase.PULLING and self._state.version != self._version and self._look():
+        elif self.phase is Phase.PULLING and self._state.version != self._version and self._filters_changed():
             self._serial += 1
             self._send_filters(now_ms)
 

@@ -90,7 +90,7 @@ class LogReader:
         self._consumer: Consumer | None = None
         self._position = -1
         self._closed = False
-        self._looks_again = False
+        self._must_recheck = False
         self.interruption = Interruption()
         """While one lasts a follower yields nothing, and what it had fetched is fetched anew."""
         self._lock = asyncio.Lock()
@@ -106,9 +106,9 @@ class LogReader:
         async with self._lock:
             await self._drop()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Compare, before anything else is yielded, what was yielded last."""
-        self._looks_again = True
+        self._must_recheck = True
 
     async def first(self) -> int:
         async with self._asking() as consumer:
@@ -165,8 +165,8 @@ class LogReader:
                     stack.push_async_callback(consumer.stop)
                     while not self._closed:
                         messages = await self._next(consumer)
-                        if self.interruption.is_interrupted or self._looks_again:
-                            self._looks_again = False
+                        if self.interruption.is_interrupted or self._must_recheck:
+                            self._must_recheck = False
                             raise LogUnavailable("it was out of reach")
                         messages, place = await self._believed(consumer, messages, offset, await consumer.position())
                         if place != await consumer.position():

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.interruption import Interruption
-from federation.journal_parts import Parts, Rotation
+from federation.journal_parts import JournalSegments, Rotation
 from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,
@@ -512,7 +512,7 @@ class MemoryJournalStorage(Fallible):
 class MemoryJournal:
     def __init__(self, storage: MemoryJournalStorage, writer: str = "", rotation: Rotation | None = None) -> None:
         self._storage = storage
-        self._parts = Parts(writer, rotation or Rotation())
+        self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def start(self) -> None:
         await self._storage.ask()
@@ -520,9 +520,9 @@ class MemoryJournal:
     async def attest(self, facts: Sequence[Fact]) -> None:
         await self._storage.ask()
         size = sum(len(encode_fact(fact)) for fact in facts)
-        beginning = self._parts.beginning(size, 0, time.monotonic()) if facts else None
+        beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None
         self._storage.facts.extend(facts if beginning is None else [beginning, *facts])
-        self._parts.wrote(facts, size)
+        self._segments.wrote(facts, size)
         self._storage.answer()
 
     async def close(self) -> None: ...

@@ -35,7 +35,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
 _decoder = msgspec.msgpack.Decoder(_Part)
 
 
-class SiteParts:
+class SnapshotChunks:
     """Cuts snapshots into records; fed with the log's records in their order, it knows the highest whole one."""
 
     def __init__(self, part_bytes: int) -> None:

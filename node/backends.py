@@ -90,7 +90,7 @@ def open_changelog(locator: str, credentials: Credentials | None) -> Changelog:
     raise BadConfiguration(f"{locator!r} is no place of a changelog", field="changelog")
 
 
-async def open_parts(config: NodeConfig, incarnation: Incarnation) -> Backends:
+async def open_backends(config: NodeConfig, incarnation: Incarnation) -> Backends:
     """Return the parts, started.
 
     Raises:
@@ -124,10 +124,10 @@ async def open_parts(config: NodeConfig, incarnation: Incarnation) -> Backends:
     return parts
 
 
-async def _start(name: Dependency, part: SiteLog | Changelog | Journal | Registry) -> None:
+async def _start(name: Dependency, backend: SiteLog | Changelog | Journal | Registry) -> None:
     try:
         async with asyncio.timeout(START_S):
-            await part.start()
+            await backend.start()
     except Unreachable as error:
         error.field = name
         raise

@@ -213,18 +213,18 @@ class LogGuard:
             if await self._claim(self._row.model_copy(update={"seen": seen})):
                 return
 
-    async def look_into(self) -> None:
+    async def check_remote_ends(self) -> None:
         """Look into what neighbours have seen further than we have. Raises LogReplaced, WaypostError."""
         while self._beyond:
             origin, offset = next(iter(self._beyond.items()))
             if origin == self._state.origin:
-                is_done = await self._look_into_present(offset)
+                is_done = await self._check_present(offset)
             else:
-                is_done = await self._look_into_ended(origin, offset)
+                is_done = await self._check_ended(origin, offset)
             if is_done and self._beyond.get(origin) == offset:
                 del self._beyond[origin]
 
-    async def _look_into_ended(self, origin: Origin, offset: int) -> bool:
+    async def _check_ended(self, origin: Origin, offset: int) -> bool:
         """Tell whether the registry has it now; False: somebody changed the row meanwhile."""
         new = with_seen(self._row, origin, offset)
         if new == self._row:
@@ -234,7 +234,7 @@ class LogGuard:
         await self._log.append([record_of(self._federation, new)])
         return True
 
-    async def _look_into_present(self, offset: int) -> bool:
+    async def _check_present(self, offset: int) -> bool:
         """Return True: the log has it; False: somebody changed the row meanwhile. Raises LogReplaced: it is lost."""
         while lost_above(self._state, offset, await self._log.end()) is not None or self._state.position <= offset:
             # Sure is what is so twice, and after all of it was read.
@@ -281,7 +281,7 @@ class LogGuard:
             await self.check_end(end)
             await self._refresh()
             self._check_epoch()
-            await self.look_into()
+            await self.check_remote_ends()
             if reports:
                 await self.report()
         except LogReplaced:

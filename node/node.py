@@ -40,7 +40,7 @@ from node.config import NodeConfig
 from node.dependency_health import STALLED, Dependency, DependencyHealth
 from node.effect_runner import EffectRunner
 from node.fair_share import BufferedBytes, FairQueue
-from node.free_memory import give_back
+from node.free_memory import trim_memory
 from node.garbage_collection import growing
 from node.instance import Instance
 from node.journal_writer import JournalWriter
@@ -86,15 +86,15 @@ from waypost.limits import (
     LINK_STALL_MS,
     MAX_UNANSWERED_PUBLISHES,
     PEER_QUEUE,
-    QUEUED_PART,
+    QUEUED_SHARE,
     SESSION_BYTES,
-    SESSIONS_PART,
+    SESSIONS_SHARE,
     STORE_BATCH,
     SUBSCRIPTION_BYTES,
-    SUBSCRIPTIONS_PART,
+    SUBSCRIPTIONS_SHARE,
     TAIL_STALL_MS,
     TIMER_STALL_MS,
-    UNSENT_PART,
+    UNSENT_SHARE,
     WATCH_STALL_MS,
 )
 from waypost.messages import ClientMessage
@@ -105,11 +105,11 @@ from waypost.reliability import reliability_of
 T = TypeVar("T")
 log = structlog.get_logger("waypost")
 MARK_S = 10.0
-LOOK_S = 2.0
+POLL_S = 2.0
 RESTART_ERRORS = (StoreDamaged, LogReplaced, HistoryTruncated)
 """After these another node begins in place of the one that ended (node/service.py)."""
 LOG_END_S = 10.0
-NAME_LOOK_S = 0.25
+NAME_POLL_S = 0.25
 NAME_MARGIN_MS = 2_500
 """So much later than they say leases may end: etcd counts in seconds, and looks for ended ones twice a second."""
 LEASE_STALLS = 3
@@ -146,7 +146,7 @@ class Node:
         url: gives where clients and peers reach this node, once it listens.
     """
 
-    parts: Backends
+    backends: Backends
     links: Links
     log_guard: LogGuard
     witnesses: Witnesses
@@ -155,7 +155,7 @@ class Node:
     def __init__(
         self,
         config: NodeConfig,
-        open_parts: Callable[[], Awaitable[Backends]],
+        open_backends: Callable[[], Awaitable[Backends]],
         incarnation: Incarnation,
         url: Callable[[], str],
         clock: Clock | None = None,
@@ -166,7 +166,7 @@ class Node:
         self.proxy = ProxyId(config.name)
         self.site = SiteId(config.site)
         self.engine: Engine | None = None
-        self._open_parts = open_parts
+        self._open_backends = open_backends
         self.log_end = 0
         """Where the site log ended when we looked last."""
         self._url = url
@@ -185,7 +185,7 @@ class Node:
         """In which clients wait who cost much."""
         self.writes = FairQueue()
         """In which large frames to clients wait."""
-        self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_PART)
+        self.unsent: BufferedBytes[Any] = BufferedBytes(config.memory // UNSENT_SHARE)
         """What is queued for clients."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -264,11 +264,11 @@ class Node:
                     "tail": self._tail(),
                     "watch": self._watch(),
                     "lease": self._live(),
-                    "journal": self._facts.run(self.parts.journal, self._wrote),
+                    "journal": self._facts.run(self.backends.journal, self._wrote),
                     "log end": self._follow_log_end(),
                     "watchdog": self._authorizer(),
                     "self check": self._check_self(),
-                    "memory": give_back(),
+                    "memory": trim_memory(),
                     "heart": self._heart.beat(),
                     "log guard": self.log_guard.until_replaced(),
                     "interruptions": self.log_guard.after_interruptions(),
@@ -286,7 +286,7 @@ class Node:
 
     async def _start(self) -> None:
         self.instance = await asyncio.to_thread(Instance, own_folder(self.config), self.site)
-        self.parts = parts = await self.troubles.retry(Dependency.ALL, self._open_parts)
+        self.backends = parts = await self.troubles.retry(Dependency.ALL, self._open_backends)
         self._has_opened = True
         restored = await self._restored(parts)
         neighbours = tuple(SiteId(each) for each in self.config.neighbours)
@@ -295,11 +295,11 @@ class Node:
             site=self.site,
             neighbours=neighbours,
             expiry_ms=self.config.sweep_s * 1_000,
-            max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_PART // SESSION_BYTES),
+            max_sessions=min(self.config.max_sessions, self.config.memory // SESSIONS_SHARE // SESSION_BYTES),
             creations_a_s=CREATIONS_A_S,
             match_ms=self.config.match_ms,
-            queued_bytes=self.config.memory // QUEUED_PART,
-            max_subscriptions=self.config.memory // SUBSCRIPTIONS_PART // SUBSCRIPTION_BYTES,
+            queued_bytes=self.config.memory // QUEUED_SHARE,
+            max_subscriptions=self.config.memory // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES,
             publishers=frozenset(self.config.publishers),
             queue=Queue(self.config.max_stored or None, self.config.max_stored_bytes or None),
             reliability=reliability_of(self.config.events, self.config.connection),
@@ -327,12 +327,12 @@ class Node:
         # Not before all of it is there: a client may come at any moment.
         self.engine = engine
 
-    async def _restored(self, parts: Backends) -> Restored | None:
+    async def _restored(self, backends: Backends) -> Restored | None:
         """Return what the disk has; where that is damaged, nothing: changelog and logs have what it held."""
         try:
-            restored: Restored | None = await self.troubles.retry(Dependency.STORE, parts.store.load, within_s=None)
+            restored: Restored | None = await self.troubles.retry(Dependency.STORE, backends.store.load, within_s=None)
         except StoreDamaged as error:
-            kept = await parts.store.set_aside()
+            kept = await backends.store.set_aside()
             self._store_damaged = True
             log.error(
                 "the store is damaged; it is kept aside, and what it held is rebuilt from changelog and logs",
@@ -373,7 +373,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.asking.close()
         if self._has_opened:
-            await self.parts.close()
+            await self.backends.close()
 
     async def _leave(self, engine: Engine) -> None:
         saved: asyncio.Future[WaypostError | None] = asyncio.get_running_loop().create_future()
@@ -383,7 +383,7 @@ class Node:
         self.drain()
         await saved
         while self._facts:
-            await self._facts.write(self.parts.journal)
+            await self._facts.write(self.backends.journal)
             self.drain()
 
     # ------------------------------------------------------------ the engine's inputs
@@ -393,13 +393,13 @@ class Node:
         engine, folding = self._engine, LogFolding(self._engine, self._fold)
         while True:
             try:
-                async for batch in self.parts.log.tail(engine.state.position):
-                    self.troubles.there(Dependency.LOG)
+                async for batch in self.backends.log.tail(engine.state.position):
+                    self.troubles.available(Dependency.LOG)
                     await folding.take(batch)
             except LogReplaced:
                 raise
             except Unreachable as error:
-                self.troubles.missing(Dependency.LOG, error)
+                self.troubles.unavailable(Dependency.LOG, error)
             await asyncio.sleep(0.2)
 
     def _fold(self, records: Batch) -> int:
@@ -413,11 +413,11 @@ class Node:
     async def _follow_log_end(self) -> None:
         """Notice that the log is away also while nobody wants anything of it: its tail only waits."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             try:
                 async with asyncio.timeout(LOG_END_S):
-                    self.log_end = await self.parts.log.end()
-                self.troubles.there(Dependency.LOG)
+                    self.log_end = await self.backends.log.end()
+                self.troubles.available(Dependency.LOG)
                 context = self._engine.context
                 reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
                 async with asyncio.timeout(LOG_END_S):
@@ -425,12 +425,12 @@ class Node:
             except LogReplaced:
                 raise
             except (Unreachable, TimeoutError) as error:
-                self.troubles.missing(Dependency.LOG, error)
+                self.troubles.unavailable(Dependency.LOG, error)
 
     async def _mend_changelog(self) -> None:
         """Write again what the changelog has lost, whenever it has."""
         while True:
-            await self.parts.changelog.lost()
+            await self.backends.changelog.lost()
             log.warning("the changelog has lost its end; what we have of it is written again", site=self.site)
             self._engine.changelog_lost()
             self.drain()
@@ -439,17 +439,17 @@ class Node:
         """See what stands still although nothing has failed (node/watchdog.py)."""
         while True:
             await asyncio.sleep(WATCHDOG_INTERVAL_S)
-            self.troubles.look()
+            self.troubles.tick()
             self._few.report_suppressed()
             now_ms = self._clock.now_ms()
             before = set(self.watchdog.stalled)
-            for progress in self.watchdog.look(self._progress(), now_ms):
+            for progress in self.watchdog.check(self._progress(), now_ms):
                 standing_s = self.watchdog.standing_ms(progress.name, now_ms) // 1000
                 at = f" at {progress.position}" if isinstance(progress.position, int) else ""
                 why = f"has stood still{at} for {standing_s} s, with something left to do"
-                self.troubles.missing(STALLED + progress.name, Unreachable(why))
+                self.troubles.unavailable(STALLED + progress.name, Unreachable(why))
             for name in before - self.watchdog.stalled.keys():
-                self.troubles.there(STALLED + name)
+                self.troubles.available(STALLED + name)
 
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/self_check.py)."""
@@ -459,13 +459,13 @@ class Node:
         if self.tls is not None:
             self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             now_ms = self._clock.now_ms()
             if self.certificate is not None:
                 self.certificate.renew()
-                await self.certificate.look(now_ms, self._clock.unix_ms())
+                await self.certificate.check(now_ms, self._clock.unix_ms())
             if context.cluster.is_watching:
-                check.look_at_neighbours([*context.cluster.proxies.values()], context.cluster.changelogs.keys(), now_ms)
+                check.check_neighbours([*context.cluster.proxies.values()], context.cluster.changelogs.keys(), now_ms)
             await check.try_advertised(now_ms)
 
     def _progress(self) -> Iterator[Progress]:
@@ -488,15 +488,15 @@ class Node:
     async def _watch(self) -> None:
         while True:
             try:
-                async for event in self.parts.registry.watch():
+                async for event in self.backends.registry.watch():
                     self._watch_signs += 1
                     # Not at once: a registry on a full disk can be read, and not watched.
                     if not isinstance(event, Reloaded):
-                        self.troubles.there(Dependency.REGISTRY)
+                        self.troubles.available(Dependency.REGISTRY)
                     if not isinstance(event, WatchAlive):
                         self._on_registry_event(event)
             except Unreachable as error:
-                self.troubles.missing(Dependency.REGISTRY, error)
+                self.troubles.unavailable(Dependency.REGISTRY, error)
             await asyncio.sleep(0.2)
 
     def _on_registry_event(self, event: RegistryEvent) -> None:
@@ -506,7 +506,7 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.parts.log.end)
+        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.backends.log.end)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
@@ -527,7 +527,7 @@ class Node:
     async def _read_secret(self) -> None:
         """Anew under every lease: a registry that was lost takes the one that we know, or has another one already."""
         before = self.secret or b""
-        registry = self.parts.registry
+        registry = self.backends.registry
         self.secret = await self.troubles.retry(Dependency.REGISTRY, lambda: registry.secret(before))
         if before not in (b"", self.secret):
             log.warning(
@@ -579,7 +579,7 @@ class Node:
                     )
                 if began >= ends_ms:
                     raise
-            await asyncio.sleep(NAME_LOOK_S)
+            await asyncio.sleep(NAME_POLL_S)
 
     async def _announce(self, incarnation: Incarnation, earlier: tuple[Incarnation, ...]) -> Lease:
         ttl_ms = self.config.lease_ttl_ms
@@ -594,13 +594,15 @@ class Node:
             neighbours=tuple(SiteId(each) for each in self.config.neighbours),
         )
         # What this call itself had announced, when its answer was lost, is no other one's.
-        return await self.parts.registry.announce(row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces)
+        return await self.backends.registry.announce(
+            row, ttl_ms, earlier=(*earlier, incarnation), replace=self._replaces
+        )
 
     async def _renew(self, lease: Lease) -> None:
         """Return when the lease has ended."""
-        if self.parts.renewing is not None:
+        if self.backends.renewing is not None:
             renewal = LeaseRenewal(
-                self.parts.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed
+                self.backends.renewing, self._clock, self._heart, self._lease_renewed, self._not_renewed
             )
             await renewal.keep(lease)
             return
@@ -617,12 +619,12 @@ class Node:
                 self._not_renewed(error)
 
     def _lease_renewed(self, until_ms: int) -> None:
-        self.troubles.there(Dependency.REGISTRY)
+        self.troubles.available(Dependency.REGISTRY)
         self._renewals += 1
         self._engine.lease_renewed(until_ms)
 
     def _not_renewed(self, error: Exception) -> None:
-        self.troubles.missing(Dependency.REGISTRY, error)
+        self.troubles.unavailable(Dependency.REGISTRY, error)
 
     def refusal(self, address: str) -> str:
         """Return why no other client may connect from there; "": one may."""
@@ -630,7 +632,7 @@ class Node:
             return "this proxy is ending"
         if len(self._connections) >= self.config.max_connections:
             return "too many clients"
-        each = self.config.max_connections_each
+        each = self.config.max_connections_per_address
         return "too many clients from this address" if each and self._addresses[address] >= each else ""
 
     def connect(self, connection: Connection) -> int:
@@ -666,9 +668,9 @@ class Node:
     def _wrote(self, error: Unreachable | None) -> None:
         """The journal took facts, or did not."""
         if error is not None:
-            self.troubles.missing(Dependency.JOURNAL, error)
+            self.troubles.unavailable(Dependency.JOURNAL, error)
             return
-        self.troubles.there(Dependency.JOURNAL)
+        self.troubles.available(Dependency.JOURNAL)
         self._room.set()
         self.drain()
 
@@ -795,7 +797,7 @@ class Node:
             self._timer.cancel()
         if self.engine is None or self._closing:
             return
-        self._operator_log.look(self.engine)
+        self._operator_log.report_changes(self.engine)
         wait_ms = max(1, self.engine.next_deadline() - self._clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 

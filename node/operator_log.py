@@ -56,28 +56,28 @@ class OperatorLog:
         self._moved_before = 0
         self._last: dict[str, TransferView] = {}
         """Of each role the transfer that ended last, and is told of."""
-        self._taken: dict[str, ProxyId] = {}
+        self._reported_owners: dict[str, ProxyId] = {}
         """Session -> from whom the registry let us have it, until it is served here."""
         self._few = RateLimitedLog(clock)
 
-    def look(self, engine: Engine) -> None:
+    def report_changes(self, engine: Engine) -> None:
         """Tell what is different since the last look."""
-        self._look_at_lease(engine)
-        self._look_at_drain(engine)
-        self._look_at_damage(engine)
-        self._look_at(engine.transfers.sources)
-        self._look_at(engine.transfers.targets)
+        self._report_lease(engine)
+        self._report_drain(engine)
+        self._report_damage(engine)
+        self._report_transfers(engine.transfers.sources)
+        self._report_transfers(engine.transfers.targets)
         self._few.report_suppressed()
 
     def close(self, engine: Engine | None) -> None:
         """Tell what is still to be told."""
         if engine is not None:
-            self.look(engine)
+            self.report_changes(engine)
         self._few.report_suppressed(at_once=True)
 
     # ------------------------------------------------------------ the lease
 
-    def _look_at_lease(self, engine: Engine) -> None:
+    def _report_lease(self, engine: Engine) -> None:
         before, sessions = self._incarnation, len(engine.context.sessions)
         incarnation = self._incarnation = (
             engine.context.lease.incarnation if engine.context.lease.may_serve() else Incarnation("")
@@ -101,7 +101,7 @@ class OperatorLog:
 
     # ------------------------------------------------------------ damage
 
-    def _look_at_damage(self, engine: Engine) -> None:
+    def _report_damage(self, engine: Engine) -> None:
         damaged = engine.context.counters.damaged
         if engine.context.counters.rows_lost > self._rows_lost:
             count, self._rows_lost = (
@@ -123,7 +123,7 @@ class OperatorLog:
         if damaged["log"] > self._damaged["log"]:
             known, self._damaged["log"] = self._damaged["log"], damaged["log"]
             count = damaged["log"] - known
-            self._few.write(log.error, "what was written cannot be read", "log", part="log", count=count)
+            self._few.write(log.error, "what was written cannot be read", "log", dependency="log", count=count)
         if damaged["session"] > self._damaged["session"]:
             self._damaged["session"] = damaged["session"]
             for session, lost in engine.memory.lost.items():
@@ -134,7 +134,7 @@ class OperatorLog:
 
     # ------------------------------------------------------------ a drain of this proxy
 
-    def _look_at_drain(self, engine: Engine) -> None:
+    def _report_drain(self, engine: Engine) -> None:
         row, before = engine.moving.row, self._drain
         if row is not before and row != before:
             self._drain = row
@@ -159,18 +159,18 @@ class OperatorLog:
     def claimed(self, claim: ClaimRow, answer: Claimed) -> None:
         """The registry answered a claim."""
         if answer.won and claim.new.proxy == self._proxy != claim.expected.proxy:
-            self._taken[claim.session] = claim.expected.proxy
+            self._reported_owners[claim.session] = claim.expected.proxy
 
     def attested(self, facts: Iterable[Fact]) -> None:
         """These facts go to the journal."""
         for fact in facts:
             if fact.kind != FactKind.OWNED:
                 continue
-            before = self._taken.pop(fact.session, self._proxy)
+            before = self._reported_owners.pop(fact.session, self._proxy)
             if fact.cause == Acquisition.FAILOVER:
                 self._few.write(log.info, "failover taken", session=fact.session, epoch=fact.epoch, before=before)
 
-    def _look_at(self, side: TransferDriver[Any]) -> None:
+    def _report_transfers(self, side: TransferDriver[Any]) -> None:
         """Tell of the transfers that ended since the last look."""
         last = self._last.get(side.role)
         if not side.ended or side.ended[-1] is last:

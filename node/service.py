@@ -20,7 +20,7 @@ from structlog.typing import Processor
 
 from discovery.announce import Announcement, announce
 from node import garbage_collection
-from node.backends import Backends, open_parts
+from node.backends import Backends, open_backends
 from node.config import NodeConfig
 from node.http.server import Server, make_server
 from node.lock import take_name
@@ -140,7 +140,7 @@ async def _serve_once(
             log=config.kafka or f"embedded in {config.data}",
             registry=config.etcd or f"embedded in {config.data}",
         )
-        node = Node(config, partial(_open_parts, config, incarnation, opened), incarnation, lambda: url)
+        node = Node(config, partial(_open_backends, config, incarnation, opened), incarnation, lambda: url)
         server = make_server(node, config.host)
         failures: list[Exception] = []
         try:
@@ -160,8 +160,8 @@ async def _serve_once(
     log.info("shut down")
 
 
-async def _open_parts(config: NodeConfig, incarnation: Incarnation, opened: Callable[[], None]) -> Backends:
-    parts = await open_parts(config, incarnation)
+async def _open_backends(config: NodeConfig, incarnation: Incarnation, opened: Callable[[], None]) -> Backends:
+    parts = await open_backends(config, incarnation)
     opened()
     return parts
 

@@ -46,7 +46,7 @@ class Watchdog:
         self.stalled: dict[str, Progress] = {}
         """What stands still although it should move, by name, as of the last look."""
 
-    def look(self, seen: Iterable[Progress], now_ms: int) -> list[Progress]:
+    def check(self, seen: Iterable[Progress], now_ms: int) -> list[Progress]:
         """Take what was seen; return what stands still. What is not seen any more is forgotten."""
         watched, self._watched = self._watched, {}
         self.stalled = {}

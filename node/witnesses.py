@@ -15,7 +15,7 @@ from node.peers import Peers
 from waypost.identity import NOTHING, Origin, ProxyId
 from waypost.limits import WITNESS_S
 
-LOOK_S = 0.05
+POLL_S = 0.05
 
 
 class Witnesses:
@@ -49,7 +49,7 @@ class Witnesses:
             asked |= living
             if living <= self._answers.keys():
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return max(self._answers.values(), default=NOTHING)
 
     def receive(self, peer: ProxyId, message: SeenSo) -> None:

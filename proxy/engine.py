@@ -316,7 +316,7 @@ class Engine:
             if session.arrive(stored, matched):
                 touched[session.id] = session
                 self.context.sessions.mark_changed(session.id)
-                self.persister.took(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
+                self.persister.count_unstored(stored.size + MATCH_BYTES * len(matched) + sum(map(len, matched)))
         return matches
 
     def _registrations_expired(self, event: RegistrationsExpired) -> None:

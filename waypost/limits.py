@@ -30,11 +30,11 @@ NODES_PROXY = 1_000_000
 SUBSCRIPTION_BYTES = 6 * 1024
 """What a small subscription takes, about, with its part of a session. As many as fit into half of --memory a proxy has,
 and one client may have half of those."""
-SUBSCRIPTIONS_PART = 2
+SUBSCRIPTIONS_SHARE = 2
 SESSION_BYTES = 24 * 1024
 """What a session takes, about, with one receiver. As many as fit into half of --memory are made at a proxy, and no more
 than --max-sessions."""
-SESSIONS_PART = 2
+SESSIONS_SHARE = 2
 CREATIONS_A_S, CREATIONS_AT_ONCE = 500, 1_000
 """So many sessions are made at a proxy in a second, and so many at once after a while without; who comes then waits.
 Each costs the registry, the changelog and the store a write. Attaching to one that is there has no such bound."""
@@ -71,7 +71,7 @@ MAX_QUENCH_NAMES = 100
 """Attributes of which one producer is told what anybody wants."""
 MAX_RESOURCE_BYTES = 16 * 1024 * 1024
 """The largest resource that a rendezvous brings."""
-RESOURCE_PART_BYTES = 128 * 1024
+RESOURCE_CHUNK_BYTES = 128 * 1024
 """Bytes of it in one notification."""
 MAX_PATH_LENGTH = 1024
 """Characters of the path of a resource, and of why it cannot be had."""
@@ -145,11 +145,11 @@ MEMORY_BYTES = 2 * 1024**3
 """What a proxy may take, as the default of --memory. The bounds below are parts of it: they hold for what clients can
 make it keep, and leave room for what one message may need on its way."""
 LEAST_MEMORY = 256 * 1024**2
-UNFINISHED_PART = 16
+UNFINISHED_SHARE = 16
 """Messages of which the end has not come may take one part of so many; past it who has sent the most is closed."""
-UNSENT_PART = 8
+UNSENT_SHARE = 8
 """What waits to be read by clients; past it who has the most waiting is hung up on."""
-QUEUED_PART = 8
+QUEUED_SHARE = 8
 """Stored notifications that all sessions keep in memory."""
 
 MAX_BODY_BYTES = 256 * 1024
@@ -401,7 +401,7 @@ HISTORY_LONGEST_PAUSE_MS = 5_000
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024
 
-JOURNAL_PART = "256MiB"
+JOURNAL_SEGMENT = "256MiB"
 """A part of a journal, unless the configuration says otherwise; the next one begins then."""
 JOURNAL_NAMES_BYTES = 128 * 1024
 """Names of writers of which a part of a journal says what the parts before it had; the one that wrote the longest ago

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from waypost.errors import BadNotification, LimitExceeded
 from waypost.identity import SessionId
 from waypost.keys import CONSUMER, Key
-from waypost.limits import MAX_ID_LENGTH, MAX_KEY_BYTES, MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
+from waypost.limits import MAX_ID_LENGTH, MAX_KEY_BYTES, MAX_PATH_LENGTH, MAX_RESOURCE_BYTES, RESOURCE_CHUNK_BYTES
 from waypost.notification import Notification, Value
 from waypost.subscription.lexis import write_name, write_string
 
@@ -37,7 +37,7 @@ ATTEMPT, PART, PARTS = "Rendezvous-Attempt", "Rendezvous-Part", "Rendezvous-Part
 BYTES, DIGEST, DATA, ERROR = "Rendezvous-Bytes", "Rendezvous-SHA256", "Rendezvous-Data", "Rendezvous-Error"
 MAX_NAME_LENGTH = MAX_ID_LENGTH - len("rendezvous/owner/")
 """Characters of the name of an owner or a requester; the rest is that of the session."""
-MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_PART_BYTES)
+MOST_PARTS = -(-MAX_RESOURCE_BYTES // RESOURCE_CHUNK_BYTES)
 
 
 def check_name(name: str, field_: str) -> None:
@@ -128,10 +128,10 @@ class Request:
         if len(data) > self.most_bytes:
             yield self.refusal(attempt, f"{len(data)} bytes; {self.requester} takes {self.most_bytes}")
             return
-        begins = range(0, len(data), RESOURCE_PART_BYTES) or range(1)
+        begins = range(0, len(data), RESOURCE_CHUNK_BYTES) or range(1)
         whole: dict[str, Value] = {BYTES: len(data), DIGEST: hashlib.sha256(data).digest(), PARTS: len(begins)}
         for number, begin in enumerate(begins):
-            part = data[begin : begin + RESOURCE_PART_BYTES]
+            part = data[begin : begin + RESOURCE_CHUNK_BYTES]
             yield Notification({**self._answer(attempt), **whole, PART: number, DATA: part})
 
     def refusal(self, attempt: str, why: str) -> Notification:
@@ -196,8 +196,8 @@ class Assembly:
             return self._over(Resource(identity, owner, path, error=_text(notification, ERROR, MAX_PATH_LENGTH)))
         parts = _number(notification, PARTS, 1, MOST_PARTS)
         part = _number(notification, PART, 0, parts - 1)
-        size = _number(notification, BYTES, 0, parts * RESOURCE_PART_BYTES)
-        data, digest = _data(notification, DATA, RESOURCE_PART_BYTES), _data(notification, DIGEST, 32)
+        size = _number(notification, BYTES, 0, parts * RESOURCE_CHUNK_BYTES)
+        data, digest = _data(notification, DATA, RESOURCE_CHUNK_BYTES), _data(notification, DIGEST, 32)
         mine = self._attempts.setdefault(
             (identity, attempt),
             _Attempt(owner=owner, path=path, parts=parts, size=size, digest=digest, touched_ms=now_ms),

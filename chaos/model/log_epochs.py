@@ -154,7 +154,7 @@ class LogEpochs:
         # It takes longer until the server is there again than until the other one has noticed.
         others_said = "WAIT" in self.without or state.proxies[1 - which].phase != "held"
         if proxy.phase == "said" and others_said:
-            yield "looks at the log", self._look(state, which), ""
+            yield "looks at the log", self._check(state, which), ""
         if proxy.phase == "lost":
             yield "says what is lost", self._raise(state, which), ""
         if proxy.phase == "down" and others_said:
@@ -216,7 +216,7 @@ class LogEpochs:
         seen = max(row.seen, max(proxy.below, len(proxy.read)) - 1 if proxy.began else NOTHING)
         return _changed(replace(state, row=row._replace(seen=seen)), which, phase="said")
 
-    def _look(self, state: State, which: int) -> State:
+    def _check(self, state: State, which: int) -> State:
         proxy, row, end = state.proxies[which], state.row, len(state.log)
         if proxy.row.log_epoch != row.log_epoch:
             return _changed(state, which, phase="lost")

@@ -40,7 +40,7 @@ HOW_TO_GET = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Download:
     """`build(scratch)` makes the part below the empty folder `scratch` and returns where."""
 
     name: str
@@ -99,7 +99,7 @@ def install(names: Iterable[str] | None = None, progress: Callable[[str], None] 
         raise failures[0]
 
 
-def _install(part: Part) -> str:
+def _install(part: Download) -> str:
     place = cache() / part.name
     stamp = cache() / f".{part.name}.recipe"
     recipe = hashlib.sha256(part.recipe.encode()).hexdigest()
@@ -183,10 +183,10 @@ def _text(*names: str | Path) -> str:
 PARTS = {
     part.name: part
     for part in (
-        Part("etcd", _text("etcd_main/main.go", "etcd_main/go.mod", "etcd_main/go.sum"), _build_etcd),
-        Part("kafka", _text("kafka.pom.xml"), _jars(HERE / "kafka.pom.xml")),
-        Part(connector.FOLDER, _text(connector.POM), _jars(connector.POM)),
-        Part("toxiproxy", TOXIPROXY, _build_toxiproxy),
+        Download("etcd", _text("etcd_main/main.go", "etcd_main/go.mod", "etcd_main/go.sum"), _build_etcd),
+        Download("kafka", _text("kafka.pom.xml"), _jars(HERE / "kafka.pom.xml")),
+        Download(connector.FOLDER, _text(connector.POM), _jars(connector.POM)),
+        Download("toxiproxy", TOXIPROXY, _build_toxiproxy),
     )
 }
 

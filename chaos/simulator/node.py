@@ -727,7 +727,7 @@ class Node:
 
         self._afterwards(PUT_SITE_MS, act)
 
-    def _look_up(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
+    def _find(self, effect: effects.FindCheckpoint | effects.FetchHistory) -> None:
         world = self.world
         world.catch_ups += isinstance(effect, effects.FetchHistory)
 
@@ -749,7 +749,7 @@ class Node:
 
         self._afterwards(world.delay(), act)
 
-    def _look_at_password(self, effect: effects.Verify | effects.Hash) -> None:
+    def _check_password(self, effect: effects.Verify | effects.Hash) -> None:
         """Plain comparison, and a salt that is a number, in place of a hash."""
 
         def act(engine: Engine) -> None:
@@ -777,10 +777,10 @@ class Node:
         effects.PutSite: _put_site,
         effects.NoteCheckpoints: _note,
         effects.ForgetCheckpoints: _forget_checkpoints,
-        effects.FindCheckpoint: _look_up,
-        effects.FetchHistory: _look_up,
-        effects.Verify: _look_at_password,
-        effects.Hash: _look_at_password,
+        effects.FindCheckpoint: _find,
+        effects.FetchHistory: _find,
+        effects.Verify: _check_password,
+        effects.Hash: _check_password,
     }
     """Who performs what."""
 

@@ -191,7 +191,7 @@ class World:
                 # May add to what happens now.
                 action()
             if self.recording is not None:
-                self.recording.look(at)
+                self.recording.observe(at)
             del self._actions[heappop(times)]
         clock.time_ms = end
         return until is not None and until()
@@ -204,7 +204,7 @@ class World:
         if narrate:
             self.narrative.append(line)
         if self.recording is not None:
-            self.recording.look(self.clock.time_ms)
+            self.recording.observe(self.clock.time_ms)
             if by is not None:
                 self.recording.note(self.clock.time_ms, by, line)
 

@@ -99,7 +99,7 @@ class DatabaseThread:
             job()
             # Also under a steady stream of jobs: another task of this handle may be waiting for news.
             if time.monotonic() >= self._poll.due_s:
-                self._look()
+                self._poll_changes()
         if self._connection is not None:
             self._connection.close()
 
@@ -108,7 +108,7 @@ class DatabaseThread:
             try:
                 return self._jobs.get(timeout=self._poll.wait_s() if self._on_change else None)
             except queue.Empty:
-                self._look()
+                self._poll_changes()
 
     def _perform(self, job: Job[T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
         result: Any = None
@@ -125,7 +125,7 @@ class DatabaseThread:
             self._connection = _connect(self.path, self._schema, self._durable)
         return self._connection
 
-    def _look(self) -> None:
+    def _poll_changes(self) -> None:
         if self._on_change is None:
             return
         try:

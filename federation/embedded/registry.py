@@ -42,7 +42,7 @@ from waypost.limits import REGISTRY_CHANGES
 
 T = TypeVar("T")
 
-LONGEST_LOOK_MS = 1000
+MAX_POLL_MS = 1000
 """A watch looks for ended leases at least so often, whatever the deadlines said."""
 
 
@@ -226,7 +226,7 @@ class EmbeddedRegistry:
         if wait_ms is not None and wait_ms <= 0:
             await self.change(lambda c: rows.expire_leases(c, now()))
             return 0
-        return min(wait_ms or LONGEST_LOOK_MS, LONGEST_LOOK_MS)
+        return min(wait_ms or MAX_POLL_MS, MAX_POLL_MS)
 
     def _poll(self) -> None:
         if not self._polling:

@@ -169,14 +169,14 @@ async def _set_drain(node: Node, request: Request) -> dict[str, Any]:
     # A pause leaves the rate as it is.
     rate = running.rate if running is not None and wish.paused else wish.rate
     row = None if rate is None else DrainRow(rate=rate, paused=wish.paused)
-    await node.parts.registry.drain(proxy, row)
+    await node.backends.registry.drain(proxy, row)
     return {"proxy": proxy, "draining": row.model_dump() if row else None}
 
 
 async def _delete_session(node: Node, request: Request) -> dict[str, Any]:
     """Delete a session wherever it is, also if nobody serves it: the registry's row decides, its owner reads so."""
     wish = await _wish(DeleteRequest, request)
-    engine, session, registry = node.serving_engine, SessionId(wish.session), node.parts.registry
+    engine, session, registry = node.serving_engine, SessionId(wish.session), node.backends.registry
     current = await registry.owner(session)
     if current is None or current.deleted:
         raise NotFound(f"there is no session {session}", field="session")

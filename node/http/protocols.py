@@ -72,7 +72,7 @@ class RequestProtocol(H11Protocol):
         if len(self.connections) > self.config.shared.max_connections:
             transport.abort()
             return
-        self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+        self._looking = self.loop.call_later(OWED_WITHIN_S, self._check_stall)
 
     def data_received(self, data: bytes) -> None:
         self._came += len(data)
@@ -102,14 +102,14 @@ class RequestProtocol(H11Protocol):
             self._looking.cancel()
             self._looking = None
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         """Close what has stood as it is since the last look, if it is the client's turn."""
         owed = self._owes()
         if owed is not None and owed == self._owed:
             self.transport.abort()
             return
         self._owed = owed
-        self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+        self._looking = self.loop.call_later(OWED_WITHIN_S, self._check_stall)
 
     def _owes(self) -> object:
         cycle = self.cycle
@@ -246,7 +246,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         elif self._owed_since_s is None:
             self._owed_since_s = self.loop.time()
             if self._looking is None:
-                self._looking = self.loop.call_later(OWED_WITHIN_S, self._look)
+                self._looking = self.loop.call_later(OWED_WITHIN_S, self._check_stall)
 
     # websockets remembers the last frame of each connection until the next one comes: not its data.
 
@@ -267,7 +267,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._owed_since_s = None
         super().send_receive_event_to_app()
 
-    def _look(self) -> None:
+    def _check_stall(self) -> None:
         self._looking = None
         if self._owed_since_s is None or self._unread:
             return
@@ -275,7 +275,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if left_s <= 0:
             self.transport.abort()
         else:
-            self._looking = self.loop.call_later(left_s, self._look)
+            self._looking = self.loop.call_later(left_s, self._check_stall)
 
     # ------------------------------------------------------------ what is answered
 

@@ -58,7 +58,7 @@ from waypost.limits import (
     REFUSAL_DETAIL,
     REPLIES_BYTES,
     REPLIES_WITHIN_S,
-    UNFINISHED_PART,
+    UNFINISHED_SHARE,
     WRITE_S,
 )
 from waypost.messages import Acknowledge, ClientMessage, Problem, Publish, Subscribe
@@ -444,7 +444,7 @@ def make_server(node: Node, host: str) -> Server:
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if node.tls is None else partial(_context, node.tls),
     )
-    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_PART, node.line)
+    config.shared = Port(node.config.max_connections, node.config.memory // UNFINISHED_SHARE, node.line)
     return Server(config)
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from federation.embedded.database import DatabaseThread, is_damage, write
 from node.session_store import integrity
-from node.session_store.integrity import look, with_checksum
+from node.session_store.integrity import verify, with_checksum
 from node.session_store.loading import load, matched_of
 from proxy.core.store_port import (
     NOWHERE,
@@ -301,7 +301,7 @@ def _stored_copy(connection: sqlite3.Connection, session: SessionId) -> tuple[in
     row = connection.execute("SELECT * FROM session WHERE id = ?", (session,)).fetchone()
     if row is None:
         return 0, 0
-    look(f"session {session}", row[-1], *row[:-1])
+    verify(f"session {session}", row[-1], *row[:-1])
     return row[1], row[5]
 
 
@@ -326,7 +326,7 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     ).fetchall()
     found = []
     for number, text, origin, offset, seal in rows:
-        look(f"entry {number}", seal, held[0], number, text, origin, offset)
+        verify(f"entry {number}", seal, held[0], number, text, origin, offset)
         found.append(Outdated(number, matched_of(text), Origin(origin), offset))
     last = found[-1].number if len(found) == limit else ALL
     (lowest,) = connection.execute(
@@ -372,8 +372,8 @@ def _entries(
     found: list[Entry] = []
     size = 0
     for number, matched, origin, offset, delivery, keys, seal, notification_seal in rows:
-        look(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
-        look(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
+        verify(f"entry {number} of session {session}", seal, copy, number, matched, origin, offset)
+        verify(f"notification {offset} of {origin}", notification_seal, origin, offset, delivery, keys)
         found.append(
             (number, StoredNotification(Origin(origin), offset, delivery, _unpacked(keys)), matched_of(matched))
         )

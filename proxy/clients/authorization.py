@@ -118,11 +118,11 @@ class Authorizer:
         if grant is None or (grant.hash == BY_TOKEN and named is None):
             if named is not None:
                 raise self._unproven(session, principal)
-            return self._look(session, attach, NO_HASH, self._tries_of_unknown(session, principal), on_done)
+            return self._verify(session, attach, NO_HASH, self._tries_of_unknown(session, principal), on_done)
         if named is None and grant.hash and (proof is None or proof.attach is not attach or proof.hash != grant.hash):
             tries = session.tries.setdefault(principal, Tries())
             if not self._knows(tries, attach, grant):
-                return self._look(session, attach, grant.hash, tries, on_done)
+                return self._verify(session, attach, grant.hash, tries, on_done)
         self.require(session, principal, READ)
         if named is None:
             return Admitted(principal, grant)
@@ -171,7 +171,7 @@ class Authorizer:
                 del oldest.tries[name]
         return tries
 
-    def _look(
+    def _verify(
         self,
         session: Session,
         attach: Attach,

@@ -89,7 +89,7 @@ class QuenchHandler:
             number=message.number, names=frozenset(message.names), own=own, protection=protection
         )
         for expression, terms in self._terms.items():
-            self._look(requester, expression, terms)
+            self._match_terms(requester, expression, terms)
 
     def keys_changed(self, connection: int, keys: tuple[Key, ...]) -> None:
         """Other keys go with all that the connection publishes."""
@@ -97,7 +97,7 @@ class QuenchHandler:
         if requester is not None:
             requester.protection = Protection.of(keys, requester.own, insecure=requester.protection.insecure)
             for expression, terms in self._terms.items():
-                self._look(requester, expression, terms)
+                self._match_terms(requester, expression, terms)
 
     def leave(self, connection: int) -> None:
         """The connection asks no more."""
@@ -140,9 +140,9 @@ class QuenchHandler:
         elif expression not in self._terms:
             self._terms[expression] = alternatives_of(expression)
         for requester in self._requesters.values():
-            self._look(requester, expression, self._terms.get(expression, ()))
+            self._match_terms(requester, expression, self._terms.get(expression, ()))
 
-    def _look(self, requester: _Requester, expression: str, terms: tuple[Term, ...]) -> None:
+    def _match_terms(self, requester: _Requester, expression: str, terms: tuple[Term, ...]) -> None:
         """Find out which terms of the expression the producer is to know of now."""
         before = requester.terms.pop(expression, ())
         after: tuple[str, ...] = ()

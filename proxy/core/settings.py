@@ -16,10 +16,10 @@ from waypost.limits import (
     MATCH_MS_PROXY,
     MEMORY_BYTES,
     QUEUE_IN_MEMORY,
-    QUEUED_PART,
+    QUEUED_SHARE,
     SITE_STATE_MS_PER_INTEREST,
     SUBSCRIPTION_BYTES,
-    SUBSCRIPTIONS_PART,
+    SUBSCRIPTIONS_SHARE,
     SWEEP_BATCH,
 )
 from waypost.queue import UNBOUNDED, Queue
@@ -70,9 +70,9 @@ class Settings:
     match_ms: int = MATCH_MS_PROXY
     """How long the largest notification may take, by estimate, to be held against all expressions that this proxy has
     before it takes no other one of a client; 0: no bound."""
-    queued_bytes: int = MEMORY_BYTES // QUEUED_PART
+    queued_bytes: int = MEMORY_BYTES // QUEUED_SHARE
     """Bytes of stored notifications that all sessions together keep in memory."""
-    max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_PART // SUBSCRIPTION_BYTES
+    max_subscriptions: int = MEMORY_BYTES // SUBSCRIPTIONS_SHARE // SUBSCRIPTION_BYTES
     """Active subscriptions that this proxy has before it takes no other one of a client."""
     max_sessions: int = 1 << 60
     """Sessions that this proxy may own before it makes no other one."""

@@ -137,9 +137,9 @@ class RowChecks:
             return
         self._sweep_at = context.clock.now_ms() + context.settings.sweep_ms
         self._sweep(
-            self._session_scan.take(context.sessions),
-            self._rows.take(context.cluster.owners),
-            self._interest_scan.take(context.state.registered),
+            self._session_scan.next_batch(context.sessions),
+            self._rows.next_batch(context.cluster.owners),
+            self._interest_scan.next_batch(context.state.registered),
         )
 
     def next_deadline(self) -> int:

@@ -122,7 +122,7 @@ class Retention:
 
     # ------------------------------------------------------------ what comes
 
-    def took(self, number: int, matched: Matched) -> None:
+    def add(self, number: int, matched: Matched) -> None:
         """The session has an entry more."""
         if not self.active and not self.copying:
             return
@@ -154,7 +154,7 @@ class Retention:
                 subscription.displaced_below = max(subscription.displaced_below, lowest)
                 self._highest = max(self._highest, lowest)
 
-    def gone(self, first: int) -> None:
+    def remove(self, first: int) -> None:
         """All entries below this number went to all receivers: they are not stored any more, and count no more."""
         for numbers in self._newest.values():
             while numbers and numbers[0] < first:
@@ -311,7 +311,7 @@ class Retention:
     def restore(self, matched: Iterable[tuple[int, Matched]], marks: Sequence[Mark]) -> None:
         """Take what a store has of entries and of their ages."""
         for number, each in matched:
-            self.took(number, each)
+            self.add(number, each)
         self.take_marks(marks)
         self.saved(marks, ())
 

@@ -319,9 +319,9 @@ class Session:
     def accept(self, stored: StoredNotification, matched: Matched) -> None:
         """Store a notification that these subscriptions matched."""
         entry = self.entries.add(stored, matched)
-        self.retention.took(entry[0], matched)
+        self.retention.add(entry[0], matched)
         if self.queue_limits is not None:
-            self.queue_limits.took(entry)
+            self.queue_limits.add(entry)
 
     def close_gates(self, site: Mapping[Origin, int], *, seen: Mapping[Origin, int] | None) -> None:
         """Close a gate for every origin; `seen` None: what was seen is not known (a shadow)."""
@@ -402,9 +402,9 @@ class Session:
 
     def _begin_with(self, number: int) -> None:
         self.entries.drop_below(number)
-        self.retention.gone(number)
+        self.retention.remove(number)
         if self.queue_limits is not None:
-            self.queue_limits.gone(number)
+            self.queue_limits.remove(number)
 
     def bound(self, queue: Queue) -> None:
         """Store no more than this from now on."""
@@ -414,7 +414,7 @@ class Session:
             return
         self.queue_limits.going.update(going)
         if self.entries.evicted_number < self.entries.first_number:
-            self.queue_limits.prepend(map(self.queue_limits.look, self.entries.in_memory), self.entries.first_number)
+            self.queue_limits.prepend(map(self.queue_limits.measure, self.entries.in_memory), self.entries.first_number)
 
     def take_away(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
@@ -604,4 +604,4 @@ class Session:
         for entry in entries:
             if self.entries.take(entry):
                 number, _, matched = entry
-                self.retention.took(number, matched)
+                self.retention.add(number, matched)

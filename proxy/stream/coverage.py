@@ -36,7 +36,7 @@ class Coverage:
         self._unpromised: dict[SessionId, Session] = {}
         """Sessions of which a promise may be due since it was last looked at."""
         self._histories = CatchUpThrottle(context.settings.retry_ms)
-        self._look_at = 0
+        self._next_check_ms = 0
         self._request = 0
         self.ready: set[SessionId] = set()
         """Sessions that have new entries because a gate opened; the engine delivers and clears."""
@@ -68,14 +68,14 @@ class Coverage:
     def tick(self) -> None:
         """Now and then look at all again; and let those ask for history whose turn it is."""
         now = self._context.clock.now_ms()
-        if now >= self._look_at:
-            self._look_at = now + self._context.settings.retry_ms
+        if now >= self._next_check_ms:
+            self._next_check_ms = now + self._context.settings.retry_ms
             self.advance_all()
         self._let_ask()
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        look_at = self._look_at if self._gated or self._unpromised else NEVER
+        look_at = self._next_check_ms if self._gated or self._unpromised else NEVER
         return min(look_at, self._histories.next_deadline())
 
     def advance(self, session: Session) -> None:

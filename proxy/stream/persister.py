@@ -339,7 +339,7 @@ class Persister:
         keep their records for longer than that.
         """
         touched, self._touched = self._touched, set()
-        for identity in sorted(touched.union(self._others.take(self._context.sessions))):
+        for identity in sorted(touched.union(self._others.next_batch(self._context.sessions))):
             session = self._context.sessions.get(identity)
             if session is None or session.role is not Role.SERVING:
                 continue
@@ -395,7 +395,7 @@ class Persister:
         """Bytes of entries that came since the last write, or are being written."""
         return self.pending_bytes + self._saving_bytes
 
-    def took(self, size: int) -> None:
+    def count_unstored(self, size: int) -> None:
         """An entry of so many bytes has come."""
         self.pending += 1
         self.pending_bytes += size

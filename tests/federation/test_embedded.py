@@ -22,8 +22,8 @@ from federation.embedded import (
     EmbeddedJournal,
     EmbeddedRegistry,
     EmbeddedSiteLog,
-    part_paths,
     read_facts,
+    segment_paths,
 )
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import write
@@ -382,13 +382,13 @@ def full_disk(room: int = 0) -> Iterator[None]:
 
 
 async def test_parts_lie_beside_one_another_and_the_next_life_goes_on_with_the_numbers(tmp_path: Path) -> None:
-    rotation = Rotation(part_bytes=250)
+    rotation = Rotation(segment_bytes=250)
     for numbers in (range(1, 7), range(7, 12)):
         journal = EmbeddedJournal(tmp_path, "a/w", rotation=rotation)
         for number in numbers:
             await journal.attest([fact(number)])
         await journal.close()
-    parts = part_paths(tmp_path, "a/w")
+    parts = segment_paths(tmp_path, "a/w")
     assert [path.name for path in parts[:2]] == ["a%2Fw.000001.jsonl", "a%2Fw.000002.jsonl"]
     assert parts[-1].name == "a%2Fw.jsonl" and len(parts) > 3
     found = read_facts(tmp_path, "a/w")
@@ -398,12 +398,12 @@ async def test_parts_lie_beside_one_another_and_the_next_life_goes_on_with_the_n
     for path, begin in zip(parts, begins, strict=True):
         assert path.read_bytes().startswith(encode_fact(begin) + b"\n")
     # Another writer's parts are none of this one's.
-    assert part_paths(tmp_path, "a") == []
+    assert segment_paths(tmp_path, "a") == []
 
 
 @pytest.mark.parametrize("room", [0, 130], ids=["room for nothing", "room for the beginning alone"])
 async def test_a_part_that_could_not_be_begun_is_begun_by_the_next_fact(tmp_path: Path, room: int) -> None:
-    journal = EmbeddedJournal(tmp_path, "w", rotation=Rotation(part_bytes=250))
+    journal = EmbeddedJournal(tmp_path, "w", rotation=Rotation(segment_bytes=250))
     for number in range(1, 4):
         await journal.attest([fact(number)])
     with full_disk(room):

@@ -89,7 +89,7 @@ async def test_a_full_disk_is_said_once_and_is_over_when_there_is_room(
             await asyncio.sleep(WATCHED_S)
             missing = set(node.troubles.now)
         assert {"registry"} <= missing
-        said = Counter((line["event"], line.get("part")) for line in lines)
+        said = Counter((line["event"], line.get("dependency")) for line in lines)
         assert len(lines) < 12, said
         assert max(said.values()) <= 1, said
         disk.is_full = False

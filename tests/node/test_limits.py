@@ -31,7 +31,7 @@ CHANGE_RATE = 20
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     flags = {"no-discovery": "", "max-connections": "4", "max-sessions": "2", "publish-rate": str(RATE)}
-    bounded = {"no-discovery": "", "max-connections-each": "2", "change-rate": str(CHANGE_RATE)}
+    bounded = {"no-discovery": "", "max-connections-per-address": "2", "change-rate": str(CHANGE_RATE)}
     places = [ProxySpec("a1", "A", flags), ProxySpec("b1", "B", bounded)]
     with Cluster(places, [], tmp_path_factory.mktemp("limits")) as cluster:
         yield cluster

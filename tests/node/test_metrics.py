@@ -280,7 +280,7 @@ def unstarted(clock: Clock | None = None, **troubles: str) -> Node:
 
     node = Node(NodeConfig(name="me", site="A"), none, new_incarnation(), lambda: "ws://127.0.0.1:1", clock)
     for part, text in troubles.items():
-        node.troubles.missing(part, Unreachable(text))
+        node.troubles.unavailable(part, Unreachable(text))
     return node
 
 
@@ -312,7 +312,7 @@ def test_a_node_that_waits_for_its_parts_says_which_are_missing_and_nothing_of_s
 )
 def test_what_is_wrong_is_a_part_by_a_name_of_few(trouble: str, part: str) -> None:
     node = unstarted()
-    node.troubles.missing(trouble, Unreachable("away"))
+    node.troubles.unavailable(trouble, Unreachable("away"))
     missing = {dict(labels)["part"] for (name, labels), value in looked(node).items() if name == MISSING and value}
     assert missing == {part}
 
@@ -320,11 +320,11 @@ def test_what_is_wrong_is_a_part_by_a_name_of_few(trouble: str, part: str) -> No
 def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
     clock = ManualClock()
     node = unstarted(clock, log="away")
-    node.troubles.missing("log", Unreachable("still away"))
+    node.troubles.unavailable("log", Unreachable("still away"))
     assert looked(node)["waypost_part_outages_total", (("part", "log"),)] == 1
-    node.troubles.there("log")
+    node.troubles.available("log")
     clock.advance(STEADY_MS)
-    node.troubles.missing("log", Unreachable("away again"))
+    node.troubles.unavailable("log", Unreachable("away again"))
     found = looked(node)
     assert found["waypost_part_outages_total", (("part", "log"),)] == 2
     assert found["waypost_part_missing", (("part", "log"),)] == 1

@@ -42,7 +42,7 @@ class OperatorLogHarness(EngineHarness):
         with capture_logs() as lines:
             self.operator_log.attested(self.facts)
             self.facts.clear()
-            self.operator_log.look(self.engine)
+            self.operator_log.report_changes(self.engine)
         return lines
 
     def drained(self, drain: DrainRow | None) -> list[str]:

@@ -26,12 +26,12 @@ INCARNATION = Incarnation("a#1")
 LEASE_MS = 3_000
 
 
-async def no_parts() -> Backends:
+async def no_backends() -> Backends:
     raise AssertionError("not started")
 
 
 def started(clock: ManualClock) -> tuple[Node, Engine]:
-    node = Node(NodeConfig(name="a", site="A"), no_parts, INCARNATION, lambda: "ws://a:1", clock)
+    node = Node(NodeConfig(name="a", site="A"), no_backends, INCARNATION, lambda: "ws://a:1", clock)
     assert node.why_not_ready == "it is starting"
     node.links = cast(Links, SimpleNamespace(leading=[]))
     node.engine = Engine(Settings(proxy=ProxyId("a"), site=SiteId("A")), clock, random.Random(0), INCARNATION, None)

@@ -21,11 +21,11 @@ from waypost.client import rendezvous
 from waypost.client.rendezvous import Offering, RendezvousConsumer
 from waypost.errors import LimitExceeded, Refused
 from waypost.keys import public_key
-from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_PART_BYTES
+from waypost.limits import MAX_RESOURCE_BYTES, RESOURCE_CHUNK_BYTES
 from waypost.rendezvous import Request, Resource, answers_to, session_of_owner
 
 TIMEOUT_S = 60.0
-DATA = random.Random(5).randbytes(20 * RESOURCE_PART_BYTES + 7)
+DATA = random.Random(5).randbytes(20 * RESOURCE_CHUNK_BYTES + 7)
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ class Stage:
     address: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def open_parts(self) -> Backends:
+    async def open_backends(self) -> Backends:
         clock = SystemClock()
         ports: dict[str, Any] = {
             "log": MemorySiteLog(self.log),
@@ -168,7 +168,7 @@ async def is_alive(url: str) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TAIL_STALL_MS", "WATCH_STALL_MS", "JOURNAL_STALL_MS", "TIMER_STALL_MS", "EFFECT_STALL_MS"):
         monkeypatch.setattr(node_module, name, SOON_MS if name != "WATCH_STALL_MS" else 4 * SOON_MS)
-    monkeypatch.setattr(node_module, "LOOK_S", 0.1)
+    monkeypatch.setattr(node_module, "POLL_S", 0.1)
     monkeypatch.setattr(DependencyHealth.retry, "__defaults__", (1.0,))
     monkeypatch.setattr(node_module, "LOG_END_S", 1.0)
     monkeypatch.setattr(node_module, "WATCHDOG_INTERVAL_S", 0.1)
@@ -183,7 +183,7 @@ async def test_no_await_ends_a_node_in_silence(
     stage = Stage(Sabotage(port, method, KINDS[kind], at=1 if first_only else 2), tmp_path)
 
     def make(*arguments: Any) -> Node:
-        stage.nodes.append(Node(arguments[0], stage.open_parts, *arguments[2:]))
+        stage.nodes.append(Node(arguments[0], stage.open_backends, *arguments[2:]))
         return stage.nodes[-1]
 
     monkeypatch.setattr(service, "Node", make)

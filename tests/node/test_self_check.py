@@ -50,12 +50,12 @@ def test_a_neighbour_is_a_trouble_after_a_while_and_until_it_comes() -> None:
     clock = ManualClock()
     troubles = DependencyHealth(random.Random(1), clock)
     check = SelfCheck(A, [B], "", troubles, clock.now_ms())
-    check.look_at_neighbours([], [A], clock.now_ms())
+    check.check_neighbours([], [A], clock.now_ms())
     assert troubles.now == {}
     clock.advance(GRACE_MS)
-    check.look_at_neighbours([], [A], clock.now_ms())
+    check.check_neighbours([], [A], clock.now_ms())
     assert list(troubles.now) == ["neighbour B"]
-    check.look_at_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
+    check.check_neighbours([row("b1", B, (A,))], [A, B], clock.now_ms())
     assert troubles.now == {}
 
 

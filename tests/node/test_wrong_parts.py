@@ -10,7 +10,7 @@ from chaos.cluster import ProxyProcess, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 
-FLAGS = {"no-discovery": "", "mixed-parts": ""}
+FLAGS = {"no-discovery": "", "mixed-backends": ""}
 TIMEOUT_S = 30.0
 REPORTED_S = 4.5
 """A proxy tells the registry every 2 s how far it has read."""

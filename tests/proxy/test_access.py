@@ -53,7 +53,7 @@ def kinds(messages: list[Any]) -> list[type]:
     return [type(message) for message in messages]
 
 
-def look(harness: EngineHarness) -> None:
+def access_seen(harness: EngineHarness) -> None:
     """Look at all passwords, and hash those that are new: a hash is its password here."""
     for effect in [each for each in harness.pending if isinstance(each, effects.Verify | effects.Hash)]:
         harness.pending.remove(effect)
@@ -75,7 +75,7 @@ def guarded(grants: dict[str, Granted] | None = None) -> EngineHarness:
 
 def change(harness: EngineHarness, grants: dict[str, Granted], connection: int = 1) -> None:
     harness.send(connection, SetAccess(7, grants))
-    look(harness)
+    access_seen(harness)
     harness.complete_writes()
 
 
@@ -99,7 +99,7 @@ def attach(
             credential=Credential(principal, password),
         ),
     )
-    look(harness)
+    access_seen(harness)
     harness.complete_writes()
     return [each for each in harness.received(connection) if type(each).__name__ != "Welcome"]
 
@@ -128,7 +128,7 @@ def test_of_two_changes_the_later_one_is_in_force_though_its_passwords_are_hashe
     harness.send(1, SetAccess(8, {"": owner}))
     harness.send(1, SetAccess(9, {}))
     harness.complete_writes()
-    look(harness)
+    access_seen(harness)
     harness.complete_writes()
     assert harness.engine.context.sessions[SESSION].access == {}
     heard = harness.received()
@@ -141,7 +141,7 @@ def test_a_change_that_is_refused_does_not_overtake_the_one_before_it() -> None:
     owner = Granted(["read", "subscribe", "administer"], "slow")
     harness.send(1, SetAccess(8, {"": owner}))
     harness.send(1, SetAccess(9, {"nobody": Granted(["read"], None)}))
-    look(harness)
+    access_seen(harness)
     harness.complete_writes()
     heard = harness.received()
     assert [each for each in heard if isinstance(each, AccessChanged)] == [AccessChanged(8)]
@@ -166,7 +166,7 @@ def test_nothing_is_delivered_while_a_password_is_looked_at() -> None:
     )
     harness.complete_writes()
     assert kinds(harness.received(2)[1:]) == []
-    look(harness)
+    access_seen(harness)
     harness.complete_writes()
     assert DeliverEncoded in kinds(harness.received(2))
 
@@ -192,7 +192,7 @@ def test_a_level_may_what_it_says_and_the_rest_is_refused_by_name(
         harness = guarded()
         assert kinds(attach(harness, 2, password, principal)) == [Attached]
         harness.send(2, message)
-        look(harness)
+        access_seen(harness)
         harness.complete_writes()
         refused = refusals(harness.received(2))
         assert refused == ([] if type(message) in may else [("FORBIDDEN", about)])
@@ -223,7 +223,7 @@ def test_a_change_is_answered_once_store_and_changelog_have_it() -> None:
     harness = EngineHarness()
     harness.serve()
     harness.send(1, SetAccess(7, LEVELS))
-    look(harness)
+    access_seen(harness)
     harness.complete_all(effects.Save, None)
     assert harness.received() == []
     harness.complete_all(effects.PutCheckpoint, None)
@@ -267,7 +267,7 @@ def test_a_password_that_is_changed_while_it_is_looked_at_is_looked_at_again() -
     late.on_done(True)
     harness.run_effects()
     assert Attached not in kinds(harness.received(2))
-    look(harness)
+    access_seen(harness)
     assert refusals(harness.received(2)) == FORBIDDEN
 
 
@@ -277,7 +277,7 @@ def test_a_password_found_right_after_the_client_has_gone_lets_nobody_in() -> No
         2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=Credential("", "secret"))
     )
     harness.engine.client_disconnected(2)
-    look(harness)
+    access_seen(harness)
     assert harness.engine.context.sessions[SESSION].receivers.attached() == {"r"}
 
 
@@ -351,7 +351,7 @@ def test_passwords_that_one_proxy_looks_at_in_one_moment_are_bounded() -> None:
         )
     assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_AT_ONCE
     assert kinds(harness.received(connection))[1:] == [Wait]
-    look(harness)
+    access_seen(harness)
     assert harness.engine.dispatcher.authorizer.verifying == 0
 
 
@@ -365,7 +365,7 @@ def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exis
     for _ in range(FREE_TRIES):
         harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
         assert sum(isinstance(each, effects.Verify) for each in harness.pending) == 1
-        look(harness)
+        access_seen(harness)
         assert refusals(harness.received(2)) == FORBIDDEN
     harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
     assert not any(isinstance(each, effects.Verify) for each in harness.pending)
@@ -394,7 +394,7 @@ def test_passwords_of_unknown_principals_share_the_bound_of_the_proxy() -> None:
         )
     assert sum(isinstance(each, effects.Verify) for each in harness.pending) == PASSWORDS_AT_ONCE
     assert kinds(harness.received(connection))[1:] == [Wait]
-    look(harness)
+    access_seen(harness)
     assert harness.engine.dispatcher.authorizer.verifying == 0
 
 

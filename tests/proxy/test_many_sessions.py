@@ -413,12 +413,12 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
 
 def test_a_round_has_everything_once() -> None:
     there = list(range(10))
-    rounds: IncrementalScan[int] = IncrementalScan(least=2, parts=3)
-    taken = [rounds.take(there) for _ in range(3)]
+    rounds: IncrementalScan[int] = IncrementalScan(least=2, rounds=3)
+    taken = [rounds.next_batch(there) for _ in range(3)]
     assert [len(each) for each in taken] == [4, 4, 2]
     assert flattened(taken) == there
     there.append(10)
-    assert flattened(rounds.take(there) for _ in range(3)) == there
+    assert flattened(rounds.next_batch(there) for _ in range(3)) == there
 
 
 def flattened(parts: Iterable[list[int]]) -> list[int]:

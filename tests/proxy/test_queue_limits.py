@@ -43,7 +43,7 @@ def filled(queue: Queue, *entries: Entry) -> QueueLimits:
     queue_limits = QueueLimits(queue)
     queue_limits.prepend((), 1)
     for each in entries:
-        queue_limits.took(each)
+        queue_limits.add(each)
     return queue_limits
 
 
@@ -57,7 +57,7 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
     queue_limits = filled(Queue(most, discard=discard))
     model: list[tuple[int, int, int]] = []
     for number, (priority, timeout, had) in enumerate(steps, 1):
-        queue_limits.took(entry(number, {"Priority": priority, "Timeout": timeout}))
+        queue_limits.add(entry(number, {"Priority": priority, "Timeout": timeout}))
         model.append((number, priority, timeout))
         going = [kept.number for kept in queue_limits.surplus()]
         expected = []
@@ -71,7 +71,7 @@ def test_what_goes_is_what_a_dumber_model_says(discard: Discard, most: int, step
             expected.append(gone[0])
         assert going == expected
         for _ in range(min(had, len(model))):
-            queue_limits.gone(model.pop(0)[0] + 1)
+            queue_limits.remove(model.pop(0)[0] + 1)
         queue_limits.forget(going)
         assert (queue_limits.count, queue_limits.lowest) == (len(model), model[0][0] if model else None)
 
@@ -81,7 +81,7 @@ def test_bytes_are_counted_as_well() -> None:
     queue_limits = filled(Queue(max_bytes=3 * one), *(entry(number, size=100) for number in range(1, 6)))
     assert [kept.number for kept in queue_limits.surplus()] == [1, 2]
     assert queue_limits.bytes == 3 * one
-    queue_limits.gone(5)
+    queue_limits.remove(5)
     assert queue_limits.bytes == one
 
 
@@ -94,8 +94,8 @@ def test_what_is_larger_than_all_that_may_be_stored_goes_alone() -> None:
 def test_a_heap_does_not_keep_what_is_gone() -> None:
     queue_limits = filled(Queue(5, discard="priority", deadlines=True))
     for number in range(1, 10 * SLACK):
-        queue_limits.took(entry(number, {"Timeout": 10**6}))
-        queue_limits.gone(number)
+        queue_limits.add(entry(number, {"Timeout": 10**6}))
+        queue_limits.remove(number)
     assert len(queue_limits._first) <= SLACK + 4
     assert len(queue_limits._soonest) <= SLACK + 4
 
@@ -118,9 +118,9 @@ def test_a_deadline_is_the_sooner_of_stop_time_and_timeout() -> None:
 def test_nothing_is_chosen_before_all_is_known() -> None:
     queue_limits = QueueLimits(Queue(2))
     for number in (3, 4, 5):
-        queue_limits.took(entry(number))
+        queue_limits.add(entry(number))
     assert queue_limits.surplus() == []
-    queue_limits.prepend([queue_limits.look(entry(number)) for number in (1, 2, 3)], 2)
+    queue_limits.prepend([queue_limits.measure(entry(number)) for number in (1, 2, 3)], 2)
     assert [kept.number for kept in queue_limits.surplus()] == [2, 3]
 
 

@@ -71,7 +71,7 @@ class Policies(RuleBasedStateMachine):
     @rule(matched=st.sets(st.sampled_from([X, Y, Z]), min_size=1))
     def come(self, matched: set[SubscriptionId]) -> None:
         self.model.entries.append(Entry(self.next, tuple(sorted(matched)), self.now))
-        self.retention.took(self.next, tuple(sorted(matched)))
+        self.retention.add(self.next, tuple(sorted(matched)))
         self.next += 1
         self.retention.displace()
         self.displaced |= {(s, e.number) for e in self.model.entries for s in e.matched if self.model.displaced(s, e)}
@@ -88,7 +88,7 @@ class Policies(RuleBasedStateMachine):
     @rule(many=st.integers(1, 3))
     def all_receivers_get_some(self, many: int) -> None:
         self.model.first = min(self.model.first + many, self.next)
-        self.retention.gone(self.model.first)
+        self.retention.remove(self.model.first)
 
     @invariant()
     def a_policy_lets_go_of_what_it_must_and_of_nothing_else(self) -> None:
@@ -117,7 +117,7 @@ TestPolicies = Policies.TestCase
 
 def test_what_two_subscriptions_match_lives_as_long_as_the_longer_of_them() -> None:
     retention = known(subscription(X, ttl_s=1), subscription(Y, ttl_s=5))
-    retention.took(1, (X, Y))
+    retention.add(1, (X, Y))
     retention.mark(1_000, 2)
     retention.expire(3_000)
     assert retention.retained_for(1, (X, Y)) == (Y,)
@@ -130,7 +130,7 @@ def test_one_that_has_ended_holds_for_the_next_of_its_name() -> None:
     lasting, short = subscription(X), subscription(X, max_count=1)
     retention = known(lasting, short)
     for number in (1, 2, 3):
-        retention.took(number, (X,))
+        retention.add(number, (X,))
     retention.displace()
     assert retention.retained_for(1, (X,)) == (X,)
     retention.know([short])
@@ -142,7 +142,7 @@ def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later(
     retention = known()
     retention.copying = True
     for number in (1, 2, 3):
-        retention.took(number, (X,))
+        retention.add(number, (X,))
     retention.copying = False
     retention.know([subscription(X, max_count=2)])
     assert retention.retained_for(1, (X,)) == ()
@@ -152,7 +152,7 @@ def test_what_came_with_a_copy_counts_for_a_subscription_that_is_heard_of_later(
 def test_a_subscription_that_is_given_a_shorter_time_lets_go_at_once() -> None:
     one = subscription(X, ttl_s=60)
     retention = known(one)
-    retention.took(1, (X,))
+    retention.add(1, (X,))
     retention.mark(1_000, 2)
     retention.expire(5_000)
     assert retention.retained_for(1, (X,)) == (X,)
@@ -171,7 +171,7 @@ def test_ages_from_elsewhere_never_run_backwards() -> None:
 def test_what_is_to_leave_the_store_is_said_until_the_store_has_done_it() -> None:
     retention = known(subscription(X, max_count=1))
     for number in (1, 2, 3):
-        retention.took(number, (X,))
+        retention.add(number, (X,))
     retention.displace()
     windows = retention.windows(10)
     assert windows == [Window((X,), 1, 3)]

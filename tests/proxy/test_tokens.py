@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.clients.tokens import Named, issue, read, token_key
 from tests.helpers.engine_harness import SESSION, EngineHarness
-from tests.proxy.test_access import ALL, change, guarded, kinds, look
+from tests.proxy.test_access import ALL, access_seen, change, guarded, kinds
 from waypost.access import READ
 from waypost.errors import Forbidden
 from waypost.messages import (
@@ -107,7 +107,7 @@ def test_a_principal_that_is_proven_by_token_is_not_believed_by_name_nor_by_pass
         harness.send(2, Hello(VERSION, "eve"))
         harness.send(2, Attach(session=SESSION, receiver="eve", incarnation="life", frontier={}, credential=credential))
         # It costs what a wrong password costs: who has one is not to be told from who has none.
-        look(harness)
+        access_seen(harness)
         assert harness.received(2)[-1].code == Forbidden.code
 
 

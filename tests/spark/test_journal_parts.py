@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from federation.embedded.journal import EmbeddedJournal, part_paths, read_facts
+from federation.embedded.journal import EmbeddedJournal, read_facts, segment_paths
 from federation.journal_parts import Rotation
 from spark.audit import judge
 from spark.source import locate
@@ -44,7 +44,7 @@ def told() -> Run:
 
 
 async def write(folder: Path, facts: list[Fact]) -> None:
-    journal = EmbeddedJournal(folder, JOURNAL, rotation=Rotation(part_bytes=700))
+    journal = EmbeddedJournal(folder, JOURNAL, rotation=Rotation(segment_bytes=700))
     for fact in facts:
         await journal.attest([fact])
     await journal.close()
@@ -65,7 +65,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def parts(root: Path) -> list[Path]:
-    return part_paths(root / "sites" / "A" / "journal", JOURNAL)
+    return segment_paths(root / "sites" / "A" / "journal", JOURNAL)
 
 
 def without(written: Path, tmp_path: Path, *away: int) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from node.cli.commands.input import printable
 from node.cli.commands.proxy_client import address, ask
 
-LOOK_S = 0.5
+POLL_S = 0.5
 WIDE = 1_000
 
 
@@ -46,7 +46,7 @@ def _until_empty(url: str, name: str, *, as_json: bool) -> int:
         if left == 0 or (left is None and before is not None):
             return before or 0 if left is None else 0
         before = left if left is not None else before
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _sessions(count: int) -> str:

@@ -38,11 +38,11 @@ def address(proxy: str | None) -> str:
     """Return the named proxy, or the best that is found. Raises NoProxy."""
     if proxy:
         return proxy
-    from discovery.browse import LOOK_S, proxies
+    from discovery.browse import POLL_S, proxies
 
     found = asyncio.run(proxies())
     if not found:
-        raise NoProxy(f"none found on this network in {LOOK_S:g} s", hint="is one running? try --proxy ws://host:port")
+        raise NoProxy(f"none found on this network in {POLL_S:g} s", hint="is one running? try --proxy ws://host:port")
     return found[0].url
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.servers import parts
-from chaos.servers.parts import Part
+from chaos.servers.parts import Download
 from waypost.errors import Unreachable
 
 
@@ -36,7 +36,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             builds.append(recipe)
             return scratch / "lamp"
 
-        monkeypatch.setattr(parts, "PARTS", {"lamp": Part("lamp", recipe, build)})
+        monkeypatch.setattr(parts, "PARTS", {"lamp": Download("lamp", recipe, build)})
         return builds
 
     return offer

@@ -28,7 +28,7 @@ def _deliver_behind_the_gap(self: AttachHandler, session: Any, receiver: Any) ->
 
 
 def _lowest_of_what_is_counted(self: QueueLimits) -> int | None:
-    return next(iter(self._kept), None)
+    return next(iter(self._entries), None)
 
 
 def _all_before_it_too(self: DeliveryState, batch: Any) -> None:
