@@ -17,7 +17,7 @@ import waypost
 from bench.handover import FLAGS, Roamer
 from bench.measurement import Row
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
-from node.cli.commands.proxy_client import ask
+from node.cli.commands.proxy_client import request
 
 STORED = 1_000_000
 AT_ONCE = 20_000
@@ -65,9 +65,9 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
 
     before = [resident_mb(each) for each in (source, target)]
     began = time.monotonic()
-    await asyncio.to_thread(ask, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
+    await asyncio.to_thread(request, source.url, "/v1/drains", {"proxy": source.name, "rate": 100})
     async with asyncio.timeout(TIMEOUT_S):
-        while (await asyncio.to_thread(ask, target.url, "/v1/status"))["stored"] < stored or _sessions(source):
+        while (await asyncio.to_thread(request, target.url, "/v1/status"))["stored"] < stored or _sessions(source):
             await asyncio.sleep(0.05)
     moved_s = time.monotonic() - began
     await asyncio.sleep(IDLE_S)
@@ -81,7 +81,7 @@ async def measure(cluster: Cluster, stored: int) -> Backlog:
 
 
 def _sessions(proxy: ProxyProcess) -> int:
-    return int(ask(proxy.url, "/v1/status")["sessions"])
+    return int(request(proxy.url, "/v1/status")["sessions"])
 
 
 def resident_mb(proxy: ProxyProcess) -> float:

@@ -183,9 +183,9 @@ class Roamer:
 
 
 async def _wire_bytes(*proxies: ProxyProcess) -> int:
-    statuses = [await asyncio.to_thread(proxy.ask, "/v1/status") for proxy in proxies]
+    statuses = [await asyncio.to_thread(proxy.request, "/v1/status") for proxy in proxies]
     return sum(int(each["peer_bytes"]) for each in statuses)
 
 
 def _has_read(proxy: ProxyProcess, coordinate: Coordinate) -> bool:
-    return bool(proxy.ask("/v1/status")["frontier"].get(coordinate.origin, -1) >= coordinate.offset)
+    return bool(proxy.request("/v1/status")["frontier"].get(coordinate.origin, -1) >= coordinate.offset)

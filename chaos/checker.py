@@ -30,7 +30,7 @@ class CheckResult:
     """What came of one run. Every list names (receiver, notification)."""
 
     published: int = 0
-    owed: int = 0
+    expected: int = 0
     delivered: int = 0
     lost: list[tuple[str, NotificationId]] = field(default_factory=list)
     duplicated: list[tuple[str, NotificationId]] = field(default_factory=list)
@@ -76,7 +76,7 @@ def check(
         }
         received = got.get(receiver, ())
         given = Counter(each.id for each in received)
-        tally.owed += len(owed)
+        tally.expected += len(owed)
         tally.delivered += given.total()
         tally.lost += [(receiver, each) for each in owed if not given[each]]
         tally.duplicated += [(receiver, each) for each, times in given.items() if times > 1]

@@ -68,11 +68,11 @@ class ProxyProcess:
 
     def ready(self) -> bool:
         try:
-            return bool(self.ask("/readyz")["ready"])
+            return bool(self.request("/readyz")["ready"])
         except Unreachable:
             return False
 
-    def ask(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
+    def request(self, path: str, body: object | None = None, *, post: bool = False) -> Any:
         """Return what it answers to an HTTP request, a POST if there is a body. Raises Unreachable."""
         data = None if body is None else json.dumps(body).encode()
         method = "POST" if post or data else "GET"
@@ -87,7 +87,7 @@ class ProxyProcess:
 
     def shown(self, session: str) -> dict[str, Any] | None:
         """Return what this proxy knows of the session; None: there is none. Raises Unreachable."""
-        rows = self.ask("/v1/sessions")["sessions"]
+        rows = self.request("/v1/sessions")["sessions"]
         return next((row for row in rows if row["session"] == session), None)
 
     def stored(self, session: str) -> int:
@@ -102,7 +102,7 @@ class ProxyProcess:
 
     def phases(self, session: str) -> list[str]:
         """Return the role and phase of each transfer of the session here: "target committing". Raises Unreachable."""
-        rows = self.ask("/v1/handovers")["handovers"]
+        rows = self.request("/v1/handovers")["handovers"]
         return [f"{row['role']} {row['phase']}" for row in rows if row["session"] == session]
 
     @property

@@ -101,7 +101,7 @@ class EtcdLease:
             return False
         return await self._registry.keep_alive(self.number)
 
-    async def end(self) -> None:
+    async def revoke(self) -> None:
         await self._registry.revoke(self.number)
 
 

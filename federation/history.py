@@ -69,7 +69,7 @@ class HistoryAnswer:
         """Where the last record stands that we have read of the log; None: it was compared, or cannot be."""
         return None if self._is_same else self._mark.offset
 
-    def take(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> None:
         """Take what the log has from :attr:`wanted_from` on; nothing: it has no more.
 
         Raises Unreachable: another log epoch has begun, and we have not read of it: what is below may be other records.

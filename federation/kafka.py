@@ -328,7 +328,7 @@ class _Consumer:
             raise
         return consumer
 
-    async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
+    async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
         partition = self._topic.partition
         try:
             with self._topic.translated():
@@ -347,12 +347,12 @@ class _Consumer:
     def seek(self, offset: int) -> None:
         self._consumer.seek(self._topic.partition, offset)
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         with self._topic.translated():
             found = await self._consumer.beginning_offsets([self._topic.partition])
         return int(found[self._topic.partition])
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         with self._topic.translated():
             found = await self._consumer.end_offsets([self._topic.partition])
         return int(found[self._topic.partition])
@@ -479,11 +479,11 @@ class KafkaSiteLog(_Handle):
         messages, place = await self._reader.read_to(offset, limit)
         return next(iter(_batches(messages, offset, place)), [])
 
-    async def first(self) -> int:
-        return await self._reader.first()
+    async def first_offset(self) -> int:
+        return await self._reader.first_offset()
 
-    async def end(self) -> int:
-        return await self._reader.end()
+    async def end_offset(self) -> int:
+        return await self._reader.end_offset()
 
     @property
     def seen_below(self) -> int:
@@ -494,7 +494,7 @@ class KafkaSiteLog(_Handle):
         # What is looked at without a connection may be lost before there is one, and nobody would notice.
         await self._appends.connected()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._interruption.resume()
 
     async def close(self) -> None:
@@ -573,7 +573,7 @@ class KafkaChangelog(_Handle):
         short = 0
         while short < 2:
             try:
-                short = short + 1 if await self._reader.end() < self._seen_below else 0
+                short = short + 1 if await self._reader.end_offset() < self._seen_below else 0
                 if not short:
                     return
             except LogUnavailable:
@@ -612,7 +612,7 @@ class KafkaChangelog(_Handle):
         return self._site.latest
 
     async def _read_up(self) -> None:
-        end = await self._reader.end()
+        end = await self._reader.end_offset()
         with self._topic.translated():
             async with asyncio.timeout(QUESTION_DEADLINE_S):
                 while self._position < end:
@@ -653,15 +653,15 @@ class KafkaChangelog(_Handle):
                 self._table, self._site = CheckpointTable(), SnapshotChunks(LOG_BATCH_BYTES - PART_ROOM)
                 self._has_lost()
             with suppress(LogUnavailable):
-                self._position = await self._reader.first()
+                self._position = await self._reader.first_offset()
 
     def _take(self, message: Message) -> None:
         if b"|" in message.key:
-            self._table.take(message.key, message.value)
+            self._table.apply(message.key, message.value)
             return
         with suppress(BadRecord):
             # Of what cannot be read there is an older one, or nothing: the log alone, as before the first snapshot.
-            self._site.take(message.key, message.value)
+            self._site.add(message.key, message.value)
 
 
 class KafkaJournal(_Handle):
@@ -703,7 +703,7 @@ class KafkaJournal(_Handle):
 
     async def facts(self) -> list[Fact]:
         """Return all that the topic holds now, of all writers; for tests and small runs."""
-        place, end = await self._reader.first(), await self._reader.end()
+        place, end = await self._reader.first_offset(), await self._reader.end_offset()
         found: list[Fact] = []
         while place < end:
             messages = await self._reader.read(place, LOG_BATCH)

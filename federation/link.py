@@ -223,7 +223,7 @@ class LinkSender:
 
     def _follow(self) -> None:
         """Bring the index to what the neighbour asks for now: only what changed costs anything."""
-        asks = self._state.asks.get(self._neighbour)
+        asks = self._state.neighbour_filters.get(self._neighbour)
         filters = asks.filters if asks else NO_FILTERS
         if filters is self._filters:
             return

@@ -117,7 +117,7 @@ class LinkIn:
         self._attempt = 0
         """Openings since something was heard."""
         self._end: int | None = None
-        self._turn = 0
+        self._next_index = 0
         self._serial = 0
         self._peer: ProxyRow | None = None
         self._opening = 0
@@ -179,7 +179,7 @@ class LinkIn:
         self._resign(Phase.WAITING)
         self._due = now_ms + ELECT_MS
 
-    def _answered(self, take: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
+    def _answered(self, apply: Callable[[Answer, int], None]) -> Callable[[Answer | WaypostError, int], None]:
         """Return what an effect is answered to: an error, of log or registry, ends our leading for a while."""
         term = self._term
 
@@ -189,7 +189,7 @@ class LinkIn:
             if isinstance(answer, WaypostError):
                 self._wait(now_ms)
             else:
-                take(answer, now_ms)
+                apply(answer, now_ms)
 
         return on_done
 
@@ -223,7 +223,7 @@ class LinkIn:
             return
         rows = self._rows(self._neighbour)
         if rows:
-            self._open(rows[self._turn % len(rows)], now_ms)
+            self._open(rows[self._next_index % len(rows)], now_ms)
         else:
             self._pause(now_ms, 0)
 
@@ -238,7 +238,7 @@ class LinkIn:
             self._led_term, self.epoch = self._term, known + self._elected_at
         self.phase = Phase.PULLING
         self._peer = peer
-        self._turn += 1
+        self._next_index += 1
         self._serial += 1
         self._opening, self._expected, self._applied_serial = self._serial, 1, None
         self._last_received_ms = self._announced_ms = now_ms

@@ -51,7 +51,7 @@ class Corrupt(Exception):
 class Consumer(Protocol):
     """A connection with a place in the log. All methods raise LogUnavailable, `take` OutOfRange and Corrupt as well."""
 
-    async def take(self, limit: int, wait_s: float) -> Sequence[Message]:
+    async def fetch(self, limit: int, wait_s: float) -> Sequence[Message]:
         """Return what comes next and step behind it; nothing if nothing comes within `wait_s`."""
         ...
 
@@ -59,9 +59,9 @@ class Consumer(Protocol):
 
     def seek(self, offset: int) -> None: ...
 
-    async def first(self) -> int: ...
+    async def first_offset(self) -> int: ...
 
-    async def end(self) -> int: ...
+    async def end_offset(self) -> int: ...
 
     async def stop(self) -> None: ...
 
@@ -110,13 +110,13 @@ class LogReader:
         """Compare, before anything else is yielded, what was yielded last."""
         self._must_recheck = True
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         async with self._asking() as consumer:
-            return await consumer.first()
+            return await consumer.first_offset()
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         async with self._asking() as consumer:
-            return await consumer.end()
+            return await consumer.end_offset()
 
     async def read(self, offset: int, limit: int) -> list[Message]:
         """Return up to `limit` messages of those that the log holds now; raises as :meth:`read_to`."""
@@ -208,7 +208,7 @@ class LogReader:
         believed = [each for each, _ in takewhile(lambda pair: _stands(*pair), zip(messages, expected, strict=True))]
         if believed:
             return believed, offset + len(believed)
-        end = await consumer.end()
+        end = await consumer.end_offset()
         behind = messages[0].offset + 1 if messages else read_offset
         return [], max(offset, behind if behind <= end else min(offset + 1, end))
 
@@ -220,7 +220,7 @@ class LogReader:
         """
         consumer = await self._connect(offset, False)
         try:
-            messages = list(await consumer.take(limit, self._deadline_s))
+            messages = list(await consumer.fetch(limit, self._deadline_s))
             if not messages:
                 raise LogUnavailable(f"no answer from the log within {self._deadline_s:g} s")
         except Corrupt:
@@ -233,7 +233,7 @@ class LogReader:
 
     async def _compare(self, last: _Last) -> None:
         """Raises LogReplaced: the log has not the message that was read last, or another one in its place."""
-        if last.offset < await self.first():
+        if last.offset < await self.first_offset():
             return
         await self._check_position(last.offset + 1)
         found = await self.read(last.offset, 1)
@@ -248,7 +248,7 @@ class LogReader:
         """Raises HistoryTruncated, or LogReplaced: the log ends before this offset, also when asked a second time."""
         await self._check_history(offset)
         for _ in range(2):
-            end = await self.end()
+            end = await self.end_offset()
             if offset <= end:
                 return
             # A broker that has just begun may not know its own end yet.
@@ -257,17 +257,17 @@ class LogReader:
 
     async def _next(self, consumer: Consumer) -> Sequence[Message]:
         """Return the next messages; raise LogUnavailable if there are some and the consumer gets none."""
-        messages = await consumer.take(LOG_BATCH, QUIET_S)
+        messages = await consumer.fetch(LOG_BATCH, QUIET_S)
         if messages:
             return messages
         async with asyncio.timeout(self._deadline_s):
-            missing = await consumer.position() < await consumer.end()
-        if missing and not (messages := await consumer.take(LOG_BATCH, QUIET_S)):
+            missing = await consumer.position() < await consumer.end_offset()
+        if missing and not (messages := await consumer.fetch(LOG_BATCH, QUIET_S)):
             raise LogUnavailable("the consumer is stuck")
         return messages
 
     async def _read(self, consumer: Consumer, offset: int, limit: int) -> list[Message]:
-        end = await consumer.end()
+        end = await consumer.end_offset()
         if offset >= end:
             return []
         if self._position != offset:
@@ -277,14 +277,14 @@ class LogReader:
         messages: list[Message] = []
         size = 0
         while len(messages) < limit and size < LOG_READ_BYTES and self._position < end:
-            taken = await consumer.take(limit - len(messages), self._deadline_s)
+            taken = await consumer.fetch(limit - len(messages), self._deadline_s)
             messages += taken
             size += sum(len(each.value or b"") for each in taken)
             self._position = await consumer.position()
         return messages
 
     async def _check_history(self, offset: int) -> None:
-        first = await self.first()
+        first = await self.first_offset()
         if offset < first:
             raise HistoryTruncated(f"offset {offset} is gone; the log begins at {first}", first=first)
 

@@ -66,7 +66,7 @@ class Fallible:
         self.away = False
         self.answers_to_lose = 0
 
-    async def ask(self) -> None:
+    async def check_reachable(self) -> None:
         """Begin an action: others run first, as they would while a real one travels."""
         await asyncio.sleep(0)
         if self.away:
@@ -137,11 +137,11 @@ class MemorySiteLog:
         await self._begin()
         return self._slice(offset, limit)
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         await self._begin()
         return self._storage.first
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         await self._begin()
         return self._storage.end
 
@@ -156,7 +156,7 @@ class MemorySiteLog:
     async def interrupted(self) -> None:
         await self._interruption.wait_interrupted()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._interruption.resume()
 
     async def close(self) -> None:
@@ -166,7 +166,7 @@ class MemorySiteLog:
 
     async def _begin(self) -> None:
         self._check_open()
-        await self._storage.ask()
+        await self._storage.check_reachable()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -279,7 +279,7 @@ class MemoryLease:
         self.ttl_ms = ttl_ms
 
     async def renew(self) -> bool:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         now_ms = self._clock.now_ms()
         self._storage.expire_leases(now_ms)
         term = self._storage.rows.terms.get(self.number)
@@ -288,8 +288,8 @@ class MemoryLease:
         term.deadline_ms = now_ms + self.ttl_ms
         return True
 
-    async def end(self) -> None:
-        await self._storage.ask()
+    async def revoke(self) -> None:
+        await self._storage.check_reachable()
         self._storage.end_lease(self.number)
 
 
@@ -428,7 +428,7 @@ class MemoryRegistry:
     async def _begin(self) -> _Rows:
         if self._closed:
             raise RegistryUnavailable("this handle of the registry is closed")
-        await self._storage.ask()
+        await self._storage.check_reachable()
         self._storage.expire_leases(self._clock.now_ms())
         return self._storage.rows
 
@@ -463,10 +463,10 @@ class MemoryChangelog:
         self._storage = storage
 
     async def start(self) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
 
     async def put(self, checkpoint: Checkpoint) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         known = self._storage.highest.get(checkpoint.session)
         if known is not None:
             checkpoint.check_above(known.rank)
@@ -475,11 +475,11 @@ class MemoryChangelog:
         self._storage.answer()
 
     async def latest(self, session: SessionId) -> Checkpoint | None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         return self._storage.highest.get(session)
 
     async def forget(self, deleted: Mapping[SessionId, int]) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         for session, epoch in deleted.items():
             known = self._storage.highest.get(session)
             if known is not None and known.epoch <= epoch:
@@ -490,14 +490,14 @@ class MemoryChangelog:
         await asyncio.get_running_loop().create_future()
 
     async def put_site(self, snapshot: SiteSnapshot) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         known = self._storage.site
         if known is None or known.rank < snapshot.rank:
             self._storage.site = snapshot
         self._storage.answer()
 
     async def latest_site(self) -> SiteSnapshot | None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         return self._storage.site
 
     async def close(self) -> None: ...
@@ -515,10 +515,10 @@ class MemoryJournal:
         self._segments = JournalSegments(writer, rotation or Rotation())
 
     async def start(self) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
 
     async def attest(self, facts: Sequence[Fact]) -> None:
-        await self._storage.ask()
+        await self._storage.check_reachable()
         size = sum(len(encode_fact(fact)) for fact in facts)
         beginning = self._segments.beginning(size, 0, time.monotonic()) if facts else None
         self._storage.facts.extend(facts if beginning is None else [beginning, *facts])

@@ -55,7 +55,7 @@ class SnapshotChunks:
         parts = [_Part(put, snapshot.position, len(pieces), piece, snapshot.log_epoch) for piece in pieces]
         return [(slot + f"/{index}".encode(), sealed(msgspec.msgpack.encode(part))) for index, part in enumerate(parts)]
 
-    def take(self, key: bytes, value: bytes | None) -> None:
+    def add(self, key: bytes, value: bytes | None) -> None:
         """Take the next record. Raises BadRecord."""
         if value is None:
             return

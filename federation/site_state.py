@@ -128,7 +128,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     position: int
     frontier: dict[Origin, int]
     registered: list[tuple[ProxyId, SessionId, RegisteredInterest]]
-    asks: dict[SiteId, NeighbourFilters]
+    neighbour_filters: dict[SiteId, NeighbourFilters]
     wants: dict[SiteId, dict[str, int]]
     effective: dict[str, dict[Origin, int]]
     link_epochs: dict[SiteId, int]
@@ -164,7 +164,7 @@ class SiteState:
         self.interest_counts: Counter[str] = Counter()
         self._protected_counts: dict[str, Counter[Protection]] = {}
         """How often an expression is held by which keys, if any of that is not open to everybody."""
-        self.asks: dict[SiteId, NeighbourFilters] = {}
+        self.neighbour_filters: dict[SiteId, NeighbourFilters] = {}
         self.wants: dict[SiteId, dict[str, int]] = {neighbour: {} for neighbour in self.neighbours}
         self.effective: dict[str, dict[Origin, int]] = {}
         self._must_request_all = True
@@ -216,7 +216,7 @@ class SiteState:
             log_epoch: the one in which the first record is, where nothing is known.
         """
         if known is not None and known.position > self.position:
-            self._take(known)
+            self._restore(known)
         if self.position < first:
             if known is None and log_epoch > 1:
                 self.acceptance = Acceptance(self.site, mark=LogMark(log_epoch=log_epoch))
@@ -288,7 +288,7 @@ class SiteState:
             self.damaged = NOTHING
         interests = self.all_interests()
         self.registered, self.interest_counts, self._protected_counts = {}, Counter(), {}
-        self.asks, self.effective = {}, {}
+        self.neighbour_filters, self.effective = {}, {}
         self.wants = {neighbour: {} for neighbour in self.neighbours}
         self._covered_since_repair = set()
         return [
@@ -307,7 +307,7 @@ class SiteState:
             for origin in [each for each in known if self.upstream.get(each) == record.link]:
                 del known[origin]
                 events.append(Interrupted(expression, origin))
-                for asks in self.asks.values():
+                for asks in self.neighbour_filters.values():
                     if expression in asks.filters:
                         asks.filters[expression].above.pop(origin, None)
             if not known:
@@ -327,7 +327,7 @@ class SiteState:
         ]
         events += self._announce_ended(ended)
         if self.origin != before:
-            for neighbour, asks in self.asks.items():
+            for neighbour, asks in self.neighbour_filters.items():
                 for expression, installed in asks.filters.items():
                     events += self._announce(neighbour, expression, installed, self.origin, offset)
         # What this site asked for, or took back, may have been lost with the end, and its neighbours know of it.
@@ -338,7 +338,7 @@ class SiteState:
         if not self.acceptance.end_origin(record):
             return []
         events: list[Event] = [OriginClosed(record.origin, before, is_first)]
-        events += self._announce_ended([record.origin], but=record.link)
+        events += self._announce_ended([record.origin], exclude=record.link)
         # A neighbour that lost the end of its log may have lost what we asked of it.
         return events + self._request_again(offset, [record.link]) if site_of(record.origin) == record.link else events
 
@@ -363,12 +363,12 @@ class SiteState:
         """Return the number of an installation that begins here: never one of an earlier log epoch."""
         return offset + (self.acceptance.mark.log_epoch - 1) * INSTALLATIONS
 
-    def _announce_ended(self, origins: Iterable[Origin], but: SiteId | None = None) -> list[Event]:
+    def _announce_ended(self, origins: Iterable[Origin], exclude: SiteId | None = None) -> list[Event]:
         listed = list(origins)
         return [
             EndedAnnounced(neighbour, self._ended_record(origin))
             for neighbour in self.neighbours
-            if neighbour != but
+            if neighbour != exclude
             for origin in listed
         ]
 
@@ -404,7 +404,7 @@ class SiteState:
         events.append(Covered(record.expression, record.origin, above))
         if before is not None:
             events.append(Interrupted(record.expression, record.origin))
-        for neighbour, asks in self.asks.items():
+        for neighbour, asks in self.neighbour_filters.items():
             installed = asks.filters.get(record.expression)
             if installed and neighbour != record.link:
                 events += self._announce(neighbour, record.expression, installed, record.origin, above)
@@ -455,7 +455,7 @@ class SiteState:
         return released
 
     def _filters_requested(self, offset: int, record: FiltersRequested) -> list[Event]:
-        asks = self.asks.setdefault(record.link, NeighbourFilters())
+        asks = self.neighbour_filters.setdefault(record.link, NeighbourFilters())
         if (record.link_epoch, record.serial) <= (asks.epoch, asks.serial):
             return []
         asks.epoch, asks.serial = record.link_epoch, record.serial
@@ -515,12 +515,12 @@ class SiteState:
         """
         if self._must_request_all:
             self._must_request_all = False
-            asked = (each.filters for each in self.asks.values())
+            asked = (each.filters for each in self.neighbour_filters.values())
             concerned = set(self.interest_counts).union(*asked, *self.wants.values())
         concerned = sorted(concerned)
         changed: list[Event] = []
         for neighbour in self.neighbours:
-            others = [asks.filters for other, asks in self.asks.items() if other != neighbour]
+            others = [asks.filters for other, asks in self.neighbour_filters.items() if other != neighbour]
             needed = [
                 each for each in concerned if each in self.interest_counts or any(each in filters for filters in others)
             ]
@@ -544,25 +544,25 @@ class SiteState:
 
     # ------------------------------------------------------------ questions
 
-    def interests(self, expression: str, but: SiteId | None = None) -> frozenset[Protection]:
+    def interests(self, expression: str, exclude: SiteId | None = None) -> frozenset[Protection]:
         """Return by which keys anybody wants what matches it, here or behind a neighbour other than `but`."""
         found = set(self._protected_counts.get(expression) or ((OPEN,) if expression in self.interest_counts else ()))
-        for neighbour, asks in self.asks.items():
+        for neighbour, asks in self.neighbour_filters.items():
             installed = asks.filters.get(expression)
-            if installed is not None and neighbour != but:
+            if installed is not None and neighbour != exclude:
                 found.update(installed.protections)
         return frozenset(found)
 
     def all_interests(self) -> set[str]:
         """Return all expressions that anybody wants, as far as is known here."""
-        return set(self.interest_counts).union(*(asks.filters for asks in self.asks.values()))
+        return set(self.interest_counts).union(*(asks.filters for asks in self.neighbour_filters.values()))
 
     def protections_for(self, neighbour: SiteId) -> dict[str, tuple[Protection, ...]]:
         """Return what is wanted of the neighbour by keys: by which ones."""
         guarded = set(self._protected_counts).union(
             *(
                 (each for each, installed in asks.filters.items() if installed.protections != (OPEN,))
-                for asks in self.asks.values()
+                for asks in self.neighbour_filters.values()
             )
         )
         wanted = {each: self.interests(each, neighbour) for each in guarded if each in self.wants[neighbour]}
@@ -587,7 +587,7 @@ class SiteState:
 
         Also of what it asked for only after it opened, if the log has that already: nobody would say them later.
         """
-        asks = self.asks.get(neighbour, NeighbourFilters())
+        asks = self.neighbour_filters.get(neighbour, NeighbourFilters())
         return [
             self._announcement(expression, installed, origin, above)
             for expression, installed in asks.filters.items()
@@ -623,7 +623,7 @@ class SiteState:
                 position=self.position,
                 frontier=self.frontier,
                 registered=[(proxy, session, hold) for (proxy, session), hold in self.registered.items()],
-                asks=self.asks,
+                neighbour_filters=self.neighbour_filters,
                 wants=self.wants,
                 effective=self.effective,
                 link_epochs=self.acceptance.link_epochs,
@@ -644,23 +644,31 @@ class SiteState:
     def restore(cls, site: SiteId, neighbours: Iterable[SiteId], data: bytes) -> SiteState:
         """Return the state of a snapshot. Neighbours may have changed since; their asks follow at the next change."""
         state = cls(site, neighbours)
-        state._take(read_snapshot(data))
+        state._restore(read_snapshot(data))
         return state
 
-    def _take(self, kept: Snapshot) -> None:
-        self.position = kept.position
+    def _restore(self, snapshot: Snapshot) -> None:
+        self.position = snapshot.position
         self.acceptance = Acceptance(
-            self.site, kept.frontier, kept.link_epochs, kept.upstream, kept.mark, kept.ended, kept.repaired
+            self.site,
+            snapshot.frontier,
+            snapshot.link_epochs,
+            snapshot.upstream,
+            snapshot.mark,
+            snapshot.ended,
+            snapshot.repaired,
         )
-        self.registered = {(proxy, session): hold for proxy, session, hold in kept.registered}
+        self.registered = {(proxy, session): hold for proxy, session, hold in snapshot.registered}
         self.interest_counts, self._protected_counts = Counter(), {}
         for hold in self.registered.values():
             self._count_interests(hold.by_protection())
-        self.asks = kept.asks
-        self.wants |= {neighbour: kept.wants.get(neighbour, {}) for neighbour in self.neighbours}
-        self.effective = kept.effective
-        self.damaged, self.severed_at = kept.damaged, kept.severed_at
-        self._covered_since_repair = None if kept.covered_since_repair is None else set(kept.covered_since_repair)
+        self.neighbour_filters = snapshot.neighbour_filters
+        self.wants |= {neighbour: snapshot.wants.get(neighbour, {}) for neighbour in self.neighbours}
+        self.effective = snapshot.effective
+        self.damaged, self.severed_at = snapshot.damaged, snapshot.severed_at
+        self._covered_since_repair = (
+            None if snapshot.covered_since_repair is None else set(snapshot.covered_since_repair)
+        )
 
     def copy(self) -> SiteState:
         return SiteState.restore(self.site, self.neighbours, self.snapshot())

@@ -14,7 +14,7 @@ import structlog
 
 from federation.credentials import Credentials
 from federation.journal_parts import Rotation
-from federation.ports import Changelog, Journal, Registry, Renewing, SiteLog
+from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
 from federation.replication import Replication
 from node.config import NodeConfig
 from node.dependency_health import Dependency
@@ -46,7 +46,7 @@ class Backends:
     changelog: Changelog
     journal: Journal
     store: SessionStore
-    renewing: Callable[[], Renewing] | None = None
+    renewing: Callable[[], LeaseRenewer] | None = None
     """Opens another connection to the registry, for who renews leases from a thread; None: there can be none."""
 
     async def close(self) -> None:

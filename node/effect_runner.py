@@ -80,7 +80,7 @@ class EffectRunner:
 
     async def answer(self, effect: effects.Effect) -> Any:
         """Return what comes of it; every failure is an answer, for somebody waits for one."""
-        asked = self._asked(effect)
+        asked = self._request(effect)
         self._under_way += 1
         number = self._under_way
         self._waiting[number] = type(effect).__name__
@@ -135,7 +135,7 @@ class EffectRunner:
                 return StoreFailed(why)
         return Internal(why)
 
-    def _asked(self, effect: effects.Effect) -> str:
+    def _request(self, effect: effects.Effect) -> str:
         """Return what is asked, where an error does not say it."""
         match effect:
             case effects.Append():

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from federation.ports import Lease, Renewing
+from federation.ports import Lease, LeaseRenewer
 from waypost.clock import Clock
 from waypost.errors import WaypostError
 from waypost.limits import HEARTBEAT_S
@@ -48,7 +48,7 @@ class LeaseRenewal:
 
     def __init__(
         self,
-        connect: Callable[[], Renewing],
+        connect: Callable[[], LeaseRenewer],
         clock: Clock,
         heart: Heart,
         on_renewed: Callable[[int], None],

@@ -125,9 +125,9 @@ class Links:
             case effects.ReadLog():
                 self._spawn(partial(self._log.read, effect.offset, effect.limit), effect.on_done)
             case effects.FindFirst():
-                self._spawn(self._log.first, effect.on_done)
+                self._spawn(self._log.first_offset, effect.on_done)
             case effects.FindEnd():
-                self._spawn(self._log.end, effect.on_done)
+                self._spawn(self._log.end_offset, effect.on_done)
             case effects.Elect():
                 self._spawn(partial(self._elect, effect.link, self._lease), effect.on_done)
             case effects.SeenBeyond():

@@ -34,7 +34,7 @@ class LogFolding:
         self._together = LOG_BATCH
         """So many records took no longer than a slice lately."""
 
-    async def take(self, batch: Batch) -> None:
+    async def fold(self, batch: Batch) -> None:
         """Fold these records, and return when all are."""
         done = 0
         while done < len(batch):

@@ -123,7 +123,11 @@ class LogGuard:
 
     async def raise_epoch(self) -> None:
         """The log is not what was read of it: have the registry say so at once, while it is known how much that was."""
-        end, highest, log_epoch = await self._log.end(), self._state.position - 1, log_epoch_of(self._state.origin)
+        end, highest, log_epoch = (
+            await self._log.end_offset(),
+            self._state.position - 1,
+            log_epoch_of(self._state.origin),
+        )
         if self._replaced.done() and (known := self._replaced.result().end) is not None:
             # It may have grown again since.
             end = min(end, known)
@@ -144,7 +148,7 @@ class LogGuard:
         while True:
             await self._log.interrupted()
             await self._retry(self._report_and_check)
-            self._log.go_on()
+            self._log.resume()
 
     def seen(self, origin: Origin) -> int:
         """Return up to where this proxy has seen an origin; -1: it has seen nothing of it."""
@@ -157,14 +161,14 @@ class LogGuard:
         origin = origin_of(self._state.site, log_epoch=self._log_epoch)
         await self._report(self.seen(origin))
         # The others may notice a little later, and the server is to be there again.
-        await self._log.end()
+        await self._log.end_offset()
         await asyncio.sleep(LOG_END_SURE_S)
         highest = await self._witnesses.highest(origin)
         while True:
             await self._refresh()
             self._check_epoch()
             highest = max(highest, self._row.seen)
-            if highest < (end := await self._log.end()):
+            if highest < (end := await self._log.end_offset()):
                 return
             if await self._claim(raised(self._state.site, self._row, highest, end)):
                 raise LogReplaced(f"the log ends at {end}, and was read up to {highest + 1}")
@@ -184,7 +188,7 @@ class LogGuard:
         """Look whether the log still goes as far as it was read. Raises LogReplaced, WaypostError."""
         if end < self._state.position:
             await asyncio.sleep(LOG_END_SURE_S)
-            if (again := await self._log.end()) < self._state.position:
+            if (again := await self._log.end_offset()) < self._state.position:
                 raise LogReplaced(f"the log ends at {again}, and was read up to {self._state.position}", end=again)
 
     # ------------------------------------------------------------ the registry's row
@@ -200,7 +204,7 @@ class LogGuard:
         while went_back(self._row, known) and not await self._claim(known):
             pass
         again = log_confirms(self._state, self._federation, self._row)
-        if not again or await self._log.first() > 0:
+        if not again or await self._log.first_offset() > 0:
             await self._log.append([record_of(self._federation, self._row, again=again)])
         self._has_begun = True
 
@@ -236,10 +240,12 @@ class LogGuard:
 
     async def _check_present(self, offset: int) -> bool:
         """Return True: the log has it; False: somebody changed the row meanwhile. Raises LogReplaced: it is lost."""
-        while lost_above(self._state, offset, await self._log.end()) is not None or self._state.position <= offset:
+        while (
+            lost_above(self._state, offset, await self._log.end_offset()) is not None or self._state.position <= offset
+        ):
             # Sure is what is so twice, and after all of it was read.
             await asyncio.sleep(LOG_END_SURE_S)
-            end = lost_above(self._state, offset, await self._log.end())
+            end = lost_above(self._state, offset, await self._log.end_offset())
             if end is not None:
                 break
         else:

@@ -138,7 +138,7 @@ async def _federation(site: SiteId, backends: Backends, mark: LogMark, troubles:
 
 async def _inspect_log(backends: Backends, mark: LogMark, known: SiteLogRow | None) -> LogSeen:
     """Look at where the log begins and ends, whose it is, and whether it has what was read last."""
-    first, end = await backends.log.first(), await backends.log.end()
+    first, end = await backends.log.first_offset(), await backends.log.end_offset()
     intact = await _has(backends, mark, first, end)
     if intact and mark.identity:
         begun: LogBegun | None = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)

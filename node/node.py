@@ -19,7 +19,6 @@ import structlog
 from federation.link_ends import LinkEndpoints
 from federation.log_epochs import federation_of
 from federation.messages import (
-    AskSeen,
     CatchUp,
     CatchUpFailed,
     CaughtUp,
@@ -27,7 +26,8 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
-    SeenSo,
+    SeenRequest,
+    SeenResponse,
 )
 from federation.names import NameInUse
 from federation.ports import Batch, Claimed, Lease, ProxyRow, RegistryEvent, Reloaded, WatchAlive
@@ -217,7 +217,7 @@ class Node:
             self.refused,
             self.tls.peers if self.tls else None,
         )
-        self.asking = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
+        self.effect_runner = EffectRunner(config, Requests(self.peers, self.rows_of), self.troubles, self._clock)
         self._operator_log = OperatorLog(self.proxy, url, self._clock)
 
     @property
@@ -272,7 +272,7 @@ class Node:
                     "heart": self._heart.beat(),
                     "log guard": self.log_guard.until_replaced(),
                     "interruptions": self.log_guard.after_interruptions(),
-                    "store": self.asking.until_damaged(),
+                    "store": self.effect_runner.until_damaged(),
                     "changelog": self._mend_changelog(),
                 }
                 for name, loop in loops.items():
@@ -321,7 +321,7 @@ class Node:
         engine.context.counters.damaged["store"] += self._store_damaged
         self.witnesses = Witnesses(self.proxy, self.peers, lambda: engine.context.cluster.proxies.values())
         self.log_guard = LogGuard(engine.state, parts.log, parts.registry, begin.federation, begin.row, self.witnesses)
-        self.asking.begin(parts, engine.context)
+        self.effect_runner.begin(parts, engine.context)
         ends = LinkEndpoints(engine.state, self.rows_of, self._rng)
         self.links = Links(self.proxy, ends, parts.log, parts.registry, self.peers, self._clock, self.log_guard)
         # Not before all of it is there: a client may come at any moment.
@@ -360,7 +360,7 @@ class Node:
                 # Also where the journal is away: others need not wait for the lease to run out.
                 with contextlib.suppress(WaypostError, TimeoutError):
                     async with asyncio.timeout(2):
-                        await self.lease.end()
+                        await self.lease.revoke()
             await self.links.close()
         # From here on nothing can be done for them; elsewhere it can.
         self.troubles.close()
@@ -371,7 +371,7 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.asking.close()
+        await self.effect_runner.close()
         if self._has_opened:
             await self.backends.close()
 
@@ -395,7 +395,7 @@ class Node:
             try:
                 async for batch in self.backends.log.tail(engine.state.position):
                     self.troubles.available(Dependency.LOG)
-                    await folding.take(batch)
+                    await folding.fold(batch)
             except LogReplaced:
                 raise
             except Unreachable as error:
@@ -416,7 +416,7 @@ class Node:
             await asyncio.sleep(POLL_S)
             try:
                 async with asyncio.timeout(LOG_END_S):
-                    self.log_end = await self.backends.log.end()
+                    self.log_end = await self.backends.log.end_offset()
                 self.troubles.available(Dependency.LOG)
                 context = self._engine.context
                 reports = context.lease.may_serve() and min([self.proxy, *context.cluster.at_site()]) == self.proxy
@@ -476,7 +476,7 @@ class Node:
         yield Progress("watch", self._watch_signs, True, WATCH_STALL_MS)
         yield Progress("journal", self._facts.written, len(self._facts) > 0, JOURNAL_STALL_MS)
         yield Progress("timers", self._ticks, engine.next_deadline() < self._clock.now_ms(), TIMER_STALL_MS)
-        oldest = self.asking.oldest
+        oldest = self.effect_runner.oldest
         yield Progress("effects", oldest, oldest is not None, EFFECT_STALL_MS)
         yield Progress(
             "lease", self._renewals, self._renewals > 0, LEASE_STALLS * self.config.lease_ttl_ms, vital=False
@@ -506,13 +506,13 @@ class Node:
 
     async def _live(self) -> None:
         """Live under leases: announce, renew, and begin another life when a lease has ended."""
-        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.backends.log.end)
+        self.log_end = end = await self.troubles.retry(Dependency.LOG, self.backends.log.end_offset)
         while self._engine.state.position < end:
             await asyncio.sleep(0.01)
         await self.troubles.retry(Dependency.LOG, self.log_guard.begin)
         while True:
             await self._read_secret()
-            began, self.lease = await self._take_name(self._incarnation)
+            began, self.lease = await self._claim_name(self._incarnation)
             ttl = self.config.lease_ttl_ms
             self._engine.lease_granted(self._incarnation, began + ttl)
             self.links.lease_granted(self.lease)
@@ -550,11 +550,11 @@ class Node:
 
     def _is_earlier_incarnation(self, row: ProxyRow) -> bool:
         """Tell whether the row is of an earlier life of this proxy: a registry that was restored from an older copy has
-        it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_take_name` says so.
+        it again. Nobody else can be where we listen; if it is renewed all the same, :meth:`_claim_name` says so.
         """
         return row.incarnation in self.instance.earlier or row.url == self._url()
 
-    async def _take_name(self, incarnation: Incarnation) -> tuple[int, Lease]:
+    async def _claim_name(self, incarnation: Incarnation) -> tuple[int, Lease]:
         """Announce this incarnation; return when that began, and the lease. Waits for a holder of the name to end.
 
         Raises NameTaken: the holder goes on.
@@ -703,16 +703,16 @@ class Node:
                 self.links.peer_message(peer, message)
             case CatchUp():
                 self._spawn(self._serve_history(peer, message))
-            case AskSeen():
-                self.peers.send(peer, SeenSo(message.request, self.log_guard.seen(message.origin)))
-            case SeenSo():
+            case SeenRequest():
+                self.peers.send(peer, SeenResponse(message.request, self.log_guard.seen(message.origin)))
+            case SeenResponse():
                 self.witnesses.receive(peer, message)
             case CaughtUp() | CatchUpFailed():
-                self.asking.requests.answer(message)
+                self.effect_runner.requests.answer(message)
 
     async def _serve_history(self, peer: ProxyId, wanted: CatchUp) -> None:
         try:
-            self.peers.send(peer, await self.asking.history.answer(wanted))
+            self.peers.send(peer, await self.effect_runner.history.answer(wanted))
         except WaypostError as error:
             self.peers.send(peer, CatchUpFailed(wanted.request, wanted.origin, str(error)))
 
@@ -858,7 +858,7 @@ class Node:
     async def _appended(self, effect: effects.Append, records: Sequence[Record]) -> Any:
         try:
             async with self.log_guard.appending():
-                answer = await self.asking.answer(effects.Append(records, effect.on_done))
+                answer = await self.effect_runner.answer(effects.Append(records, effect.on_done))
                 if isinstance(answer, LogReplaced):
                     raise answer
         except (LogReplaced, LogUnavailable) as error:
@@ -867,7 +867,7 @@ class Node:
 
     async def _ask(self, effect: Any) -> None:
         """Perform an effect that is answered."""
-        answer = await self.asking.answer(effect)
+        answer = await self.effect_runner.answer(effect)
         if isinstance(effect, effects.ClaimRow) and isinstance(answer, Claimed):
             self._operator_log.claimed(effect, answer)
         effect.on_done(answer)

@@ -23,7 +23,7 @@ from node import garbage_collection
 from node.backends import Backends, open_backends
 from node.config import NodeConfig
 from node.http.server import Server, make_server
-from node.lock import take_name
+from node.lock import claim_name
 from node.log_output import LogOutput
 from node.node import Node
 from node.supervision import endless
@@ -226,5 +226,5 @@ async def _until_signal(config: NodeConfig, started: Callable[[str], None]) -> N
 def run(config: NodeConfig, started: Callable[[str], None]) -> None:
     """Run one node in this process until SIGTERM or SIGINT."""
     sys.setswitchinterval(THREAD_TURN_S)
-    with take_name(config):
+    with claim_name(config):
         uvloop.run(_until_signal(config, started))

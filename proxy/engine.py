@@ -156,7 +156,7 @@ class Engine:
 
     def _dispatch(self) -> None:
         """Have each event that parts report handled by the parts that it concerns, until there are no more."""
-        while events := self.context.events.take():
+        while events := self.context.events.drain():
             for event in events:
                 self._handle(event)
 

@@ -78,9 +78,9 @@ MAX_PATH_LENGTH = 1024
 MEETING_BYTES = 20 * 1024 * 1024
 """Bytes of parts of resources that who asked has unacknowledged; past it the one that waits the longest is given up:
 not much more would come."""
-QUENCH_LOOKED_AT_BYTES = 8 * 1024
+QUENCH_EXAMINED_BYTES = 8 * 1024
 """Of the texts of the same."""
-QUENCH_LOOKED_AT = 200
+QUENCH_EXAMINED = 200
 """Expressions that a proxy takes apart in one go for producers who ask what is wanted; the others follow."""
 QUENCH_TERMS = 500
 """Terms in one message to such a producer."""
@@ -94,7 +94,7 @@ UNPROVEN_BYTES = 64 * 1024
 """Of what comes on a connection before it has said who it is, all together; past it, it is closed."""
 CONNECTIONS_RESERVED = 64
 """Beyond --max-connections, for requests of operators and other proxies; past them a connection is closed at once."""
-OWED_WITHIN_S = 15.0
+STALLED_READER_S = 15.0
 """The rest of a message, or of a request, that has begun; then the connection is closed."""
 PIECE_BYTES = 4 * 1024
 """What has come is taken apart in pieces of so many bytes."""
@@ -208,7 +208,7 @@ OVERTAKING = 400
 """Notifications that a receiver may have before older ones, which its order put behind them; past it the oldest that
 it does not have is sent to it alone. So much is under way to it at most. Who says to have three times as many is
 refused: all of that goes into the session's checkpoint."""
-ASK_AGAIN_MS = 250
+RETRY_ATTACH_MS = 250
 """What a proxy could not do for a session at the moment, a client library asks again after so long."""
 PING_EVERY_S = 3.0
 """So often a client library asks whether its proxy is still there."""
@@ -225,11 +225,11 @@ receiver may have under way, or a backlog would hang up on everybody who comes f
 PACED_BYTES = 16 * 1024 * 1024
 """Bytes of frames of a client that wait because it may only say so much in a second; there it is read no more."""
 
-QUARREL_FIRST_MS = 200
+TAKEOVER_FIRST_MS = 200
 """So long a receiver's new connection keeps its place against another life of that receiver; it doubles each time."""
-QUARREL_LONGEST_MS = 30_000
+TAKEOVER_MAX_MS = 30_000
 """And never longer than this; after so much peace it begins anew."""
-QUARRELS_REMEMBERED = 10_000
+TAKEOVERS_REMEMBERED = 10_000
 """Receivers of which a proxy knows that; the longest ago go first."""
 
 # --- sessions
@@ -237,7 +237,7 @@ CHECKPOINTS_AT_ONCE = 100
 """Sessions that did not change and whose checkpoint is looked at in one go at least: one part of a round."""
 NOTED_AT_ONCE = 64
 """Sessions of which the registry notes in one call up to which checkpoint clients were answered."""
-LOOKED_AFTER = 1_000
+SCANNED_AT_ONCE = 1_000
 """Sessions that a proxy looks after at one time at least: a second's or two's part of a round."""
 QUEUE_IN_MEMORY = 2_000
 """Entries of a session kept in memory once stored; older ones are read back from the store."""
@@ -281,7 +281,7 @@ UNSTORED_BYTES = 16 * 1024 * 1024
 """Bytes of entries that came since the store was last written, or are being written; past it the log waits."""
 STORE_BATCH = 20_000
 """Entries after which the store is written without waiting for the timer."""
-ENTRIES_LOOKED_AT = 5_000
+ENTRIES_EXAMINED = 5_000
 """Stored entries that one read looks at; where a receiver has more than those, the next read goes on behind them."""
 ORIGINS_PASSED = 100
 """Origins of a frontier of which a read passes over what the receiver has; of the others it is read in vain."""
@@ -394,9 +394,9 @@ LINK_QUEUE_BYTES = 2 * LINK_WINDOW_BYTES
 """Bytes of the same."""
 LINK_LONGEST_PAUSE_MS = 1_000
 """The longest pause before a link that ended is opened again."""
-HISTORIES_AT_ONCE = 4
+CATCH_UPS_AT_ONCE = 4
 """Pieces of history that a proxy asks a site for at one time; other sessions wait in line."""
-HISTORY_LONGEST_PAUSE_MS = 5_000
+CATCH_UP_MAX_PAUSE_MS = 5_000
 """And it asks a site that does not answer no less often than this."""
 CATCH_UP_BATCH = 500
 CATCH_UP_BYTES = 1024 * 1024

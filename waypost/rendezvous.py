@@ -186,7 +186,7 @@ class Assembly:
         """How many resources are there in part."""
         return len(self._attempts)
 
-    def take(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
+    def add(self, notification: Mapping[str, Value], now_ms: int) -> Resource | None:
         """Take a part; return the resource if that made it whole. Raises BadNotification: it is none."""
         identity, attempt = _text(notification, ID, MAX_ID_LENGTH), _text(notification, ATTEMPT, MAX_ID_LENGTH)
         owner, path = _text(notification, OWNER, MAX_ID_LENGTH), _text(notification, PATH, MAX_PATH_LENGTH)
@@ -222,12 +222,12 @@ class Assembly:
             del self._attempts[key]
         return resource
 
-    def give_up(self, before_ms: int) -> None:
+    def expire(self, before_ms: int) -> None:
         """Forget what nothing came of since then: its owner begins anew, if it can."""
         for key in [key for key, each in self._attempts.items() if each.touched_ms < before_ms]:
             del self._attempts[key]
 
-    def give_up_oldest(self) -> Resource | None:
+    def evict_oldest(self) -> Resource | None:
         """Have the one that waits the longest end in vain; None: there is none."""
         oldest = min(self._attempts, key=lambda key: self._attempts[key].touched_ms, default=None)
         if oldest is None:

@@ -74,7 +74,7 @@ def _rows(outcome: Outcome, verdict: Any) -> list[tuple[str, str, str]]:
     tally = outcome.result
     return [
         ("published", f"{tally.published:,}", f"{verdict.published:,}"),
-        ("owed", f"{tally.owed:,}", f"{verdict.owed:,}"),
+        ("owed", f"{tally.expected:,}", f"{verdict.owed:,}"),
         ("delivered", f"{tally.delivered:,}", f"{verdict.delivered:,}"),
         ("lost", f"{len(tally.lost):,}", f"{verdict.lost:,}"),
         ("duplicated", f"{len(tally.duplicated):,}", f"{verdict.duplicated:,}"),

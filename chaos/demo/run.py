@@ -223,7 +223,7 @@ class Demo:
     async def _wait_idle(self) -> bool:
         """Wait until nothing more comes, then have closing markers written; tell whether all that is owed came."""
         deadline = time.monotonic() + IDLE_S
-        owed = check(self._published, {person.name: person.subscriptions for person in self._people}, {}).owed
+        owed = check(self._published, {person.name: person.subscriptions for person in self._people}, {}).expected
         while (short := owed - self._delivered()) > 0 and time.monotonic() < deadline:
             self._progress.note = f"{short} still owed"
             await asyncio.sleep(0.2)
@@ -237,9 +237,9 @@ class Demo:
     def _mark(self, proxy: ProxyProcess) -> None:
         """Have a closing marker written, and wait until everything below it is on record. Also if started by hand."""
         try:
-            marker = int(proxy.ask("/v1/marker", post=True)["offset"])
+            marker = int(proxy.request("/v1/marker", post=True)["offset"])
             deadline = time.monotonic() + MARKED_S
-            while not _is_idle(proxy.ask("/v1/status"), marker):
+            while not _is_idle(proxy.request("/v1/status"), marker):
                 if time.monotonic() > deadline:
                     raise Unreachable(f"{proxy.name} did not put all on record within {MARKED_S:g} s")
                 time.sleep(0.05)

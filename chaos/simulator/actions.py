@@ -51,28 +51,28 @@ def _give(world: World, client: Client, pick: int, number: int) -> None:
 
 
 def _subscribe(world: World, client: Client, pick: int, number: int) -> None:
-    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3])
+    client.subscribe(f"x{len(client.requests)}", EXPRESSIONS[pick % 3])
 
 
 def _subscribe_for_a_while(world: World, client: Client, pick: int, number: int) -> None:
-    client.subscribe(f"x{len(client.asked)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
+    client.subscribe(f"x{len(client.requests)}", EXPRESSIONS[pick % 3], *POLICIES[pick // 3 % len(POLICIES)])
 
 
 def _unsubscribe(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.asked) - client.ended)
+    here = sorted(set(client.requests) - client.ended)
     if here:
         client.unsubscribe(here[pick % len(here)])
 
 
 def _change_policy(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.asked) - client.ended)
+    here = sorted(set(client.requests) - client.ended)
     if here:
         name = here[pick % len(here)]
-        client.subscribe(name, client.asked[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
+        client.subscribe(name, client.requests[name], *(KEEP, *POLICIES)[pick // 7 % (1 + len(POLICIES))])
 
 
 def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
-    here = sorted(set(client.asked) - client.ended - client.open)
+    here = sorted(set(client.requests) - client.ended - client.open)
     if here:
         name = here[pick % len(here)]
         client.subscribe(name, *client.policies[name], ANNOUNCED_SECRETS[pick // 7 % len(ANNOUNCED_SECRETS)])
@@ -80,7 +80,7 @@ def _change_keys(world: World, client: Client, pick: int, number: int) -> None:
 
 def _name_again(world: World, client: Client, pick: int, number: int) -> None:
     """With one receiver: another one may still hear of the first when the second is there."""
-    used = sorted(each for each in client.asked.keys() - client.open if "'" not in each)
+    used = sorted(each for each in client.requests.keys() - client.open if "'" not in each)
     if not used or "d" in world.clients:
         return
     name = used[pick % len(used)]

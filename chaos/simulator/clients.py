@@ -155,7 +155,7 @@ class Client:
         self.safe: dict[Coordinate, int] = {}
         """What was acknowledged to this producer: coordinate -> the notification's number."""
         self.numbers: dict[int, int] = {}
-        self.asked = world.asked.setdefault(session or name, {})
+        self.requests = world.asked.setdefault(session or name, {})
         """Subscription -> expression, of all that were ever asked for in this session."""
         self.policies: dict[str, Policy] = {}
         self.ended = world.ended.setdefault(session or name, set())
@@ -406,21 +406,21 @@ class Client:
         """Ask for a subscription; `secrets` None: by the secrets that it has."""
         policy = self.policies[subscription] = Policy(expression, ttl_s, max_count)
         self.world.policies.setdefault(self.session or self.name, []).append(policy)
-        self.asked[subscription] = expression
+        self.requests[subscription] = expression
         self.open.add(subscription)
         history = self.world.secrets[self.identity[0], subscription]
         # What another receiver has, nobody may know who raised the session after a crash.
         had = frozenset(coordinate for _, coordinate, _ in self.delivered)
-        history.ask(history.last if secrets is None else secrets, had)
+        history.requested(history.last if secrets is None else secrets, had)
         keys, insecure = history.last.subscribed().listed(), history.last.insecure
         self.machine.subscribe(SubscriptionId(subscription), *policy, keys, insecure=insecure)
         self._speak()
 
     def subscribe_again(self, subscription: str, expression: str) -> None:
         """Use the name of a subscription that has ended for another one; what was owed of the first is owed still."""
-        first = f"{subscription}'{len(self.asked)}"
+        first = f"{subscription}'{len(self.requests)}"
         session = self.session or self.name
-        self.asked[first] = self.asked[subscription]
+        self.requests[first] = self.requests[subscription]
         self.ended.add(first)
         self.ended.discard(subscription)
         if subscription in self.promised:
@@ -435,7 +435,7 @@ class Client:
         """Ask that only these principals may do that."""
         assert self.session is not None
         self.changing = self.wanted = grants
-        self.world.rights.asked(self.session, grants)
+        self.world.rights.access_requested(self.session, grants)
         self.machine.set_access(dict(grants))
         self._speak()
 
@@ -461,7 +461,7 @@ class Client:
     def reset(self) -> None:
         """The session was deleted: what was asked for, nobody is owed any more."""
         self.unaware = True
-        self.ended.update(self.asked)
+        self.ended.update(self.requests)
         self.promised.clear()
         self.open.clear()
         self.joined = None

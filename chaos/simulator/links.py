@@ -136,7 +136,7 @@ class LinkShell:
             rows[node.site] = new
             world.appended(node.site, [record_of(FEDERATION, new)])
 
-    def _then(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
+    def _completion(self, wait_ms: int, on_done: Callable[[Any, int], None], answer: Any) -> None:
         self._world.later(wait_ms, lambda: self.step(partial(on_done, answer)))
 
     def _answer(self, on_done: Callable[[Any, int], None], ask: Callable[[], Any]) -> None:
@@ -149,7 +149,7 @@ class LinkShell:
                 answer = LogUnavailable("no answer") if failed else ask()
             except HistoryTruncated as error:
                 answer = error
-            self._then(world.delay(), on_done, answer)
+            self._completion(world.delay(), on_done, answer)
 
         world.later(world.delay(), act)
 
@@ -160,7 +160,7 @@ class LinkShell:
             if world.chances(0.5):
                 losses = world.logs[self._node.site].losses
                 world.later(world.delay(1_500), lambda: self._land(effect, losses))
-            self._then(world.delay(), effect.on_done, LogUnavailable("no answer"))
+            self._completion(world.delay(), effect.on_done, LogUnavailable("no answer"))
             return
         self._node._append(effects.Append(effect.records, lambda answer: self.step(partial(effect.on_done, answer))))
 
@@ -188,7 +188,7 @@ class LinkShell:
                 world.registry_changed()
                 if world.chances(world.faults.answers):
                     answer = RegistryUnavailable("no answer")
-            self._then(world.delay(), on_done, answer)
+            self._completion(world.delay(), on_done, answer)
 
         world.later(world.delay(), act)
 
@@ -264,7 +264,7 @@ def history(world: World, state: SiteState, effect: effects.FetchHistory) -> eff
     answering = HistoryAnswer(state, effect.wanted, max_records=3)
     while (offset := answering.wanted_from) is not None:
         try:
-            answering.take(world.logs[effect.site].read(offset, offset + LOG_BATCH))
+            answering.add(world.logs[effect.site].read(offset, offset + LOG_BATCH))
         except HistoryTruncated as error:
             answering.truncated(error.first)
     if answering.mark is not None:

@@ -371,7 +371,7 @@ class Node:
 
         self.world.later(wait_ms, act)
 
-    def _answer(self, wait_ms: int, on_done: effects.Then, answer: object) -> None:
+    def _answer(self, wait_ms: int, on_done: effects.OnDone, answer: object) -> None:
         """Answer an effect, if somebody waits for it."""
         if on_done is not effects.ignore_result:
             self._afterwards(wait_ms, lambda engine: on_done(answer))

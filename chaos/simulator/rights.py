@@ -17,7 +17,7 @@ class Rights:
     def __init__(self) -> None:
         self._may_be: dict[str, list[Grants]] = {}
 
-    def asked(self, session: str, grants: Grants) -> None:
+    def access_requested(self, session: str, grants: Grants) -> None:
         assert all(each.password is not None for each in grants.values()), "name every password: it is compared here"
         self._may_be.setdefault(session, [{}]).append(grants)
 

@@ -67,7 +67,7 @@ class History:
     def last(self) -> Secrets:
         return self._changes[-1].keys if self._changes else OPEN
 
-    def ask(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
+    def requested(self, keys: Secrets, before: frozenset[Coordinate]) -> None:
         if not self._changes or keys != self.last:
             self._changes.append(_Change(keys, before))
 

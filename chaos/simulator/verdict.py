@@ -74,7 +74,7 @@ def is_idle(world: World) -> bool:
             return False
         if client.open or client.machine.waiting or not client.machine.attached:
             return False
-        if client.asked.keys() - client.ended - client.promised.keys():
+        if client.requests.keys() - client.ended - client.promised.keys():
             return False
     frontiers = []
     for node in world.nodes.values():
@@ -210,9 +210,9 @@ def _live(world: World, client: Client) -> list[str]:
     if client.changing is not None:
         wrong.append(f"STUCK {client.name} has no answer about who may do what")
     wrong += [f"STUCK {client.name} has no answer about {each}" for each in sorted(client.open)]
-    silent = set(client.asked) - client.ended - set(client.promised)
+    silent = set(client.requests) - client.ended - set(client.promised)
     wrong += [f"STUCK {client.name} was promised nothing of {each}" for each in sorted(silent)]
-    for each in sorted(set(client.asked) - client.ended - silent):
+    for each in sorted(set(client.requests) - client.ended - silent):
         missing = world.logs_by_origin.keys() - client.promised[each].keys()
         wrong += [f"STUCK {client.name} was promised nothing of {each} from {origin}" for origin in sorted(missing)]
     return wrong
@@ -233,7 +233,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
     gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():
-        expression = parse(client.asked[subscription])
+        expression = parse(client.requests[subscription])
         ends = client.ends(subscription)
         for origin, offset in missing:
             number = safe[Coordinate(origin, offset)]
@@ -304,7 +304,7 @@ def _check_delivered(world: World, client: Client, retried: Collection[Notificat
     Who is given by priority has that order among notifications of one priority.
     """
     wrong = []
-    asked = {name: parse(text) for name, text in client.asked.items()}
+    asked = {name: parse(text) for name, text in client.requests.items()}
     ids = Counter(identity for identity, _, _ in client.delivered)
     wrong += [f"TWICE {client.name} was given {identity[2]} {n} times" for identity, n in ids.items() if n > 1]
     last: dict[tuple[str, int], int] = {}

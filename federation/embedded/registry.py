@@ -75,7 +75,7 @@ class EmbeddedLease:
         now = self._registry.now()
         return await self._registry.change(lambda c: rows.renew(c, self.number, now(), self.ttl_ms))
 
-    async def end(self) -> None:
+    async def revoke(self) -> None:
         await self._registry.change(lambda c: rows.end_lease(c, self.number))
 
 

@@ -50,7 +50,7 @@ class EmbeddedSiteLog:
 
     async def start(self) -> None:
         """Open the file now and not at the first use. Raises LogUnavailable."""
-        await self.end()
+        await self.end_offset()
 
     async def append(self, records: Sequence[Record]) -> list[int]:
         if not records:
@@ -71,7 +71,7 @@ class EmbeddedSiteLog:
                 yield batch
                 offset = batch[-1][0] + 1
                 continue
-            end = await self.end()
+            end = await self.end_offset()
             if end < offset:
                 raise LogReplaced(f"the log ends at {end}, and was read up to {offset}")
             if end == offset:
@@ -81,11 +81,11 @@ class EmbeddedSiteLog:
         with self._translated():
             return await self._reader.call(lambda connection: _read(connection, offset, limit))
 
-    async def first(self) -> int:
+    async def first_offset(self) -> int:
         with self._translated():
             return await self._reader.call(_first)
 
-    async def end(self) -> int:
+    async def end_offset(self) -> int:
         with self._translated():
             return await self._reader.call(_end)
 
@@ -98,7 +98,7 @@ class EmbeddedSiteLog:
         """For ever: a file is there, or nothing can be done with it."""
         await asyncio.get_running_loop().create_future()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """It always does."""
 
     async def truncate(self, before: int) -> None:

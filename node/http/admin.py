@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from node.http.schemas import AccessRequest, PolicyRequest, ReceiverRequest, RetentionRequest, SubscriptionRequest
 from node.node import Node
-from proxy.clients.admin import Administration, Then
+from proxy.clients.admin import Administration, OnDone
 from proxy.clients.session_policy import SessionPolicy, policy_of
 from proxy.session.session import Session
 from proxy.session.subscription import Subscription
@@ -67,10 +67,10 @@ async def unsubscribe(node: Node, wish: SubscriptionRequest) -> SessionId:
 
 async def forget(node: Node, wish: ReceiverRequest) -> SessionId:
     name = ReceiverId(wish.receiver)
-    return await _changed(node, wish.session, lambda here, session, on_done: here.forget(session, name, on_done))
+    return await _changed(node, wish.session, lambda here, session, on_done: here.unregister(session, name, on_done))
 
 
-async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, Then], None]) -> SessionId:
+async def _changed(node: Node, session: str, change: Callable[[Administration, SessionId, OnDone], None]) -> SessionId:
     """Have it changed; return which session that was. Raises WaypostError."""
     here, identity = node.serving_engine.dispatcher.administration, SessionId(session)
     try:

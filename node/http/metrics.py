@@ -153,13 +153,13 @@ METRICS = (
     histogram(
         "waypost_store_write_seconds",
         "Time of one write of the proxy's own store: everything since the write before, in one transaction.",
-        lambda snapshot: snapshot.node.asking.store_writes,
+        lambda snapshot: snapshot.node.effect_runner.store_writes,
         scale=SECONDS,
     ),
     counter(
         "waypost_store_failures_total",
         "Writes that the disk did not take; what they held is written again with the next one.",
-        lambda snapshot: snapshot.node.asking.store_failures,
+        lambda snapshot: snapshot.node.effect_runner.store_failures,
     ),
     counter(
         "waypost_peer_messages_lost_total",

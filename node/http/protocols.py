@@ -23,10 +23,10 @@ from node.tls import Certified, certified
 from waypost.limits import (
     CONNECTIONS_RESERVED,
     LONG_READ_BYTES,
-    OWED_WITHIN_S,
     PIECE_BYTES,
     PONG_BYTES,
     SLICE_S,
+    STALLED_READER_S,
     UNPROVEN_BYTES,
     WAITING_MESSAGES,
 )
@@ -72,7 +72,7 @@ class RequestProtocol(H11Protocol):
         if len(self.connections) > self.config.shared.max_connections:
             transport.abort()
             return
-        self._looking = self.loop.call_later(OWED_WITHIN_S, self._check_stall)
+        self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def data_received(self, data: bytes) -> None:
         self._came += len(data)
@@ -109,7 +109,7 @@ class RequestProtocol(H11Protocol):
             self.transport.abort()
             return
         self._owed = owed
-        self._looking = self.loop.call_later(OWED_WITHIN_S, self._check_stall)
+        self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     def _owes(self) -> object:
         cycle = self.cycle
@@ -246,7 +246,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         elif self._owed_since_s is None:
             self._owed_since_s = self.loop.time()
             if self._looking is None:
-                self._looking = self.loop.call_later(OWED_WITHIN_S, self._check_stall)
+                self._looking = self.loop.call_later(STALLED_READER_S, self._check_stall)
 
     # websockets remembers the last frame of each connection until the next one comes: not its data.
 
@@ -271,7 +271,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._looking = None
         if self._owed_since_s is None or self._unread:
             return
-        left_s = self._owed_since_s + OWED_WITHIN_S - self.loop.time()
+        left_s = self._owed_since_s + STALLED_READER_S - self.loop.time()
         if left_s <= 0:
             self.transport.abort()
         else:

@@ -38,7 +38,7 @@ from waypost import cancellation
 from waypost.errors import StoreDamaged, StoreFailed
 from waypost.identity import Origin, SessionId
 from waypost.keys import Key
-from waypost.limits import ENTRIES_LOOKED_AT, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
+from waypost.limits import ENTRIES_EXAMINED, ORIGINS_PASSED, READ_BYTES, STORE_TRIM
 
 T = TypeVar("T")
 _MISREAD = (ValueError, TypeError, msgspec.MsgspecError)
@@ -357,7 +357,7 @@ def _entries(
     after = max(after, first - 1)
     last = connection.execute(
         "SELECT number FROM entry WHERE copy = ? AND number > ? ORDER BY number LIMIT 1 OFFSET ?",
-        (copy, after, max(limit, ENTRIES_LOOKED_AT) - 1),
+        (copy, after, max(limit, ENTRIES_EXAMINED) - 1),
     ).fetchone() or (ALL,)
     passed = list(islice(passing.items(), ORIGINS_PASSED))
     beyond = " AND NOT (notification.origin = ? AND notification.offset <= ?)" * len(passed)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from proxy.clients.authorization import Authorizer, changed
 from proxy.clients.connection import Connection, problem
-from proxy.clients.durable_reply import Answers
+from proxy.clients.durable_reply import DurableReplies
 from proxy.core.context import Context
 from proxy.core.effects import Send
 from proxy.session.session import Session
@@ -33,14 +33,14 @@ class AccessControl:
     def __init__(
         self,
         context: Context,
-        answers: Answers,
+        durable_replies: DurableReplies,
         authorizer: Authorizer,
         connections: Connections,
         session_of: Callable[[Connection, SetAccess], Session | None],
         leave: Callable[[Connection], None],
     ) -> None:
         self._context = context
-        self._answers = answers
+        self._durable_replies = durable_replies
         self._authorizer = authorizer
         self._connections = connections
         self._session_of = session_of
@@ -94,7 +94,7 @@ class AccessControl:
         connection.hash = grant.hash if grant else ""
         self.put_out(session)
         done = AccessChanged(message.number)
-        self._answers.once_kept(connection, session, message, lambda: self._send(connection, done))
+        self._durable_replies.reply_when_durable(connection, session, message, lambda: self._send(connection, done))
 
     def let(self, session: Session, grants: Mapping[str, Granted], hashes: Mapping[str, str], by: str = "") -> None:
         """Change who may do what. Raises Refused: others have changed it meanwhile.

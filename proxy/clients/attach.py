@@ -137,12 +137,12 @@ class AttachHandler:
         if _is_of_earlier_generation(session, message):
             # It may be long on its way, of who has left that one for good and must have no place in this.
             text = f"the session {session.id} that it was in was deleted; this one was made since"
-            self._turn_away(connection, message, NotFound(text, field="session"))
+            self._reject(connection, message, NotFound(text, field="session"))
             return
         try:
             reliability = self._choose_reliability(session, admitted.principal, message)
         except Refused as error:
-            self._turn_away(connection, message, error)
+            self._reject(connection, message, error)
             return
         place = session.receivers.get(ReceiverId(message.receiver))
         if place is None:
@@ -230,7 +230,7 @@ class AttachHandler:
             if connection.attach is not message or connection.number not in self._connections:
                 return
             if not isinstance(found, Proof):
-                self._turn_away(connection, message, found)
+                self._reject(connection, message, found)
                 return
             connection.proof = found
             self._enter_or_attach(connection, session, message)
@@ -238,10 +238,10 @@ class AttachHandler:
         try:
             answer = self._authorizer.admit(session, message, connection.proof, found_out)
         except Forbidden as error:
-            self._turn_away(connection, message, error)
+            self._reject(connection, message, error)
             return None
         if isinstance(answer, Wait):
-            self._turn_away(connection, message, answer)
+            self._reject(connection, message, answer)
             return None
         return answer
 
@@ -272,7 +272,7 @@ class AttachHandler:
             check_level(message.reliability, above, "reliability")
         return above.below(message.reliability or above)
 
-    def _turn_away(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
+    def _reject(self, connection: Connection, message: Attach, why: Wait | Refused) -> None:
         connection.attach = connection.proof = None
         self._send(connection, problem(why, message) if isinstance(why, Refused) else why)
 

@@ -12,7 +12,7 @@ from proxy.clients.attach import AttachHandler
 from proxy.clients.authorization import Authorizer
 from proxy.clients.connection import Change, Connection, OfSession, problem
 from proxy.clients.delivery import DeliveryHandler
-from proxy.clients.durable_reply import Answers, not_served
+from proxy.clients.durable_reply import DurableReplies, not_served
 from proxy.clients.publish import PublishHandler
 from proxy.clients.quench import QuenchHandler
 from proxy.clients.relay import Relays
@@ -111,9 +111,14 @@ class ClientDispatcher:
             self.delivery,
             self.connections,
         )
-        self._answers = Answers(context, persister)
+        self._durable_replies = DurableReplies(context, persister)
         self.access = AccessControl(
-            context, self._answers, self.authorizer, self.connections, self._session_of, self.attach_handler.leave
+            context,
+            self._durable_replies,
+            self.authorizer,
+            self.connections,
+            self._session_of,
+            self.attach_handler.leave,
         )
         self.administration = Administration(
             context, persister, self.authorizer, self.access, self._subscriptions, expiry, self._broadcast_subscription
@@ -182,7 +187,7 @@ class ClientDispatcher:
                 connection.keys = primed(PRODUCER, message.keys)
                 self.quenching.keys_changed(connection.number, connection.keys)
             case Quench():
-                self.quenching.ask(connection.number, message, connection.keys)
+                self.quenching.quench(connection.number, message, connection.keys)
             case Acknowledge():
                 self._acknowledge(connection, message)
             case Detach():
@@ -205,7 +210,7 @@ class ClientDispatcher:
 
     def _publish(self, connection: Connection, message: Publish) -> None:
         if self.authorizer.let_publish(connection.named):
-            self.publishing.take(connection.number, message, connection.keys)
+            self.publishing.publish(connection.number, message, connection.keys)
         else:
             # What is in flight comes again on the next connection, which begins with another token.
             self._context.outbox.emit(Hangup(connection.number, "the token has ended by which this was published"))
@@ -220,7 +225,7 @@ class ClientDispatcher:
         """The session is served here from now on: let in who waits for it, and call those who were relayed."""
         self.relays.near.end_of_acquired(session.id)
         self.attach_handler.served(session)
-        self._answers.served(session)
+        self._durable_replies.served(session)
         for connection, message in self._deferred.pop(session.id, []):
             if connection.session == session.id:
                 self.message(connection.number, message)
@@ -231,7 +236,7 @@ class ClientDispatcher:
         if session not in self._context.sessions:
             # Else it stands still, and those who are attached to it wait for an answer.
             self._deferred.pop(session, None)
-            self._answers.gone(session)
+            self._durable_replies.session_removed(session)
         self.attach_handler.unavailable(session, reason)
 
     def _detach(self, connection: Connection, message: Detach) -> None:
@@ -266,7 +271,9 @@ class ClientDispatcher:
             if is_gone:
                 session.record_unregistration(receiver.id, connection.incarnation, connection.attach_seq)
                 answer = Forgotten(receiver.id)
-                self._answers.once_kept(connection, session, message, lambda: self._send(connection, answer))
+                self._durable_replies.reply_when_durable(
+                    connection, session, message, lambda: self._send(connection, answer)
+                )
             else:
                 # Who could not be forgotten comes again, and asks again.
                 self._send(connection, Wait("the session has moved", self._context.settings.retry_ms))
@@ -317,7 +324,7 @@ class ClientDispatcher:
         session = self._session_of(connection, message)
         if session is None:
             return
-        self._subscriptions.end(session, SubscriptionId(message.subscription))
+        self._subscriptions.unsubscribe(session, SubscriptionId(message.subscription))
         self._reply_when_durable(connection, session, message)
 
     def _set_keys(self, connection: Connection, message: SetKeys) -> None:
@@ -334,7 +341,7 @@ class ClientDispatcher:
                 self._broadcast_subscription(session, identity, connection)
             self._coverage.promise(session)
 
-        self._answers.once_kept(connection, session, message, answer)
+        self._durable_replies.reply_when_durable(connection, session, message, answer)
 
     def _reply_when_durable(self, connection: Connection, session: Session, message: Subscribe | Unsubscribe) -> None:
         def answer() -> None:
@@ -342,7 +349,7 @@ class ClientDispatcher:
             self._send_subscription(connection, session, SubscriptionId(message.subscription), message.number)
             self._coverage.promise(session)
 
-        self._answers.once_kept(connection, session, message, answer)
+        self._durable_replies.reply_when_durable(connection, session, message, answer)
 
     def _send_subscription(
         self, connection: Connection, session: Session, identity: SubscriptionId, number: int
@@ -354,13 +361,13 @@ class ClientDispatcher:
         self._broadcast_subscription(session, identity, connection)
 
     def _broadcast_subscription(
-        self, session: Session, identity: SubscriptionId, but: Connection | None = None
+        self, session: Session, identity: SubscriptionId, exclude: Connection | None = None
     ) -> None:
         """Tell all receivers, but the one on that connection, how a subscription is now."""
         subscription = session.subscriptions.get(identity)
         for receiver in session.receivers.values():
             other = self.connections.get(receiver.connection) if receiver.connection is not None else None
-            if other is not None and other is not but:
+            if other is not None and other is not exclude:
                 settings = None if subscription is None else subscription.settings()
                 self._send(other, SubscriptionChanged(identity, settings))
 

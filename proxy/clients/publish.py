@@ -66,7 +66,7 @@ class PublishHandler:
         """Return how many notifications of this connection are neither acknowledged nor refused."""
         return self._unanswered[connection]
 
-    def take(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
+    def publish(self, connection: int, message: Publish, keys: tuple[Key, ...] = ()) -> None:
         """Take a publish; it is acknowledged when the log has it.
 
         Args:
@@ -103,11 +103,11 @@ class PublishHandler:
         producer.queued += len(records)
         self._unanswered[connection] += len(records)
         self._context.counters.published += len(records)
-        self._know(connection, identity, producer)
+        self._register_producer(connection, identity, producer)
         if not producer.under_way:
             self._append(identity, producer)
 
-    def _know(self, connection: int, identity: ProducerIncarnation, producer: _Producer) -> None:
+    def _register_producer(self, connection: int, identity: ProducerIncarnation, producer: _Producer) -> None:
         producer.connections.add(connection)
         self._producers_of.setdefault(connection, set()).add(identity)
 
@@ -115,7 +115,7 @@ class PublishHandler:
         """Refuse what is not what was sent, and all behind it, until it comes again."""
         producer = self._producers.setdefault(identity, _Producer())
         producer.failed = message.first if producer.failed is None else min(producer.failed, message.first)
-        self._know(connection, identity, producer)
+        self._register_producer(connection, identity, producer)
         self._context.counters.altered += 1
         raise Altered("a notification is not what its producer sent", field="bodies")
 
@@ -127,9 +127,9 @@ class PublishHandler:
             producer.connections.discard(connection)
             producer.waiting = deque(frame for frame in producer.waiting if frame.connection != connection)
             producer.queued = sum(len(frame.records) for frame in producer.waiting)
-            self._forget_gone(identity, producer)
+            self._forget_disconnected(identity, producer)
 
-    def _forget_gone(self, identity: ProducerIncarnation, producer: _Producer) -> None:
+    def _forget_disconnected(self, identity: ProducerIncarnation, producer: _Producer) -> None:
         if not producer.connections and not producer.under_way:
             del self._producers[identity]
 
@@ -178,7 +178,7 @@ class PublishHandler:
             if producer.waiting:
                 self._append(identity, producer)
             else:
-                self._forget_gone(identity, producer)
+                self._forget_disconnected(identity, producer)
 
         records = [record for frame in frames for record in frame.records]
         self._context.outbox.emit(Append(records, on_done, frames[0].connection, lambda: bool(producer.connections)))

@@ -23,7 +23,7 @@ from proxy.core.context import Context
 from proxy.core.effects import Send
 from waypost.clock import NEVER
 from waypost.keys import PRODUCER, Key, Protection, primed
-from waypost.limits import QUENCH_LOOKED_AT, QUENCH_LOOKED_AT_BYTES, QUENCH_TERMS
+from waypost.limits import QUENCH_EXAMINED, QUENCH_EXAMINED_BYTES, QUENCH_TERMS
 from waypost.messages import Interest, Quench
 from waypost.subscription import parse
 from waypost.subscription.canonical import write
@@ -75,7 +75,7 @@ class QuenchHandler:
     def _answer(self, connection: int, answer: Interest) -> None:
         self._context.outbox.emit(Send(connection, answer))
 
-    def ask(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
+    def quench(self, connection: int, message: Quench, keys: tuple[Key, ...]) -> None:
         """Answer a producer from now on; the answers to what it asked before end."""
         self.leave(connection)
         if not message.names:
@@ -116,11 +116,11 @@ class QuenchHandler:
     def tick(self) -> None:
         """Take apart the next expressions, and tell what has changed."""
         size = 0
-        for expression in list(islice(self._waiting, QUENCH_LOOKED_AT)):
+        for expression in list(islice(self._waiting, QUENCH_EXAMINED)):
             del self._waiting[expression]
             self._take_apart(expression)
             size += len(expression)
-            if size > QUENCH_LOOKED_AT_BYTES:
+            if size > QUENCH_EXAMINED_BYTES:
                 break
         for connection, requester in self._requesters.items():
             self._send_interest(connection, requester)

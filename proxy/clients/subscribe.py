@@ -165,7 +165,7 @@ class Subscriptions:
             journal_facts.policy(self._context, session, made)
         self._changed(session)
 
-    def end(self, session: Session, identity: SubscriptionId) -> None:
+    def unsubscribe(self, session: Session, identity: SubscriptionId) -> None:
         """End a subscription, if it is there.
 
         Its end (R) lies where the start (L) of one would that is made now: above all that the site has read. Of an

@@ -94,4 +94,4 @@ class Context:
     def take_effects(self) -> list[Effect]:
         """Return the effects so far, facts last, and begin anew."""
         self.journal.flush(self.outbox)
-        return self.outbox.take()
+        return self.outbox.drain()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waypost.identity import ReceiverId, SessionId
-from waypost.limits import QUARREL_FIRST_MS, QUARREL_LONGEST_MS, QUARRELS_REMEMBERED
+from waypost.limits import TAKEOVER_FIRST_MS, TAKEOVER_MAX_MS, TAKEOVERS_REMEMBERED
 
 
 @dataclass(slots=True)
@@ -38,12 +38,12 @@ class TakeoverBackoff:
         if last is not None and now_ms < last.at_ms + last.pause_ms:
             self.damped += 1
             return last.at_ms + last.pause_ms - now_ms
-        if last is None or now_ms >= last.at_ms + last.pause_ms + QUARREL_LONGEST_MS:
-            pause_ms = QUARREL_FIRST_MS
+        if last is None or now_ms >= last.at_ms + last.pause_ms + TAKEOVER_MAX_MS:
+            pause_ms = TAKEOVER_FIRST_MS
         else:
-            pause_ms = min(2 * last.pause_ms, QUARREL_LONGEST_MS)
+            pause_ms = min(2 * last.pause_ms, TAKEOVER_MAX_MS)
         self._last.pop(key, None)
         self._last[key] = _Takeover(by, now_ms, pause_ms)
-        if len(self._last) > QUARRELS_REMEMBERED:
+        if len(self._last) > TAKEOVERS_REMEMBERED:
             del self._last[next(iter(self._last))]
         return 0

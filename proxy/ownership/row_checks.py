@@ -18,7 +18,7 @@ from proxy.stream.persister import Persister
 from waypost.clock import NEVER
 from waypost.errors import CheckpointOutdated, WaypostError
 from waypost.identity import Epoch, Ownership, ProxyId, SessionId
-from waypost.limits import LOOKED_AFTER
+from waypost.limits import SCANNED_AT_ONCE
 
 
 class RowChecks:
@@ -38,9 +38,11 @@ class RowChecks:
         self._acquisitions = acquisitions
         self._memory = memory
         self._sweep_at = 0
-        self._session_scan: IncrementalScan[SessionId] = IncrementalScan(LOOKED_AFTER, SWEEPS_A_ROUND)
-        self._rows: IncrementalScan[SessionId] = IncrementalScan(LOOKED_AFTER, SWEEPS_A_ROUND)
-        self._interest_scan: IncrementalScan[tuple[ProxyId, SessionId]] = IncrementalScan(LOOKED_AFTER, SWEEPS_A_ROUND)
+        self._session_scan: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
+        self._rows: IncrementalScan[SessionId] = IncrementalScan(SCANNED_AT_ONCE, SWEEPS_A_ROUND)
+        self._interest_scan: IncrementalScan[tuple[ProxyId, SessionId]] = IncrementalScan(
+            SCANNED_AT_ONCE, SWEEPS_A_ROUND
+        )
 
     def owner_changed(self, identity: SessionId, current: Ownership | None) -> None:
         """The registry's watch says who owns a session. One in a transfer is the transfer's, until that is over."""
@@ -163,7 +165,7 @@ class RowChecks:
         registrations: Iterable[tuple[ProxyId, SessionId]],
     ) -> None:
         context = self._context
-        for identity, outdated in list(islice(self._persister.outdated.items(), LOOKED_AFTER)):
+        for identity, outdated in list(islice(self._persister.outdated.items(), SCANNED_AT_ONCE)):
             self._settle_outdated(identity, outdated)
         here = [context.sessions[identity] for identity in session_ids if identity in context.sessions]
         for session in here:

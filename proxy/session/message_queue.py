@@ -98,7 +98,7 @@ class MessageQueue:
         self.next_number += 1
         return entry
 
-    def take(self, entry: Entry) -> bool:
+    def append_numbered(self, entry: Entry) -> bool:
         """Add an entry that was numbered elsewhere, in order; tell whether it was new."""
         number = entry[0]
         if number < self.next_number and self.count:

@@ -86,7 +86,7 @@ SHADOW, SERVING, FROZEN = Role.SHADOW, Role.SERVING, Role.FROZEN
 
 
 @dataclass(slots=True)
-class Tries:
+class AuthFailures:
     """How it went when a principal of a session was to be proven.
 
     Kept in memory only (proxy/clients/authorization.py).
@@ -151,7 +151,7 @@ class Session:
         """What it has stored, where that is bounded, while it is served."""
         self.access: dict[str, Grant] = {}
         """Who may do what; without any grant, everybody everything."""
-        self.tries: dict[str, Tries] = {}
+        self.auth_failures: dict[str, AuthFailures] = {}
         """How it went lately when principals of :attr:`access` were to be proven."""
         self.rebuilding = False
         """It was raised from its last checkpoint, and is not level with every origin yet."""
@@ -273,7 +273,7 @@ class Session:
     def let(self, access: Mapping[str, Grant]) -> None:
         """Let these principals do that, and nobody else anything; what was tried before is forgotten."""
         self.access = dict(access)
-        self.tries.clear()
+        self.auth_failures.clear()
 
     # ------------------------------------------------------------ what comes
 
@@ -416,7 +416,7 @@ class Session:
         if self.entries.evicted_number < self.entries.first_number:
             self.queue_limits.prepend(map(self.queue_limits.measure, self.entries.in_memory), self.entries.first_number)
 
-    def take_away(self, numbers: Iterable[int]) -> None:
+    def remove_entries(self, numbers: Iterable[int]) -> None:
         """Take these out of what is stored: they were discarded, and that is on record."""
         leaving = list(numbers)
         for number in leaving:
@@ -602,6 +602,6 @@ class Session:
     def take_entries(self, entries: Iterable[Entry]) -> None:
         """Take entries that were numbered elsewhere, in order; a repeat is dropped."""
         for entry in entries:
-            if self.entries.take(entry):
+            if self.entries.append_numbered(entry):
                 number, _, matched = entry
                 self.retention.add(number, matched)

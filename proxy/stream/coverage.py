@@ -149,7 +149,7 @@ class Coverage:
             self._context.sessions.mark_changed(session.id)
 
     def _let_ask(self) -> None:
-        for session in self._histories.take_turn(self._context.clock.now_ms()):
+        for session in self._histories.try_start(self._context.clock.now_ms()):
             self.advance(session)
 
     def _begin_at(self, session: Session, origin: Origin, covered: int) -> None:

@@ -108,7 +108,7 @@ class Expiry:
         def go() -> None:
             if self._context.sessions.get(session.id) is not session or session.role is not Role.SERVING:
                 return
-            session.take_away([kept.number for kept in going if kept.number >= session.entries.first_number])
+            session.remove_entries([kept.number for kept in going if kept.number >= session.entries.first_number])
             queue_limits = session.queue_limits
             if queue_limits is not None and queue_limits.known:
                 lowest = session.entries.next_number if queue_limits.lowest is None else queue_limits.lowest

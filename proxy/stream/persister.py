@@ -32,7 +32,7 @@ from waypost.limits import (
     UNATTENDED_IN_MEMORY,
 )
 
-Done = Callable[[WaypostError | None], None]
+OnDone = Callable[[WaypostError | None], None]
 CHECKPOINTS_A_ROUND = 60
 """In so many looks all sessions are looked at, also those that did not change."""
 
@@ -50,7 +50,7 @@ class Persister:
         self._context = context
         self._deleted: set[SessionId] = set()
         self._replaced: set[SessionId] = set()
-        self._waiting: list[Done] = []
+        self._waiting: list[OnDone] = []
         self.outdated: dict[SessionId, CheckpointOutdated] = {}
         """Sessions that are served here, of which a changelog has what counts more than what is written of them."""
         self._saving = False
@@ -68,7 +68,7 @@ class Persister:
         self._to_note: dict[SessionId, Rank] = {}
         """Up to which checkpoint clients were answered, as the registry is to know it."""
         self._noting = False
-        self._next: dict[Session, list[Done]] = {}
+        self._next: dict[Session, list[OnDone]] = {}
         """Of each session whose checkpoint is on its way to the changelog, who waits for the one after it."""
         self._touched: set[SessionId] = set()
         """Sessions that changed since checkpoints were looked at."""
@@ -94,7 +94,7 @@ class Persister:
         self._replaced.add(session)
         self._context.sessions.mark_changed(session)
 
-    def saved(self, on_done: Done) -> None:
+    def saved(self, on_done: OnDone) -> None:
         """Call `on_done` once everything as it is now is durable."""
         self._waiting.append(on_done)
         self.flush()
@@ -108,7 +108,7 @@ class Persister:
         if self._saving or context.rereading:
             return
         waiting, self._waiting = self._waiting, []
-        marked = context.sessions.take_changed()
+        marked = context.sessions.drain_changed()
         changed = [context.sessions[each] for each in marked if each in context.sessions]
         unsaved = [session.unsaved(self._kept_in_memory(session)) for session in changed]
         numbers = {session.id: upto for session, (_, upto) in zip(changed, unsaved, strict=True)}
@@ -150,7 +150,7 @@ class Persister:
         if state.version == self._kept_version or now_ms < self._state_at:
             return None
         self._kept_version = state.version
-        size = len(state.registered) + sum(len(asks.filters) for asks in state.asks.values())
+        size = len(state.registered) + sum(len(asks.filters) for asks in state.neighbour_filters.values())
         self._state_at = now_ms + size * self._context.settings.bounds.site_state_ms_per_interest
         return state.snapshot()
 
@@ -219,7 +219,7 @@ class Persister:
         self._checkpointed = {session: each._replace(reached=None) for session, each in self._checkpointed.items()}
         self._snapshot_at = self._snapshot_position = 0
 
-    def checkpoint(self, session: Session, on_done: Done) -> None:
+    def checkpoint(self, session: Session, on_done: OnDone) -> None:
         """Write the session's checkpoint; `on_done` is called once it would survive this proxy and its disk.
 
         One of a session is under way at a time: all who ask meanwhile wait for the next one, however many they are.
@@ -229,7 +229,7 @@ class Persister:
         else:
             self._write(session, [on_done])
 
-    def _write(self, session: Session, waiting: list[Done]) -> None:
+    def _write(self, session: Session, waiting: list[OnDone]) -> None:
         outdated = self.outdated.get(session.id)
         if outdated is not None and session.epoch <= outdated.epoch:
             # One of a higher serial would take the place of what is there.
@@ -283,7 +283,7 @@ class Persister:
             for on_done in waiting:
                 on_done(None)
 
-    def first_checkpoint(self, session: Session, on_done: Done) -> None:
+    def first_checkpoint(self, session: Session, on_done: OnDone) -> None:
         """Write the checkpoint of a session that is to be; `on_done` as above. All that follow have a higher serial."""
         frontier = self._context.state.frontier
         checkpoint = Checkpoint(
@@ -291,7 +291,7 @@ class Persister:
         )
         self._context.outbox.emit(PutCheckpoint(checkpoint, on_done))
 
-    def written(self, session: Session, on_done: Done) -> None:
+    def written(self, session: Session, on_done: OnDone) -> None:
         """Call `on_done` once store and changelog have the session as it is, or one of them failed (handover rule 6).
 
         Both: after a crash with the disk kept the store counts, without it the changelog. What was answered, the

@@ -291,10 +291,10 @@ async def test_a_lease_can_be_ended_at_once(registries: Registries) -> None:
     async with watching(other) as observer:
         lease = await holder.announce(row(), LONG_MS)
         await observer.until_seen(ProxyUp(row()))
-        await lease.end()
+        await lease.revoke()
         await observer.until_seen(ProxyDown(P1, row().incarnation))
         assert not await lease.renew()
-        await lease.end()
+        await lease.revoke()
 
 
 async def test_a_restarted_proxy_takes_the_place_of_its_earlier_life(registries: Registries) -> None:
@@ -335,7 +335,7 @@ async def test_while_a_lease_lasts_another_instance_does_not_get_the_name(regist
         await other.announce(instance(2, "b"), LONG_MS, earlier=())
     assert refusal.value.holder == instance(1, "a")
     assert await lease.renew()
-    await lease.end()
+    await lease.revoke()
     assert await (await other.announce(instance(2, "b"), LONG_MS, earlier=())).renew()
 
 
@@ -386,7 +386,7 @@ async def test_a_replaced_incarnation_does_not_come_back_when_who_replaced_it_en
     one, other = await registries.open(), await registries.open()
     lease = await one.announce(instance(1, "a"), LONG_MS, earlier=())
     taken = await other.announce(instance(1, "b"), LONG_MS, earlier=[Incarnation("a" * 16)])
-    await taken.end()
+    await taken.revoke()
     assert not await lease.renew()
     assert await (await other.announce(instance(2, "c"), LONG_MS, earlier=())).renew()
 
@@ -432,7 +432,7 @@ async def test_epochs_of_a_link_ascend_across_lease_ends_and_reopening(registrie
         epoch = await registry.elect("link", P1, lease)
         assert epoch is not None
         seen.append(epoch)
-        await lease.end()
+        await lease.revoke()
         await registry.close()
     assert seen == sorted(set(seen))
 
@@ -546,7 +546,7 @@ async def test_a_watch_begins_with_all_that_is_there(registries: Registries) -> 
 async def test_where_a_sites_checkpoints_are_is_known_after_all_its_proxies_are_gone(registries: Registries) -> None:
     registry = await registries.open()
     lease = await registry.announce(row(), LONG_MS)
-    await lease.end()
+    await lease.revoke()
     async with watching(await registries.open()) as observer:
         assert observer.events == [Reloaded({}, {}, {}, {NORTH: "file:north"})]
 

@@ -46,6 +46,6 @@ async def test_a_proxy_names_what_is_missing_and_serves_when_it_comes(tmp_path: 
 def _troubles(proxy: ProxyProcess) -> dict[str, str]:
     """What /readyz answers while it is not ready is a 503, so the status says it."""
     try:
-        return dict(proxy.ask("/v1/status")["troubles"])
+        return dict(proxy.request("/v1/status")["troubles"])
     except Unreachable:
         return {}

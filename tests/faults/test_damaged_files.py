@@ -105,7 +105,7 @@ async def test_a_session_of_which_store_and_changelog_are_lost_is_not_served_emp
             async with asyncio.timeout(TIMEOUT_S):
                 async with waypost.attach("s", proxy=here.url) as session:
                     await session.wait_attached()
-        await asyncio.to_thread(here.ask, "/v1/sessions/delete", {"session": "s"})
+        await asyncio.to_thread(here.request, "/v1/sessions/delete", {"session": "s"})
         async with asyncio.timeout(TIMEOUT_S):
             async with waypost.attach("s", proxy=here.url) as session:
                 await session.subscribe("n > 0", id="x")

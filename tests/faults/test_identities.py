@@ -109,8 +109,8 @@ async def test_proxies_of_different_versions_refuse_each_other_by_name_and_their
             guest = Guest(name="faithful", subscriptions=("number >= 0",))
             await guest.appear(a1.url, ())
             await guest.subscribe_all(["A/0"])
-            await asyncio.to_thread(a1.ask, "/v1/drains", {"proxy": "a1", "rate": 100})
-            await until_seen(lambda: "wrong version" in newer.ask("/v1/status")["refused"], "a2 refuses a1")
+            await asyncio.to_thread(a1.request, "/v1/drains", {"proxy": "a1", "rate": 100})
+            await until_seen(lambda: "wrong version" in newer.request("/v1/status")["refused"], "a2 refuses a1")
             async with waypost.produce("maker", proxy=a1.url) as producer:
                 await producer.publish({"number": 1})
             await until(lambda: bool(guest.got), "it is served where it was")

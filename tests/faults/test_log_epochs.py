@@ -154,7 +154,7 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
     assert all(at.origin == "A/0.2" for n, at in safe.items() if n > 331)
     for proxy in proxies.values():
         await until_seen(proxy.ready, f"{proxy.name} is ready")
-        assert proxy.ask("/v1/status")["troubles"] == {}
+        assert proxy.request("/v1/status")["troubles"] == {}
     cluster[0].stop_proxies()
     sites = ",".join(f"{site}={broker.bootstrap}" for site, broker in brokers.items())
     audited = await asyncio.to_thread(partial(run, "audit", f"kafka://{sites}/{prefix}", "--json", timeout_s=AUDIT_S))
@@ -163,10 +163,10 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
 
 async def close(proxies: list[ProxyProcess]) -> None:
     """Have closing markers written, and wait until all below them is on record."""
-    markers = {each.name: int(each.ask("/v1/marker", post=True)["offset"]) for each in proxies}
+    markers = {each.name: int(each.request("/v1/marker", post=True)["offset"]) for each in proxies}
 
     def settled(proxy: ProxyProcess) -> bool:
-        status = proxy.ask("/v1/status")
+        status = proxy.request("/v1/status")
         return bool(status["position"] > markers[proxy.name] and status["unsettled"] == 0)
 
     for each in proxies:
@@ -220,7 +220,7 @@ async def test_an_empty_log_in_the_place_of_one_that_was_read_is_refused(tmp_pat
             safe = await publish(proxy.url, range(100, 110))
             await until(lambda: 109 in reader.numbers, "the last one has come", TIMEOUT_S)
             assert accounts(reader, safe) == []
-            assert proxy.ask("/v1/status")["log_epoch"] == 2
+            assert proxy.request("/v1/status")["log_epoch"] == 2
             await reader.stop()
         finally:
             proxy.stop()

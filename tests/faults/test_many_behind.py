@@ -63,7 +63,7 @@ async def test_all_that_was_missed_comes_when_the_site_answers_again(
         stop.set()
         async with asyncio.timeout(TIMEOUT_S):
             await producing
-        await until_seen(lambda: here.ready() and here.ask("/v1/status")["gates"] == 0, "no gate is closed at a1")
+        await until_seen(lambda: here.ready() and here.request("/v1/status")["gates"] == 0, "no gate is closed at a1")
         # Some of each kind.
         chosen = {guest.name: guest for guest in guests[::7]}
         for guest in chosen.values():

@@ -38,7 +38,7 @@ async def forget(kafka: KafkaServer, cluster: Cluster, site: str, keep: int) -> 
     log = KafkaSiteLog(kafka.bootstrap, f"{cluster._specs[0].flags['prefix']}.{site}.log")
     try:
         await log.start()
-        first = await log.end() - keep
+        first = await log.end_offset() - keep
         await log.truncate(first)
         return first
     finally:

@@ -177,7 +177,7 @@ async def test_concurrent_appends_share_transactions(tmp_path: Path, monkeypatch
         )
     )
     assert 2000 / LOG_WRITES_TOGETHER <= len(transactions) < 100
-    assert await log.end() == 2000
+    assert await log.end_offset() == 2000
     await log.close()
 
 
@@ -343,7 +343,7 @@ async def test_a_proxy_with_a_slash_in_its_name_keeps_to_its_own_rows(tmp_path: 
     async with asyncio.timeout(TIMEOUT_S), aclosing(events):
         reloaded = await anext(events)
         assert reloaded.proxies == {ProxyId("p"): row("1"), ProxyId("p/1"): slashed}
-        await other.end()
+        await other.revoke()
         assert await anext(events) == ProxyDown(ProxyId("p/1"), Incarnation("1"))
         await registry.announce(slashed, 60_000)
         assert await anext(events) == ProxyUp(slashed)

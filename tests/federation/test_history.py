@@ -38,7 +38,7 @@ def answer(
         if log and offset < min(log):
             answering.truncated(min(log))
         else:
-            answering.take([each for each in sorted(log.items()) if each[0] >= offset][:2])
+            answering.add([each for each in sorted(log.items()) if each[0] >= offset][:2])
     if answering.mark is not None and answering.mark < min(log):
         answering.removed(min(log))
     elif answering.mark is not None:

@@ -46,7 +46,7 @@ async def looked_after(log: KafkaSiteLog) -> AsyncIterator[None]:
     async def look() -> None:
         while True:
             await log.interrupted()
-            log.go_on()
+            log.resume()
 
     looking = asyncio.create_task(look())
     try:
@@ -115,10 +115,10 @@ async def test_after_an_interruption_nothing_is_appended_or_read_until_it_was_lo
             await append_again(other, record(5))
             waiting = asyncio.create_task(log.append([record(6)]))
             assert await stands_still(waiting, for_s=2)
-            assert (seen, await log.end()) == ([*range(5)], 6)
+            assert (seen, await log.end_offset()) == ([*range(5)], 6)
             await log.interrupted()
             assert log.seen_below == 5
-            log.go_on()
+            log.resume()
             assert await waiting == [6]
             await tail
             assert seen == [*range(7)]
@@ -147,13 +147,13 @@ async def test_a_handle_that_has_appended_nothing_since_one_interruption_notices
             await break_off(faulty_kafka)
             async with asyncio.timeout(TIMEOUT_S):
                 await log.interrupted()
-            log.go_on()
+            log.resume()
         await break_off(faulty_kafka)
         waiting = asyncio.create_task(log.append([record(5)]))
         assert await stands_still(waiting, for_s=1)
         async with asyncio.timeout(TIMEOUT_S):
             await log.interrupted()
-        log.go_on()
+        log.resume()
         assert await waiting == [5]
     finally:
         await log.close()
@@ -175,7 +175,7 @@ async def test_what_waits_for_a_look_is_not_appended_when_the_handle_is_closed(
         await waiting
     await other.start()
     try:
-        assert await other.end() == 1
+        assert await other.end_offset() == 1
     finally:
         await other.close()
 
@@ -204,7 +204,7 @@ async def test_a_failed_append_is_an_interruption(
             await log.interrupted()
         waiting = asyncio.create_task(log.append([record(2)]))
         assert await stands_still(waiting, for_s=0.5)
-        log.go_on()
+        log.resume()
         await waiting
     finally:
         await log.close()
@@ -245,7 +245,7 @@ async def test_an_append_past_its_deadline_says_that_it_is_not_known_and_the_nex
     # Those that queued behind the failed one failed with it.
     assert time.monotonic() - started < 2.5
     with pytest.raises(LogUnavailable):
-        await log.end()
+        await log.end_offset()
     await asyncio.to_thread(faulty_kafka.proxy.enable)
     async with looked_after(log):
         await append_again(log, record(4))

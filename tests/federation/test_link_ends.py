@@ -14,7 +14,7 @@ from federation import link_effects
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
 from federation.link_ends import LinkEndpoints
-from federation.link_out import GIVE_UP_MS
+from federation.link_out import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow
 from federation.site_events import Advanced, Covered, NotificationArrived
@@ -122,7 +122,7 @@ def test_an_acknowledgement_of_another_opening_is_passed_over() -> None:
     serving.receive(opening(1, 2, {X: 3}))
     serving.receive(LinkAppended(B, 1, 2, 1), B2)
     serving.receive(LinkAppended(B, 1, 1, 1), B1)
-    serving.endpoints.tick(GIVE_UP_MS)
+    serving.endpoints.tick(UNACKNOWLEDGED_TIMEOUT_MS)
     assert only(Ended, serving.endpoints.take_effects())
 
 

@@ -43,7 +43,7 @@ async def test_a_storage_that_is_away_refuses_and_does_nothing() -> None:
     with pytest.raises(LogUnavailable):
         await log.append([Published(producer="a", incarnation=Incarnation(""), sequence=0, at_ms=0, body=b"")])
     storage.away = False
-    assert await log.end() == 0
+    assert await log.end_offset() == 0
 
 
 async def test_leases_end_on_the_clock_that_is_given() -> None:

@@ -21,7 +21,7 @@ def read(records: list[tuple[bytes, bytes]]) -> SiteSnapshot | None:
     """Return what a reader finds in a log that was compacted."""
     reader = SnapshotChunks(SIZE)
     for key, value in {key: (key, value) for key, value in records}.values():
-        reader.take(key, value)
+        reader.add(key, value)
     return reader.latest
 
 
@@ -47,7 +47,7 @@ def fed(records: list[tuple[bytes, bytes]]) -> SnapshotChunks:
     """A writer that has read the log so far."""
     writer = SnapshotChunks(SIZE)
     for key, value in {key: (key, value) for key, value in records}.values():
-        writer.take(key, value)
+        writer.add(key, value)
     return writer
 
 
@@ -79,14 +79,14 @@ def test_an_older_snapshot_that_comes_later_does_not_count() -> None:
     assert read([*SnapshotChunks(SIZE).cut(snapshot(9)), *SnapshotChunks(SIZE).cut(snapshot(10))]) == snapshot(10)
     reader = SnapshotChunks(SIZE)
     for key, value in SnapshotChunks(SIZE).cut(snapshot(10)) + SnapshotChunks(SIZE).cut(snapshot(9)):
-        reader.take(key, value)
+        reader.add(key, value)
     assert reader.latest == snapshot(10)
 
 
 def test_what_is_no_part_is_refused_and_what_is_deleted_is_passed_over() -> None:
     reader = SnapshotChunks(SIZE)
-    reader.take(b"0/0", None)
+    reader.add(b"0/0", None)
     for key, value in ((b"0/0", b"?"), (b"0/first", SnapshotChunks(SIZE).cut(snapshot(1))[0][1]), (b"", b"")):
         with pytest.raises(BadRecord):
-            reader.take(key, value)
+            reader.add(key, value)
     assert reader.latest is None

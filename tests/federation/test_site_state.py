@@ -219,7 +219,7 @@ def test_an_older_ask_of_a_neighbour_changes_nothing() -> None:
     log = Log()
     log.take(FiltersRequested(B, 2, 1, {X: 8}))
     assert log.take(FiltersRequested(B, 1, 9, {})) == log.take(FiltersRequested(B, 2, 1, {})) == []
-    assert set(log.state.asks[B].filters) == {X}
+    assert set(log.state.neighbour_filters[B].filters) == {X}
 
 
 def test_what_one_neighbour_wants_is_asked_of_the_others_and_never_of_itself() -> None:

@@ -170,9 +170,9 @@ async def test_a_proxy_that_does_not_own_a_session_says_who_does(cluster: Cluste
     there = cluster.proxies["b1"].url
     await until_seen(lambda: cluster.proxies["b1"].owner("admin/elsewhere") is not None, "b1 knows of it")
     with pytest.raises(NotServed, match=f"proxy a1, at {cluster.proxies['a1'].url}"):
-        await asyncio.to_thread(proxy_client.ask, there, "/v1/sessions/terms", wish)
+        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/terms", wish)
     with pytest.raises(NotFound):
-        await asyncio.to_thread(proxy_client.ask, there, "/v1/sessions/terms", {**wish, "session": "nosuch"})
+        await asyncio.to_thread(proxy_client.request, there, "/v1/sessions/terms", {**wish, "session": "nosuch"})
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ async def test_what_cannot_be_is_refused_and_nothing_of_it_is_done(
     async with waypost.attach("admin/wrong", proxy=here) as session:
         await session.wait_attached()
     with pytest.raises(Refused) as caught:
-        await asyncio.to_thread(proxy_client.ask, here, "/v1/sessions/terms", {"session": "admin/wrong", **wish})
+        await asyncio.to_thread(proxy_client.request, here, "/v1/sessions/terms", {"session": "admin/wrong", **wish})
     assert caught.value.field == field
     shown = await ran(here, "show", "admin/wrong")
     assert (shown["queue"], shown["expiry_s"], shown["reliability"]) == (

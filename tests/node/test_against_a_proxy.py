@@ -295,7 +295,7 @@ def test_who_deletes_a_session_of_a_dead_owner_puts_it_on_record(session: str, t
             alice.subscribe("n > 0", id="numbers")
             _, epoch = dead.owner(session) or ("", 0)
             dead.kill()
-            assert alive.ask("/v1/sessions/delete", {"session": session})["deleted"]
+            assert alive.request("/v1/sessions/delete", {"session": session})["deleted"]
     journals = (tmp_path / "sites" / "A" / "journal").glob("*.jsonl")
     facts = [decode_fact(line) for each in journals for line in each.read_bytes().splitlines()]
     # A proxy that ends while it writes facts writes them again, under the same numbers.

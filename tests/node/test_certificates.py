@@ -75,7 +75,7 @@ async def days_left(cluster: Cluster, authority: Authority) -> int:
 
 
 def troubles(cluster: Cluster) -> dict[str, str]:
-    found: dict[str, str] = cluster.proxies["a1"].ask("/v1/status")["troubles"]
+    found: dict[str, str] = cluster.proxies["a1"].request("/v1/status")["troubles"]
     return found
 
 

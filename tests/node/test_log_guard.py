@@ -335,9 +335,9 @@ async def test_who_begins_looks_at_what_others_have_said_after_it_has_looked_at_
     said = row.model_copy(update={"seen": 8})
 
     class Restarted(MemorySiteLog):
-        async def end(self) -> int:
+        async def end_offset(self) -> int:
             await registry.claim_site_log(A, row, said)
-            return await super().end()
+            return await super().end_offset()
 
     storage = MemoryLogStorage()
     storage.records.append(LogBegun(federation=federation_of(await registry.secret()), identity="log", log_epoch=1))

@@ -57,7 +57,7 @@ async def test_a_proxy_whose_log_has_forgotten_where_it_stopped_begins_later_and
         proxy = cluster.proxies["a"]
         await subscribed(proxy, place)
         await publish(proxy.url, 1, 2)
-        await until_seen(lambda: proxy.ask("/v1/status")["stored"] == 2, "both are stored")
+        await until_seen(lambda: proxy.request("/v1/status")["stored"] == 2, "both are stored")
         proxy.stop()
         await with_log(tmp_path, forget_all)
         await restarted(proxy)
@@ -97,7 +97,7 @@ async def test_a_proxy_at_another_log_than_it_had_read_says_so_and_ends(tmp_path
         proxy, place = cluster.proxies["a"], waypost.ReceiverState()
         await subscribed(proxy, place)
         await publish(proxy.url, 1, 2)
-        await until_seen(lambda: proxy.ask("/v1/status")["stored"] == 2, "both are stored")
+        await until_seen(lambda: proxy.request("/v1/status")["stored"] == 2, "both are stored")
         proxy.stop()
         for file in (tmp_path / LOG).parent.glob("log.db*"):
             file.unlink()

@@ -177,7 +177,7 @@ def test_every_queue_has_a_bound_and_is_below_it(cluster: Cluster) -> None:
 
 
 def test_no_label_names_a_session_a_receiver_a_client_or_a_transfer(cluster: Cluster) -> None:
-    (shown,) = cluster.proxies["a2"].ask("/v1/handovers")["handovers"]
+    (shown,) = cluster.proxies["a2"].request("/v1/handovers")["handovers"]
     private = {SESSION, RECEIVER, CLIENT, shown["transfer"]}
     for proxy in cluster.proxies:
         values = {value for _, labels in scraped(cluster, proxy) for _, value in labels}
@@ -333,7 +333,7 @@ def test_an_outage_is_counted_once_however_often_it_is_noticed() -> None:
 def test_times_are_shown_in_seconds_and_every_bucket_has_all_that_is_below_it() -> None:
     node = unstarted()
     for milliseconds in (1, 3, 400, 70_000):
-        node.asking.store_writes.note(milliseconds)
+        node.effect_runner.store_writes.note(milliseconds)
     found = looked(node)
     buckets = {
         labels[0][1]: value for (name, labels), value in found.items() if name == "waypost_store_write_seconds_bucket"

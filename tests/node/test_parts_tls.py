@@ -85,7 +85,7 @@ async def test_a_proxy_that_does_not_believe_its_kafka_names_it_once_and_still_e
     proxy = process(changed(config, {"backend_ca": str(strangers.authority)}))
     proxy.process.start()
     try:
-        await until_seen(lambda: Dependency.LOG in proxy.ask("/v1/status")["troubles"], "the log is named")
+        await until_seen(lambda: Dependency.LOG in proxy.request("/v1/status")["troubles"], "the log is named")
         assert not proxy.ready()
     finally:
         await asyncio.to_thread(proxy.stop)

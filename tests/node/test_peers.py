@@ -110,7 +110,7 @@ async def calling(proxy: ProxyProcess, incarnation: Incarnation) -> AsyncIterato
 
 
 def refusals(proxy: ProxyProcess) -> dict[str, int]:
-    told: dict[str, int] = proxy.ask("/v1/status")["refused"]
+    told: dict[str, int] = proxy.request("/v1/status")["refused"]
     return told
 
 
@@ -142,7 +142,7 @@ async def test_a_stranger_that_knows_a_live_proxy_and_not_the_secret_cannot_ask_
         refused = refusals(a1)
         assert (refused["wrong proof"], refused["bad message"]) == (3, 2)
         assert cluster.root.joinpath("a1.log").read_text().count("wrong proof") == 2, "name and detail of one line"
-        assert a1.ask("/v1/handovers")["handovers"] == []
+        assert a1.request("/v1/handovers")["handovers"] == []
         assert owner(a1) == before == ("a1", 1, "serving")
 
 

@@ -34,7 +34,7 @@ async def test_busy_loop_keeps_its_lease_at_etcd(etcd: EtcdServer, key_prefix: s
     assert await lease.renew()
     for _ in range(100):
         await registry.owner(SessionId("s"))
-    await lease.end()
+    await lease.revoke()
     await asyncio.wait_for(keeping, 10)
     beating.cancel()
     await registry.close()

@@ -64,6 +64,6 @@ async def test_a_proxy_whose_advertised_address_nobody_reaches_says_so_and_serve
     flags = {"no-discovery": "", "advertise": address}
     async with Cluster([ProxySpec("a", "A", flags)], [], tmp_path) as cluster:
         proxy = cluster.proxies["a"]
-        await until_seen(lambda: ADVERTISED in proxy.ask("/v1/status")["troubles"], "the trouble is shown")
-        assert f"{address} cannot be reached from here" in proxy.ask("/v1/status")["troubles"][ADVERTISED]
+        await until_seen(lambda: ADVERTISED in proxy.request("/v1/status")["troubles"], "the trouble is shown")
+        assert f"{address} cannot be reached from here" in proxy.request("/v1/status")["troubles"][ADVERTISED]
         assert proxy.ready()

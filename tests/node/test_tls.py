@@ -81,7 +81,7 @@ async def test_who_has_no_certificate_is_not_heard_as_a_proxy(cluster: Cluster, 
         with pytest.raises(websockets.ConnectionClosed) as closed:
             await stranger.recv()
     assert closed.value.rcvd is not None and closed.value.rcvd.reason == "UNPROVEN: no certificate"
-    assert proxy.ask("/v1/status")["refused"]["no certificate"] == 1
+    assert proxy.request("/v1/status")["refused"]["no certificate"] == 1
     async with connect(f"{proxy.url}/v1/peer", ssl=papers.client("somebody")) as certified:
         assert isinstance(decode_introduction(await certified.recv()), PeerChallenge)
 

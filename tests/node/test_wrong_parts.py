@@ -21,7 +21,7 @@ def _refused(first: ProxyProcess, second: ProxyProcess) -> str:
     try:
         first.start()
         first.process.wait_until(
-            lambda: first.ask("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
+            lambda: first.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
         )
         time.sleep(REPORTED_S)
         second.process.start()
@@ -60,7 +60,9 @@ def test_a_folder_that_has_read_another_sites_log_is_refused_and_harms_nobody(tm
     folder = {"no-discovery": "", "data": str(tmp_path / "run")}
     mine, other = (ProxyProcess(ProxySpec(*place, folder), (), tmp_path) for place in (("x", "A"), ("y", "B")))
     mine.start()
-    mine.process.wait_until(lambda: mine.ask("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log")
+    mine.process.wait_until(
+        lambda: mine.request("/v1/status")["position"] > 0, timeout_s=TIMEOUT_S, what="reading its log"
+    )
     time.sleep(REPORTED_S)
     mine.stop()
     other.start()

@@ -15,7 +15,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federation.messages import (
-    AskSeen,
     CatchUp,
     CatchUpFailed,
     CaughtUp,
@@ -23,7 +22,8 @@ from federation.messages import (
     LinkOpen,
     LinkRecords,
     LinkWants,
-    SeenSo,
+    SeenRequest,
+    SeenResponse,
 )
 from handover.messages import (
     Aborted,
@@ -221,8 +221,8 @@ FROM_PEER = [
     CatchUp(1, ORIGIN, 1, 2, ("n > 0",)),
     CaughtUp(request=1, origin=ORIGIN, records=[FORWARDED], through=2),
     CatchUpFailed(1, ORIGIN, "no"),
-    AskSeen(1, ORIGIN),
-    SeenSo(1, -1),
+    SeenRequest(1, ORIGIN),
+    SeenResponse(1, -1),
 ]
 IN_LOGS: list[msgspec.Struct] = [
     records.Published(producer="p", incarnation=INCARNATION, sequence=1, at_ms=0, body=BODY),

@@ -405,7 +405,7 @@ def test_unknown_principals_that_are_remembered_are_bounded_and_known_ones_stay(
     harness = guarded()
     for number, name in enumerate(["user", *(f"nobody{n}" for n in range(20))]):
         attach(harness, 2 + number, "wrong", name)
-    tries = harness.engine.context.sessions[SESSION].tries
+    tries = harness.engine.context.sessions[SESSION].auth_failures
     assert {*tries} - {""} == {"user", *(f"nobody{n}" for n in range(15, 20))}
 
 

@@ -9,7 +9,7 @@ from tests.helpers import expressions
 from tests.helpers.engine_harness import EngineHarness
 from waypost.identity import Incarnation, ProxyId, SessionId, SiteId
 from waypost.keys import Keys, Protection, public_key
-from waypost.limits import QUENCH_LOOKED_AT, QUENCH_TERMS
+from waypost.limits import QUENCH_EXAMINED, QUENCH_TERMS
 from waypost.messages import Interest, PublishWith, Quench, Subscribe, Unsubscribe
 from waypost.notification import Value
 from waypost.records import FiltersRequested, InterestRegistered, InterestsExpired
@@ -184,7 +184,7 @@ def test_by_which_keys_a_neighbour_wants_it_comes_over_the_link() -> None:
 
 def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness = Quenched()
-    many = 2 * QUENCH_LOOKED_AT + QUENCH_TERMS
+    many = 2 * QUENCH_EXAMINED + QUENCH_TERMS
     harness.register(*(f"a == {each}" for each in range(many)))
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()

@@ -531,6 +531,6 @@ def damaged() -> AnomalyRun:
     planting.bad_facts()
     # Written last, and so that nothing is written after them.
     raw = {name: planting.run.journals.pop(name) for name in ("repeating", "unclosed", "half")}
-    planting.run.end(but=("D",))
+    planting.run.end(exclude=("D",))
     planting.run.journals.update(raw)
     return planting

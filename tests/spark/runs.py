@@ -159,16 +159,16 @@ class Run:
     def drain(self, session: str, frontier: dict[str, int], receiver: str = "r", epoch: int = 1) -> None:
         self.attest("drained", session, receiver=receiver, frontier=frontier, epoch=epoch)
 
-    def end(self, sites: tuple[str, ...] | None = None, but: tuple[str, ...] = ()) -> None:
+    def end(self, sites: tuple[str, ...] | None = None, exclude: tuple[str, ...] = ()) -> None:
         """Close every log and every journal, `but` those; what receivers' libraries write is never closed."""
         for site in sites or tuple(self.logs):
-            if site not in but:
+            if site not in exclude:
                 last = max(self.logs[site], default=-1)
                 origins = {origin_of(SiteId(site), log_epoch=each + 1): last for each in range(self.epochs[site])}
                 self.append(site, Closed("test", 0, origins))
         for writer in list(self.journals):
             told = [fact.kind for fact in self.journals[writer] if isinstance(fact, Fact)]
-            if writer not in but and set(told) != {"received"}:
+            if writer not in exclude and set(told) != {"received"}:
                 self.fact(writer, "closed")
 
     def lines(self) -> list[bytes]:

@@ -237,7 +237,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     owed = {story.__name__: story(scene) for story in SCENARIOS}
     safe = [each.offset for each in (*scene.site_a, *scene.other, *scene.unwanted)]
     scene.run.fact("proxies", "acknowledged", origin=A, offsets=safe)
-    scene.run.end(but=writers_that_ended(scene))
+    scene.run.end(exclude=writers_that_ended(scene))
     return scene, owed, judge(spark, locate(str(scene.run.write(tmp_path_factory.mktemp("clean")))))
 
 

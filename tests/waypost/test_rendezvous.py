@@ -34,7 +34,7 @@ REQUEST = Request(id="r1", owner="bob", requester="alice", path="photos/1.jpg")
 
 
 def taken(assembly: Assembly, parts: list[Notification]) -> list[Resource]:
-    came = [assembly.take(part, 0) for part in parts]
+    came = [assembly.add(part, 0) for part in parts]
     return [each for each in came if each is not None]
 
 
@@ -117,11 +117,11 @@ def test_a_resource_whose_checksum_is_wrong_is_not_given_as_one() -> None:
 def test_parts_that_do_not_fit_together_are_refused() -> None:
     assembly = Assembly()
     first, second = REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1))
-    assembly.take(first, 0)
+    assembly.add(first, 0)
     for wrong in ({DIGEST: b"other"}, {PARTS: 3}, {PART: 2}, {PART: -1}, {DATA: b"x" * (RESOURCE_CHUNK_BYTES + 1)}):
         with pytest.raises(BadNotification):
-            assembly.take({**second, **wrong}, 0)
-    assert assembly.take(second, 0) is not None
+            assembly.add({**second, **wrong}, 0)
+    assert assembly.add(second, 0) is not None
 
 
 def test_what_is_larger_than_who_asked_takes_is_refused_in_words() -> None:
@@ -135,10 +135,10 @@ def test_what_is_larger_than_who_asked_takes_is_refused_in_words() -> None:
 def test_what_nothing_more_came_of_is_forgotten_and_can_begin_anew() -> None:
     assembly = Assembly()
     parts = list(REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1)))
-    assembly.take(parts[0], 1_000)
-    assembly.give_up(1_000)
+    assembly.add(parts[0], 1_000)
+    assembly.expire(1_000)
     assert assembly.holding == 1
-    assembly.give_up(1_001)
+    assembly.expire(1_001)
     assert assembly.holding == 0
     assert [each.data for each in taken(assembly, list(REQUEST.answer("b", b"again")))] == [b"again"]
 
@@ -146,8 +146,8 @@ def test_what_nothing_more_came_of_is_forgotten_and_can_begin_anew() -> None:
 def test_what_is_given_up_for_want_of_room_ends_with_a_word() -> None:
     assembly = Assembly()
     for number in (1, 2):
-        assembly.take(next(replace(REQUEST, id=f"r{number}").answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1))), number)
-    given_up = assembly.give_up_oldest()
+        assembly.add(next(replace(REQUEST, id=f"r{number}").answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1))), number)
+    given_up = assembly.evict_oldest()
     assert given_up is not None
     assert (given_up.id, given_up.error) == ("r1", "too many resources come at one time; ask again")
     assert assembly.holding == 1

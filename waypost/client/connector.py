@@ -81,7 +81,7 @@ class Connector:
         self._attempt = 0
         self._waits = 0
         """So often a proxy had us wait since it last let us in."""
-        self._turn = 0
+        self._next_index = 0
         self._socket: ClientConnection | None = None
         self._output_ready = asyncio.Event()
         self._message_received = asyncio.Event()
@@ -153,12 +153,12 @@ class Connector:
             return url
         if not self._addresses and self._find is not None:
             found = list(await self._find())
-            return found[self._turn % len(found)] if found else None
-        return self._addresses[self._turn % len(self._addresses)] if self._addresses else None
+            return found[self._next_index % len(found)] if found else None
+        return self._addresses[self._next_index % len(self._addresses)] if self._addresses else None
 
     async def _pause(self, reason: str) -> None:
         self._attempt += 1
-        self._turn += 1
+        self._next_index += 1
         self.trouble = f": {reason}"
         wait_ms = full_jitter_ms(self._attempt, self._rng)
         self._on_event(Retry(reason, wait_ms))

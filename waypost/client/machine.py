@@ -49,7 +49,7 @@ from waypost.identity import (
     SubscriptionId,
 )
 from waypost.keys import Key
-from waypost.limits import ASK_AGAIN_MS, RECEIVER_WINDOW
+from waypost.limits import RECEIVER_WINDOW, RETRY_ATTACH_MS
 from waypost.messages import (
     VERSION,
     AboutAccess,
@@ -442,7 +442,7 @@ class ClientMachine:
         """
         if self.attached:
             self.attached = False
-            self._events.append(Retry(error.message, ASK_AGAIN_MS))
+            self._events.append(Retry(error.message, RETRY_ATTACH_MS))
 
     def _subscription_answered(
         self, subscription: SubscriptionId, number: int, error: WaypostError | None = None

@@ -234,7 +234,7 @@ class RendezvousConsumer(_Party):
 
     async def __anext__(self) -> Resource:
         while not self._came:
-            self._assembly.give_up(_now_ms() - STALLED_MS)
+            self._assembly.expire(_now_ms() - STALLED_MS)
             self._finish()
             batch: list[Received] = []
             with contextlib.suppress(TimeoutError):
@@ -249,7 +249,7 @@ class RendezvousConsumer(_Party):
 
     def _take(self, received: Received) -> None:
         try:
-            resource = self._assembly.take(received, _now_ms())
+            resource = self._assembly.add(received, _now_ms())
         except BadNotification as error:
             log.info("a part of a resource was not understood: %s", error)
             return
@@ -266,7 +266,7 @@ class RendezvousConsumer(_Party):
 
     def _make_room(self) -> None:
         """Nothing more comes before something is acknowledged: give up one that holds it up."""
-        given_up = self._assembly.give_up_oldest()
+        given_up = self._assembly.evict_oldest()
         if given_up is not None:
             self._came.append(given_up)
 

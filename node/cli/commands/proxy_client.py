@@ -46,7 +46,7 @@ def address(proxy: str | None) -> str:
     return found[0].url
 
 
-def ask(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
+def request(proxy: str, path: str, body: object | None = None, *, post: bool = False) -> Any:
     """Return the answer. Raises what the proxy refuses it with, or Unreachable."""
     url = "http" + proxy.removeprefix("ws") + path
     data = None if body is None else json.dumps(body).encode()

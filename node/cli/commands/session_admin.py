@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from node.cli.commands.input import unreadable
-from node.cli.commands.proxy_client import address, ask
+from node.cli.commands.proxy_client import address, request
 from node.cli.commands.sessions import printed, row_of
 from waypost.access import LEVELS
 from waypost.errors import NoAnswer, NotServed, Refused, Unreachable
@@ -98,7 +98,7 @@ def change(what: str, session: str, asked: dict[str, Any], *, proxy: str | None,
     while True:
         try:
             row, _ = row_of(session, url)
-            answer = ask(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
+            answer = request(row["url"] or url, f"/v1/sessions/{what}", {"session": session, **asked}, post=True)
         except (NotServed, NoAnswer) as error:
             if isinstance(error, NoAnswer) and what not in SAME_AGAIN:
                 raise
