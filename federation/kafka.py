@@ -40,12 +40,12 @@ from aiokafka.errors import (
 from federation.checkpoint_table import CheckpointTable, checkpoint_key
 from federation.credentials import Credentials
 from federation.interruption import Interruption
-from federation.journal_parts import JournalSegments, Rotation
+from federation.journal_segments import JournalSegments, Rotation
 from federation.log_reader import Consumer, Corrupt, LogReader, Message, OutOfRange
 from federation.ordered_appends import Entry, OrderedAppends, Sender
 from federation.ports import Batch, SiteSnapshot
 from federation.replication import CLEANUP, COMPACT, MIN_INSYNC, Replicas, Replication, check, check_form
-from federation.site_parts import SnapshotChunks
+from federation.snapshot_chunks import SnapshotChunks
 from federation.versioned_condition import VersionedCondition
 from waypost import cancellation
 from waypost.checkpoint import Checkpoint, encode_checkpoint

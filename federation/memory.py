@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.interruption import Interruption
-from federation.journal_parts import JournalSegments, Rotation
+from federation.journal_segments import JournalSegments, Rotation
 from federation.names import check_name
 from federation.ports import (
     SECRET_BYTES,

@@ -413,7 +413,7 @@ class Changelog(Protocol):
 class Journal(Protocol):
     """Facts for the audit. A relayed fact that comes twice has the same writer and number.
 
-    A journal may be in parts (federation/journal_parts.py): each begins with a fact of the journal's own, which says
+    A journal may be in parts (federation/journal_segments.py): each begins with a fact of the journal's own, which says
     what stood in those before. Nothing is removed through this port.
     """
 

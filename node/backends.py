@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 import structlog
 
 from federation.credentials import Credentials
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from federation.ports import Changelog, Journal, LeaseRenewer, Registry, SiteLog
 from federation.replication import Replication
 from node.config import NodeConfig

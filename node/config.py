@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import urlsplit
 
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from waypost.errors import BadConfiguration, Refused
 from waypost.limits import (
     JOURNAL_SEGMENT,

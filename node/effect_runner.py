@@ -13,7 +13,7 @@ from node.catch_up import History, Requests
 from node.config import NodeConfig
 from node.dependency_health import CHANGELOG_OF, SITE, Dependency, DependencyHealth, dependency_of
 from node.operator_log import RateLimitedLog
-from node.password_hashing import Passwords
+from node.password_hasher import Passwords
 from node.remote_changelogs import RemoteChangelogs
 from node.tls import credentials_of
 from proxy.core import effects

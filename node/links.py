@@ -1,6 +1,6 @@
 """Links as a node runs them: it performs what the machine of their ends asks for, answers, and sets the timer again.
 
-What is decided, federation/link_ends.py decides.
+What is decided, federation/link_endpoints.py decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from federation import link_effects as effects
-from federation.link_ends import LinkEndpoints
+from federation.link_endpoints import LinkEndpoints
 from federation.link_in import Pulling
 from federation.link_out import Sending
 from federation.messages import LinkMessage

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from federation.link_ends import LinkEndpoints
+from federation.link_endpoints import LinkEndpoints
 from federation.log_epochs import federation_of
 from federation.messages import (
     CatchUp,
@@ -46,7 +46,7 @@ from node.instance import Instance
 from node.journal_writer import JournalWriter
 from node.lease_renewal import Heart, LeaseRenewal
 from node.links import Links
-from node.log_folding import LogFolding
+from node.log_fold import LogFolding
 from node.log_guard import LogGuard
 from node.log_start import where_to_begin
 from node.operator_log import OperatorLog, RateLimitedLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.model import failing, owners, transfers
+from chaos.model import failures, owners, transfers
 from chaos.model.copies import acknowledged, alive, fetch, frontier, read, release, runs, save, serves, write
 from chaos.model.state import NAMES, Claim, Row, Setup, State, Step, change
 
@@ -20,8 +20,8 @@ def steps(setup: Setup, state: State, which: int) -> Iterator[Step]:
         yield from _receiving(setup, state, which)
     if state.faults:
         for sort, label, after in (
-            ("crash", "crashes", failing.crash(state, which)),
-            ("lease", "cannot keep its lease", failing.fence(setup, state, which)),
+            ("crash", "crashes", failures.crash(state, which)),
+            ("lease", "cannot keep its lease", failures.fence(setup, state, which)),
         ):
             if after is not None:
                 yield Step(f"{NAMES[which]}: {label}", after, sort)
@@ -31,7 +31,7 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
     proxy, me = state.proxies[which], NAMES[which]
     copy = proxy.copy
     if not runs(state, which):
-        after = failing.restart(setup, state, which)
+        after = failures.restart(setup, state, which)
         assert after is not None
         yield Step(f"{me}: starts again", after)
     else:
@@ -46,9 +46,9 @@ def _itself(setup: Setup, state: State, which: int) -> Iterator[Step]:
         if proxy.claim is not None:
             yield from _registry(setup, state, which)
     for label, changed in (
-        ("its lease ends", failing.expire(state, which)),
-        ("has a lease again", failing.grant(setup, state, which)),
-        ("what it held ends with its lease", failing.forgotten(setup, state, which)),
+        ("its lease ends", failures.expire(state, which)),
+        ("has a lease again", failures.grant(setup, state, which)),
+        ("what it held ends with its lease", failures.forgotten(setup, state, which)),
     ):
         if changed is not None:
             yield Step(f"{me}: {label}", changed)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from chaos.simulator.clients import Client
 from chaos.simulator.node import Node
 from chaos.simulator.phases import PHASES, phases
-from chaos.simulator.recording import log_lane
+from chaos.simulator.recorder import log_lane
 from chaos.simulator.secrets import ANNOUNCED_SECRETS, Secrets
 from chaos.simulator.world import World
 from federation.acceptance import Acceptance

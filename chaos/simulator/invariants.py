@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chaos.simulator.clients import Client
     from chaos.simulator.node import Node
     from chaos.simulator.world import World
-    from federation.link_ends import LinkEndpoints
+    from federation.link_endpoints import LinkEndpoints
     from proxy.engine import Engine
     from waypost.checkpoint import SubscriptionRow
 

@@ -1,4 +1,4 @@
-"""Links in the world: the machines that a node runs (federation/link_ends.py), over its wires, logs and leases.
+"""Links in the world: the machines that a node runs (federation/link_endpoints.py), over its wires, logs and leases.
 
 What one proxy says to another comes in order as long as their connection lasts; another connection may overtake it.
 """
@@ -15,7 +15,7 @@ import msgspec
 from federation import link_effects
 from federation.history import HistoryAnswer
 from federation.link_bounds import Bounds
-from federation.link_ends import LinkEndpoints
+from federation.link_endpoints import LinkEndpoints
 from federation.log_epochs import lost_above, raised, record_of, with_seen
 from federation.messages import LinkMessage, LinkRecords
 from federation.ports import OwnerChanged, ProxyRow, RegistryEvent

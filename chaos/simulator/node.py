@@ -1,7 +1,7 @@
 """One proxy in a world: its process, its disk, its lease, and its shell.
 
-The shell performs the effects as node/node.py does, on the plain parts of chaos/simulator/parts.py; the world says
-when each of them happens, and what comes of it.
+The shell performs the effects as node/node.py does, on the plain parts of chaos/simulator/fake_backends.py; the world
+says when each of them happens, and what comes of it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from chaos.simulator.fake_backends import PlainStore
 from chaos.simulator.links import FEDERATION, LinkShell, history
 from chaos.simulator.narration import NARRATED_FACTS, line_of
-from chaos.simulator.parts import PlainStore
 from federation.acceptance import Acceptance, LogMark
 from federation.log_epochs import (
     Judgement,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from chaos.simulator.recording import REGISTRY, STEPS, VIOLATED, Message, Note, Recording, Span
+from chaos.simulator.recorder import REGISTRY, STEPS, VIOLATED, Message, Note, Recording, Span
 from chaos.simulator.schedule import Schedule
 
 ROW, LEFT, HEAD, LANE, NARROW = 15, 70, 40, 250, 90

@@ -71,7 +71,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.simulator.clients import SIP_MS
-from chaos.simulator.recording import log_lane
+from chaos.simulator.recorder import log_lane
 from chaos.simulator.secrets import Secrets
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import World

@@ -16,7 +16,7 @@ import msgspec
 
 from chaos.simulator.actions import ACTIONS, EXPRESSIONS, publish
 from chaos.simulator.phases import meetings
-from chaos.simulator.recording import STEPS
+from chaos.simulator.recorder import STEPS
 from chaos.simulator.secrets import ANNOUNCED_SECRETS, OPEN
 from chaos.simulator.verdict import heal
 from chaos.simulator.world import Faults, World

@@ -16,15 +16,15 @@ from heapq import heappop, heappush
 from typing import Any
 
 from chaos.simulator.clients import Client, Wire
+from chaos.simulator.fake_backends import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.invariants import Invariants
 from chaos.simulator.links import Link
 from chaos.simulator.narration import brief
 from chaos.simulator.node import LEASE_MS, Node
-from chaos.simulator.parts import PlainChangelog, PlainLog, PlainRegistry
 from chaos.simulator.peer_channels import PeerChannel
 from chaos.simulator.phases import Met
 from chaos.simulator.policies import Policy
-from chaos.simulator.recording import REGISTRY, VIOLATED, Conditions, Recording, log_lane
+from chaos.simulator.recorder import REGISTRY, VIOLATED, Conditions, Recording, log_lane
 from chaos.simulator.rights import Rights
 from chaos.simulator.secrets import History, Secrets
 from federation.messages import LinkMessage, LinkRecords

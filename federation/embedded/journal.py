@@ -1,7 +1,7 @@
 """The embedded journal: JSON lines, which the audit reads as they are, in a file for each writer.
 
-Of a journal in parts (federation/journal_parts.py) that file is the part that is being written; the ones before it lie
-beside it, numbered: ``WRITER.000001.jsonl``.
+Of a journal in parts (federation/journal_segments.py) that file is the part that is being written; the ones before it
+lie beside it, numbered: ``WRITER.000001.jsonl``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from federation.embedded.private_files import open_file
-from federation.journal_parts import JournalSegments, Rotation, segment_name, segment_number
+from federation.journal_segments import JournalSegments, Rotation, segment_name, segment_number
 from waypost.errors import LogUnavailable
 from waypost.facts import Fact, decode_fact, encode_fact
 

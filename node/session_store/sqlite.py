@@ -23,7 +23,7 @@ import msgspec
 from federation.embedded.database import DatabaseThread, is_damage, write
 from node.session_store import integrity
 from node.session_store.integrity import verify, with_checksum
-from node.session_store.loading import load, matched_of
+from node.session_store.loader import load, matched_of
 from proxy.core.store_port import (
     NOWHERE,
     Outdated,

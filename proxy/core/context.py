@@ -15,10 +15,10 @@ from proxy.core.journal import Journal
 from proxy.core.lease import Lease
 from proxy.core.outbox import Outbox
 from proxy.core.refusals import Refusals
-from proxy.core.running_transfers import RunningTransfers
 from proxy.core.session_table import SessionTable
 from proxy.core.settings import Settings
 from proxy.core.takeover_backoff import TakeoverBackoff
+from proxy.core.transfer_table import RunningTransfers
 from proxy.session.session import Session
 from waypost.clock import Clock
 from waypost.identity import Incarnation, Origin, ProxyId

@@ -12,8 +12,8 @@ import pytest
 from chaos.checker import Delivered, check
 from chaos.cluster import Cluster, ProxySpec
 from chaos.workloads.audience import BatchFilter, Guest
-from chaos.workloads.roaming import Roaming
-from tests.helpers.waiting import until
+from chaos.workloads.roamers import Roaming
+from tests.helpers.polling import until
 from waypost.client.received_notification import Received
 from waypost.identity import Incarnation, NotificationId, Origin
 

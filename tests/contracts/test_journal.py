@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from tests.contracts.benches import Journals
 from waypost.facts import Fact, FactKind, encode_fact
 

@@ -27,7 +27,7 @@ from federation.ports import (
     SiteLogRow,
 )
 from tests.contracts.benches import Registries
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.errors import RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Origin, Ownership, ProxyId, SessionId, SiteId
 

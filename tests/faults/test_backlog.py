@@ -12,7 +12,7 @@ from chaos.cluster import Cluster, ProxySpec
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 

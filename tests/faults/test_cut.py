@@ -14,7 +14,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.toxiproxy import ToxiproxyServer
-from chaos.workloads.roaming import Roaming
+from chaos.workloads.roamers import Roaming
 
 SEED = 31
 ROUNDS = 4

@@ -13,7 +13,7 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.flips import flip_bits
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import SessionLost
 from waypost.messages import Gap
 

@@ -17,7 +17,7 @@ from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
 from discovery.announce import Announcement, announced
 from discovery.browse import browse
-from tests.helpers.waiting import until, until_seen
+from tests.helpers.polling import until, until_seen
 from waypost.identity import NotificationId, new_incarnation
 from waypost.messages import VERSION
 from waypost.notification import Notification

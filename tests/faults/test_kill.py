@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.kill import Kill
-from chaos.workloads.roaming import Roaming
+from chaos.workloads.roamers import Roaming
 
 SEED = 21
 FLAGS = {"no-discovery": ""}

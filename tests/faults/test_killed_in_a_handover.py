@@ -17,7 +17,7 @@ from chaos.faults.kill import Kill
 from chaos.faults.silence import ANSWERS, QUESTIONS, Silence
 from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience, Guest
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 
 BACK = "a receiver came back to the source"
 LEASE_MS = 6_000

@@ -22,7 +22,7 @@ from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from chaos.faults.lost_end import LostEnd
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from tests.helpers.waiting import until, until_seen
+from tests.helpers.polling import until, until_seen
 from tests.node.test_command_line import run
 from waypost.identity import Coordinate, new_incarnation
 from waypost.messages import Gap

@@ -13,7 +13,7 @@ from chaos.faults.pause import Pause
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Guest
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.identity import NotificationId
 from waypost.notification import Notification
 

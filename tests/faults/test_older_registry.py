@@ -15,7 +15,7 @@ from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.older_registry import OlderRegistry
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from tests.helpers.waiting import until
+from tests.helpers.polling import until
 from waypost.identity import new_incarnation
 
 TIMEOUT_S, LEASE_S = 90.0, 3

@@ -12,7 +12,7 @@ from chaos.servers import parts
 from chaos.servers.etcd import EtcdTrio
 from chaos.servers.kafka import KafkaServer
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen, until_still
+from tests.helpers.polling import until_seen, until_still
 
 SEED = 71
 LEASE_MS = 4_000

@@ -19,7 +19,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from federation.kafka import KafkaSiteLog
 from tests.faults.test_log_epochs import TIMEOUT_S, Reader, accounts, publish
-from tests.helpers.waiting import until
+from tests.helpers.polling import until
 from waypost.identity import new_incarnation
 
 FLAGS = {"no-discovery": "", "lease-ttl-ms": "3000"}

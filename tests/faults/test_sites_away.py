@@ -14,7 +14,7 @@ from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
 from chaos.servers.toxiproxy import ToxiproxyServer
 from chaos.workloads.audience import KINDS, Audience
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.limits import LINK_WINDOW
 from waypost.notification import Notification
 

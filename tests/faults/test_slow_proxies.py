@@ -16,7 +16,7 @@ from chaos.faults.pause import Pause
 from chaos.faults.silence import ANSWERS, Silence
 from chaos.fronted import Fronted
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen, until_still
+from tests.helpers.polling import until_seen, until_still
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import SessionId
 from waypost.messages import VERSION, Attach, Attached, Deliver, Hello

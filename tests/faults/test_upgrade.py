@@ -8,7 +8,7 @@ from chaos.cluster import Cluster, ProxySpec
 from chaos.faults.upgrade import Upgrade
 from chaos.servers.etcd import EtcdServer
 from chaos.servers.kafka import KafkaServer
-from chaos.workloads.roaming import Roaming
+from chaos.workloads.roamers import Roaming
 
 SEED = 51
 

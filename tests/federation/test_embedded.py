@@ -28,9 +28,9 @@ from federation.embedded import (
 from federation.embedded import registry_rows as rows
 from federation.embedded.database import write
 from federation.embedded.registry import MachineClock
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, ProxyUp, Reloaded
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.facts import Fact, FactKind, encode_fact
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId

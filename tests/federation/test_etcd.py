@@ -15,8 +15,8 @@ from chaos.servers.process import free_port
 from federation import etcd as adapter
 from federation.etcd import EtcdRegistry
 from federation.ports import OwnerChanged, ProxyRow, Reloaded
-from tests.helpers.waiting import until as comes_true
-from tests.helpers.watching import changes
+from tests.helpers.polling import until as comes_true
+from tests.helpers.watch import changes
 from waypost.errors import BadConfiguration, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId
 

@@ -16,7 +16,7 @@ from chaos.servers.kafka import KafkaServer
 from chaos.servers.process import free_port
 from federation import kafka as adapter
 from federation.kafka import KafkaChangelog, KafkaJournal, KafkaSiteLog
-from tests.helpers.waiting import stands_still, until
+from tests.helpers.polling import stands_still, until
 from tests.servers import FaultyPath
 from waypost.checkpoint import Checkpoint, Descriptor
 from waypost.errors import LogUnavailable

@@ -15,7 +15,7 @@ from federation.memory import (
     MemorySiteLog,
 )
 from federation.ports import LeaderChanged, OwnerChanged, ProxyDown, ProxyRow, Reloaded
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.clock import ManualClock
 from waypost.errors import LogUnavailable, RegistryUnavailable
 from waypost.identity import Epoch, Incarnation, Ownership, ProxyId, SessionId, SiteId

@@ -18,7 +18,7 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, ProxySpec
 from node.cli.commands import proxy_client
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import Forbidden, NotFound, NotServed, Refused
 from waypost.limits import MAX_BODY_BYTES
 from waypost.messages import SubscriptionChanged

@@ -17,7 +17,7 @@ import waypost
 from chaos.cluster import Cluster, ProxySpec
 from node.tls import CERTIFIED_MS, Certified, vouched
 from proxy.clients.tokens import read
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.identity import Incarnation
 from waypost.messages import VERSION, Attach, Credential, Hello
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import waypost
 from chaos.cluster import Cluster, ProxySpec
 from node.rate_limit import RateLimit, RateLimits
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import NoProxy, Unreachable
 from waypost.frames import decode_proxy_message, encode_message
 from waypost.identity import Epoch, Origin, ProxyId

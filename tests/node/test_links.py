@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from federation.link_ends import LinkEndpoints
+from federation.link_endpoints import LinkEndpoints
 from federation.messages import LinkOpen, LinkRecords, LinkWants
 from federation.ports import Registry, SiteLog, SiteLogRow
 from federation.site_state import SiteState

@@ -11,7 +11,7 @@ from pathlib import Path
 import waypost
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from federation.embedded.site_log import EmbeddedSiteLog
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.messages import Gap
 from waypost.notification import Notification
 from waypost.records import Closed

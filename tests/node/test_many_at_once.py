@@ -15,7 +15,7 @@ import pytest
 import waypost
 from chaos.cluster import Cluster, ProxyProcess, ProxySpec
 from tests.helpers.attacks import connected
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.limits import HANG_UP_WITHIN_S, REPLIES_WITHIN_S
 
 CLIENTS = 150

@@ -9,7 +9,7 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.errors import BadMessage
 
 TIMEOUT_S = 60.0

@@ -22,7 +22,7 @@ from federation.ports import ProxyRow, Reloaded
 from handover.messages import Prepare
 from node.peers import PeerChallenge, PeerHello, PeerWelcome, decode_introduction
 from node.seal import Introduction, Sealer, check_proof, new_nonce
-from tests.helpers.watching import changes
+from tests.helpers.watch import changes
 from waypost.identity import Epoch, Incarnation, ProxyId, SessionId
 from waypost.messages import VERSION
 

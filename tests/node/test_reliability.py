@@ -10,7 +10,7 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.messages import Gap
 from waypost.reliability import BEST_EFFORT, BEST_EFFORT_EVENTS, PERSISTENT, Reliability
 

@@ -16,7 +16,7 @@ import pytest
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.client import rendezvous
 from waypost.client.rendezvous import Offering, RendezvousConsumer
 from waypost.errors import LimitExceeded, Refused

@@ -12,7 +12,7 @@ from chaos.servers.process import free_port
 from federation.ports import ProxyRow
 from node.dependency_health import DependencyHealth
 from node.self_check import ADVERTISED, GRACE_MS, SelfCheck, unknown_neighbours
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from waypost.clock import ManualClock
 from waypost.identity import Incarnation, ProxyId, SiteId
 

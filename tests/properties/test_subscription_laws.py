@@ -22,8 +22,8 @@ from waypost.notification import Int64, Notification, Value
 from waypost.subscription import SubscriptionError, parse
 from waypost.subscription.batch import evaluate_line
 from waypost.subscription.canonical import write
+from waypost.subscription.constant_folding import fold
 from waypost.subscription.evaluate import compile_test
-from waypost.subscription.folding import fold
 from waypost.subscription.parser import read
 from waypost.subscription.tree import Binary, Call, Compare, Literal, Logic, Name, Node, Not, Unary
 

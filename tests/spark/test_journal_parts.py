@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from federation.embedded.journal import EmbeddedJournal, read_facts, segment_paths
-from federation.journal_parts import Rotation
+from federation.journal_segments import Rotation
 from spark.audit import judge
 from spark.source import locate
 from spark.verdict import Verdict

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.simulator.generator import draw
 from chaos.simulator.picture import drawn
-from chaos.simulator.recording import STEPS, VIOLATED, Recording
+from chaos.simulator.recorder import STEPS, VIOLATED, Recording
 from chaos.simulator.schedule import KEPT, Kept
 from tests.chaos.simulator.mutants import MUTANTS
 

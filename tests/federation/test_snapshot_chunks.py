@@ -7,7 +7,7 @@ import random
 import pytest
 
 from federation.ports import SiteSnapshot
-from federation.site_parts import SnapshotChunks
+from federation.snapshot_chunks import SnapshotChunks
 from waypost.errors import BadRecord
 
 SIZE = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.journal_parts import JournalSegments, Rotation
+from federation.journal_segments import JournalSegments, Rotation
 from waypost.facts import Fact, FactKind, encode_fact
 from waypost.limits import JOURNAL_NAMES_BYTES, JOURNAL_SEGMENT
 

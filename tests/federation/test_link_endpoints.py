@@ -13,7 +13,7 @@ import pytest
 from federation import link_effects
 from federation.link_bounds import Bounds
 from federation.link_effects import Append, Ended, FindFirst, LinkEffect, ReadLog, SendPeer
-from federation.link_ends import LinkEndpoints
+from federation.link_endpoints import LinkEndpoints
 from federation.link_out import UNACKNOWLEDGED_TIMEOUT_MS
 from federation.messages import LinkAppended, LinkMessage, LinkOpen, LinkRecords, LinkWants
 from federation.ports import ProxyRow

@@ -20,7 +20,7 @@ from chaos.servers.process import LOOPBACK, free_port
 from chaos.servers.server import Server
 from chaos.servers.toxiproxy import ToxiproxyServer
 from chaos.workloads.audience import Audience
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 
 LEASE_MS = 3_000
 GOES_ON_S = 20

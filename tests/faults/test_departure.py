@@ -7,7 +7,7 @@ from pathlib import Path
 
 import waypost
 from chaos.cluster import Cluster, ProxySpec
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 
 LEASE_MS = 1_000
 COUNT = 200

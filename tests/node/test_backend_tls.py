@@ -19,7 +19,7 @@ from node.config import NodeConfig
 from node.dependency_health import Dependency
 from node.tls import credentials_of
 from tests.helpers.papers import Papers
-from tests.helpers.waiting import until_seen
+from tests.helpers.polling import until_seen
 from tests.node.test_command_line import run
 from waypost.errors import BadConfiguration, Unreachable
 from waypost.identity import SessionId, new_incarnation

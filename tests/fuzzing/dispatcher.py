@@ -1,7 +1,7 @@
 """Whatever a client sends, led by coverage of the proxy's code: it is taken or refused by name, and costs nobody else.
 
-``python -m tests.fuzzing.door -runs=100000``, or with any other option of libFuzzer. An input is frames of one client,
-each behind its length; beside it another client publishes, and is answered.
+``python -m tests.fuzzing.dispatcher -runs=100000``, or with any other option of libFuzzer. An input is frames of one
+client, each behind its length; beside it another client publishes, and is answered.
 """
 
 from __future__ import annotations
