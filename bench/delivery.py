@@ -57,7 +57,7 @@ def _measure(name: str, receive: Any, publish: Any, where: tuple[str, bool]) -> 
     slow = once(receive, publish, where, PROBES, RATE)
     delays = slow.delays_ms
     return [
-        Row(name, "deliveries/s", tuple(each.rate for each in fast), ">= 100,000"),
+        Row(name, "deliveries/s", tuple(outcome.rate for outcome in fast), ">= 100,000"),
         Row(f"{name}, {RATE}/s: latency p50", "ms", (quantile(delays, 0.5),)),
         Row(f"{name}, {RATE}/s: latency p99", "ms", (quantile(delays, 0.99),)),
     ]

@@ -106,15 +106,15 @@ async def measure(cluster: Cluster, case: Case) -> list[Row]:
 
 
 def _times(case: Case, runs: list[list[Move]]) -> list[Row]:
-    firsts = [[each.first_ms for each in run] for run in runs]
+    firsts = [[move.first_ms for move in run] for run in runs]
     p50, p99 = GOALS.get(case.stored, ("", "")) if case.real and not case.far else ("", "")
     rows = [
         Row(f"{case.name}: p50", "ms", tuple(quantile(run, 0.5) for run in firsts), p50),
         Row(f"{case.name}: p99", "ms", tuple(quantile(run, 0.99) for run in firsts), p99),
     ]
     if case.stored == MANY:
-        pauses = tuple(each.pause_ms for run in runs for each in run)
-        gaps = tuple(each.gap_ms for run in runs for each in run)
+        pauses = tuple(move.pause_ms for run in runs for move in run)
+        gaps = tuple(move.gap_ms for run in runs for move in run)
         rows.append(Row(f"{case.name}: longest gap at the move", "ms", pauses, p50))
         rows.append(Row(f"{case.name}: longest gap of all", "ms", gaps))
     return rows
@@ -184,7 +184,7 @@ class Roamer:
 
 async def _wire_bytes(*proxies: ProxyProcess) -> int:
     statuses = [await asyncio.to_thread(proxy.request, "/v1/status") for proxy in proxies]
-    return sum(int(each["peer_bytes"]) for each in statuses)
+    return sum(int(statuse["peer_bytes"]) for statuse in statuses)
 
 
 def _has_read(proxy: ProxyProcess, coordinate: Coordinate) -> bool:

@@ -75,12 +75,12 @@ def check(
             if any(expression.matches(attributes) for expression in parsed)
         }
         received = got.get(receiver, ())
-        given = Counter(each.id for each in received)
+        counter = Counter(delivered.id for delivered in received)
         tally.expected += len(owed)
-        tally.delivered += given.total()
-        tally.lost += [(receiver, each) for each in owed if not given[each]]
-        tally.duplicated += [(receiver, each) for each, times in given.items() if times > 1]
-        tally.phantom += [(receiver, each) for each in given if each not in owed]
+        tally.delivered += counter.total()
+        tally.lost += [(receiver, each) for each in owed if not counter[each]]
+        tally.duplicated += [(receiver, each) for each, times in counter.items() if times > 1]
+        tally.phantom += [(receiver, each) for each in counter if each not in owed]
         tally.reordered += [(receiver, each) for each in _late(received)]
     return tally
 

@@ -52,7 +52,7 @@ class Announcement:
             return [LOOPBACK]
         if _is_ipv4(self.host):
             return [self.host]
-        return [each for each in own_addresses() if each != LOOPBACK] or [LOOPBACK]
+        return [own_address for own_address in own_addresses() if own_address != LOOPBACK] or [LOOPBACK]
 
 
 def audience(announcement: Announcement) -> list[str]:

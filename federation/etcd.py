@@ -157,7 +157,7 @@ class EtcdRegistry:
         return _read(answers)
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        await self._raise_floor(max((each.generation for each in deleted.values()), default=0))
+        await self._raise_floor(max((ownership.generation for ownership in deleted.values()), default=0))
         for session, expected in deleted.items():
             key = self._key(OWNER, session)
             if expected.deleted:

@@ -43,12 +43,14 @@ class HistoryAnswer:
         self._wanted = wanted
         self._max_records = max_records
         self._max_bytes = max_bytes
-        self._expressions = [parse(each) for each in wanted.expressions]
+        self._expressions = [parse(expression) for expression in wanted.expressions]
         self._found: list[Forwarded] = []
         self._size = 0
-        begins = [each.begins for each in state.ended.values() if each.following == wanted.origin]
+        begins = [
+            ended_origin.begins for ended_origin in state.ended.values() if ended_origin.following == wanted.origin
+        ]
         # What the log has below belongs to the origin before.
-        self._through = max([wanted.after, *(min(each, wanted.upto) for each in begins)])
+        self._through = max([wanted.after, *(min(begin, wanted.upto) for begin in begins)])
         self._first_kept = 0
         self._damaged: list[tuple[int, int]] = []
         self._over = False

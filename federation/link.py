@@ -80,7 +80,7 @@ class LinkSender:
         self._removed |= self._severed
         if self._removed:
             # Whoever wants it asks its origin for it.
-            self._repeats = [_from_here(each, state.frontier) for each in self._repeats]
+            self._repeats = [_from_here(repeat, state.frontier) for repeat in self._repeats]
             self._pass_over(start.offset)
         self._work_ns = 0
         self._filters: Mapping[str, Filter] = NO_FILTERS

@@ -69,7 +69,9 @@ class LinkEndpoints:
 
     def shown(self, now_ms: int) -> tuple[list[Pulling], list[Sending]]:
         """Return all ends as they are now, for operators."""
-        return [each.shown(now_ms) for each in self._in.values()], [each.shown() for each in self._out.values()]
+        return [link_in.shown(now_ms) for link_in in self._in.values()], [
+            link_out.shown() for link_out in self._out.values()
+        ]
 
     def queues(self) -> Iterator[tuple[str, int, int]]:
         """Yield what waits at each end: its name, how many records, and how many may."""

@@ -227,7 +227,7 @@ class LogReader:
             messages = []
         finally:
             await consumer.stop()
-        if not messages or [each.offset for each in messages] != [*range(offset, offset + len(messages))]:
+        if not messages or [message.offset for message in messages] != [*range(offset, offset + len(messages))]:
             return [], offset + 1
         return messages, offset + len(messages)
 
@@ -279,7 +279,7 @@ class LogReader:
         while len(messages) < limit and size < LOG_READ_BYTES and self._position < end:
             taken = await consumer.fetch(limit - len(messages), self._deadline_s)
             messages += taken
-            size += sum(len(each.value or b"") for each in taken)
+            size += sum(len(message.value or b"") for message in taken)
             self._position = await consumer.position()
         return messages
 

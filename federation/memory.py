@@ -252,10 +252,10 @@ class MemoryRegistryStorage(Fallible):
     def end_lease(self, lease: int) -> None:
         if self.rows.terms.pop(lease, None) is None:
             return
-        for link, leader in [each for each in self.rows.leaders.items() if each[1].lease == lease]:
+        for link, leader in [item for item in self.rows.leaders.items() if item[1].lease == lease]:
             del self.rows.leaders[link]
             self.changes.append(LeaderChanged(link, None, leader.epoch))
-        for name, _life in [each for each in self.rows.incarnations.items() if each[1].lease == lease]:
+        for name, _life in [item for item in self.rows.incarnations.items() if item[1].lease == lease]:
             del self.rows.incarnations[name]
             self.changes.append(ProxyDown(*name))
         self.changed.notify()
@@ -313,7 +313,7 @@ class MemoryRegistry:
 
     async def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
         rows = await self._begin()
-        rows.generation_floor = max([rows.generation_floor, *(each.generation for each in deleted.values())])
+        rows.generation_floor = max([rows.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
             if expected.deleted and rows.owners.get(session) == expected:
                 del rows.owners[session]

@@ -119,7 +119,7 @@ class RegisteredInterest(msgspec.Struct):
 
     def by_protection(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys each expression is held."""
-        return {each: self.protections.get(each, (OPEN,)) for each in self.expressions}
+        return {expression: self.protections.get(expression, (OPEN,)) for expression in self.expressions}
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
@@ -293,7 +293,7 @@ class SiteState:
         self._covered_since_repair = set()
         return [
             StateReset(),
-            *(InterestChanged(each) for each in sorted(interests)),
+            *(InterestChanged(interest) for interest in sorted(interests)),
             *(SeveranceAnnounced(neighbour, ()) for neighbour in self.neighbours),
             Advanced(self.origin, offset),
         ]
@@ -312,7 +312,9 @@ class SiteState:
                         asks.filters[expression].above.pop(origin, None)
             if not known:
                 del self.effective[expression]
-        concerned = [each for each in self.neighbours if each != record.link and each not in record.path]
+        concerned = [
+            neighbour for neighbour in self.neighbours if neighbour != record.link and neighbour not in record.path
+        ]
         events += [SeveranceAnnounced(each, record.path) for each in concerned if len(record.path) < MAX_HOPS]
         return [*events, Advanced(self.origin, offset)]
 
@@ -515,7 +517,7 @@ class SiteState:
         """
         if self._must_request_all:
             self._must_request_all = False
-            asked = (each.filters for each in self.neighbour_filters.values())
+            asked = (neighbour_filters.filters for neighbour_filters in self.neighbour_filters.values())
             concerned = set(self.interest_counts).union(*asked, *self.wants.values())
         concerned = sorted(concerned)
         changed: list[Event] = []
@@ -607,7 +609,7 @@ class SiteState:
 
     def log_epoch_at(self, offset: int) -> int:
         """Return in which log epoch a reader is who begins at this offset."""
-        begun = [each.following for each in self.ended.values() if each.begins < offset]
+        begun = [ended_origin.following for ended_origin in self.ended.values() if ended_origin.begins < offset]
         return max((log_epoch_of(each) for each in begun if site_of(each) == self.site), default=1)
 
     def ended_origins(self, neighbour: SiteId) -> list[OriginEnded]:

@@ -72,5 +72,5 @@ class SnapshotChunks:
         self._came[slot] = {}
         if self.latest is None or part.rank > self.latest.rank:
             self._slot = slot
-            state = b"".join(each.data for each in together if each is not None)
+            state = b"".join(part.data for part in together if part is not None)
             self.latest = SiteSnapshot(part.position, state, part.log_epoch)

@@ -141,10 +141,12 @@ async def _inspect_log(backends: Backends, mark: LogMark, known: SiteLogRow | No
     first, end = await backends.log.first_offset(), await backends.log.end_offset()
     intact = await _has(backends, mark, first, end)
     if intact and mark.identity:
-        begun: LogBegun | None = LogBegun(federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch)
+        log_begun: LogBegun | None = LogBegun(
+            federation=mark.federation, identity=mark.identity, log_epoch=mark.log_epoch
+        )
     else:
-        begun = await _find_identity(backends, first, end)
-    return LogSeen(first=first, end=end, begun=begun, mark=mark, intact=intact, known=known)
+        log_begun = await _find_identity(backends, first, end)
+    return LogSeen(first=first, end=end, begun=log_begun, mark=mark, intact=intact, known=known)
 
 
 async def _has(backends: Backends, mark: LogMark, first: int, end: int) -> bool | None:

@@ -289,7 +289,7 @@ class Node:
         self.backends = parts = await self.troubles.retry(Dependency.ALL, self._open_backends)
         self._has_opened = True
         restored = await self._restored(parts)
-        neighbours = tuple(SiteId(each) for each in self.config.neighbours)
+        neighbours = tuple(SiteId(neighbour) for neighbour in self.config.neighbours)
         settings = Settings(
             proxy=self.proxy,
             site=self.site,
@@ -454,7 +454,7 @@ class Node:
     async def _check_self(self) -> None:
         """See what is wrong with the configuration that only shows when it runs (node/self_check.py)."""
         config, context = self.config, self._engine.context
-        neighbours = [SiteId(each) for each in config.neighbours]
+        neighbours = [SiteId(neighbour) for neighbour in config.neighbours]
         check = SelfCheck(self.site, neighbours, config.advertise, self.troubles, self._clock.now_ms())
         if self.tls is not None:
             self.certificate = CertificateCheck(TlsFiles(config, self.tls), self.tls, self._url(), self.troubles)
@@ -591,7 +591,7 @@ class Node:
             changelog=changelog_locator(self.config),
             instance=self.instance.id,
             lease_ttl_ms=ttl_ms,
-            neighbours=tuple(SiteId(each) for each in self.config.neighbours),
+            neighbours=tuple(SiteId(neighbour) for neighbour in self.config.neighbours),
         )
         # What this call itself had announced, when its answer was lost, is no other one's.
         return await self.backends.registry.announce(
@@ -773,8 +773,8 @@ class Node:
         self._log_refusals()
 
     def _log_refusals(self) -> None:
-        for each in self._engine.context.refused.take_new():
-            log.warning("refused", what=each.name, peer=each.peer or "not proven", detail=each.detail)
+        for refusal in self._engine.context.refused.take_new():
+            log.warning("refused", what=refusal.name, peer=refusal.peer or "not proven", detail=refusal.detail)
 
     # ------------------------------------------------------------ the engine's effects
 

@@ -30,7 +30,13 @@ from waypost.limits import LOG_LINES_ALIKE, LOG_LINES_MS
 
 log = structlog.get_logger("waypost")
 IN_VAIN = (ABORTED, THAWED, UNSETTLED)
-NOBODYS_FAULT = {"refused", "receiver back", "owner changed", "superseded", *(each.value for each in StayReason)}
+NOBODYS_FAULT = {
+    "refused",
+    "receiver back",
+    "owner changed",
+    "superseded",
+    *(stay_reason.value for stay_reason in StayReason),
+}
 """Causes for which there is nothing to do; docs/operating.md says of each what it means."""
 
 

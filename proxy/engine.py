@@ -371,7 +371,7 @@ class Engine:
 
     def _register_interests_again(self) -> None:
         self.context.interest.register_all(
-            each for each in self.context.sessions.values() if each.interest_expressions()
+            session for session in self.context.sessions.values() if session.interest_expressions()
         )
 
     def _closed(self) -> None:

@@ -90,7 +90,7 @@ def read(begun: Iterable[EpochStart], firsts: dict[str, int]) -> Epochs:
     """
     sites = groupby(sorted(begun, key=lambda each: each[:2]), key=lambda each: each.site)
     known = [_Log(site, firsts.get(site, 0), list(records)) for site, records in sites]
-    later = [each for each in known if each.ends]
+    later = [log for log in known if log.ends]
     return Epochs(
         tuple(span for log in later for span in log.spans()),
         tuple(end for log in later for end in log.lost()),

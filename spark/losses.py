@@ -128,11 +128,11 @@ def _removals(missed: DataFrame, journal: DataFrame, owing: DataFrame) -> DataFr
     )
 
 
-def _allows(terms: Column) -> Column:
+def _allows(column: Column) -> Column:
     """Tell whether a subscription on these terms had stated before a policy of a kind that the removal names."""
     ages = _names(RemovalPolicy.TIME_TO_LIVE) | _names(RemovalPolicy.TIME_TO_LIVE_BY_LOG)
-    by_age = ages & (terms["ages_since"] < F.col("x.said"))
-    by_count = _names(RemovalPolicy.MAX_COUNT) & (terms["counts_since"] < F.col("x.said"))
+    by_age = ages & (column["ages_since"] < F.col("x.said"))
+    by_count = _names(RemovalPolicy.MAX_COUNT) & (column["counts_since"] < F.col("x.said"))
     return F.coalesce(by_age, F.lit(False)) | F.coalesce(by_count, F.lit(False))
 
 

@@ -56,7 +56,9 @@ def records_of(room: str) -> Iterator[type]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_record_of_many_fields_is_made_with_their_names(room: str) -> None:
     def positional(kind: type) -> int:
-        return sum(each.kind is not each.KEYWORD_ONLY for each in inspect.signature(kind).parameters.values())
+        return sum(
+            parameter.kind is not parameter.KEYWORD_ONLY for parameter in inspect.signature(kind).parameters.values()
+        )
 
     many = {f"{kind.__module__}.{kind.__name__}": positional(kind) for kind in records_of(room)}
     assert {kind: count for kind, count in many.items() if count > MAX_POSITIONAL} == {}

@@ -68,7 +68,7 @@ def reliability_of(events: str, connection: str) -> Reliability:
         raise Refused(str(error), field="connection") from None
 
 
-def check_level(asked: Reliability, above: Reliability, level: str) -> None:
+def check_level(reliability: Reliability, above: Reliability, level: str) -> None:
     """Raise Refused if a level asks for more than the one above it allows."""
-    if asked.below(above) != asked:
-        raise Refused(f"{asked}; here it is {above} at most", field=level)
+    if reliability.below(above) != reliability:
+        raise Refused(f"{reliability}; here it is {above} at most", field=level)

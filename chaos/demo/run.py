@@ -117,7 +117,7 @@ class Demo:
             {person.name: person.got for person in self._people},
         )
         await asyncio.gather(*(self._depart(person) for person in self._people))
-        moves = [each for person in self._people for each in person.moves_ms]
+        moves = [moves_m for person in self._people for moves_m in person.moves_ms]
         absences = sum(person.absences for person in self._people)
         return Outcome(
             result=tally,
@@ -249,7 +249,7 @@ class Demo:
             self._print(f"proxy {proxy.name} was started by hand and goes on; end it with Ctrl-C")
 
     def _delivered(self) -> int:
-        return sum(len({each.id for each in person.got}) for person in self._people)
+        return sum(len({delivered.id for delivered in person.got}) for person in self._people)
 
     async def _tick(self) -> None:
         while True:

@@ -86,7 +86,7 @@ class Traveller:
         return f"travellers/{self.group or self.name}"
 
     def check(self, received: Sequence[Received]) -> None:
-        self.got += [Delivered(each.id, each.coordinate.origin) for each in received]
+        self.got += [Delivered(received.id, received.coordinate.origin) for received in received]
 
     async def appear(self, url: str, others: Sequence[str]) -> None:
         """Come online at a proxy; where that one does not answer, at another."""

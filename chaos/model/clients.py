@@ -168,7 +168,7 @@ def confirm(setup: Setup, state: State) -> State | None:
 
 
 def _writing(state: State, epoch: int) -> bool:
-    return any(each.epoch == epoch and each.second is not None for each in state.writes)
+    return any(checkpoint.epoch == epoch and checkpoint.second is not None for checkpoint in state.writes)
 
 
 def promise(setup: Setup, state: State) -> State | None:

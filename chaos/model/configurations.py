@@ -28,8 +28,8 @@ SECOND_CRASH = Configuration("second-crash", kinds=(1,), faults=1, moves=0, subs
 
 DEFAULT = SITE.name
 CONFIGURATIONS = {
-    each.name: each
-    for each in (SITE, QUICK, OWNERS, TWICE, THERE, THERE_AND_BACK, FAR, FAR_CRASH, SECOND, SECOND_CRASH)
+    configuration.name: configuration
+    for configuration in (SITE, QUICK, OWNERS, TWICE, THERE, THERE_AND_BACK, FAR, FAR_CRASH, SECOND, SECOND_CRASH)
 }
 
 

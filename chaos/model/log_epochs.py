@@ -113,11 +113,11 @@ class LogEpochs:
     def is_quiescent(self, state: State) -> bool:
         if state.published < self.publishes:
             return False
-        if any(each.phase != "running" or each.read != state.log for each in state.proxies):
+        if any(proxy.phase != "running" or proxy.read != state.log for proxy in state.proxies):
             return False
         return all(
-            number in each.delivered or (origin, offset) in each.reported
-            for each in state.proxies
+            number in proxy.delivered or (origin, offset) in proxy.reported
+            for proxy in state.proxies
             for number, origin, offset in state.acknowledged
         )
 
@@ -130,7 +130,7 @@ class LogEpochs:
                 yield f"the log loses all from {end} on", self._lose(state, end), "loss"
 
     def _lose(self, state: State, end: int) -> State:
-        a, b = (self._out_of_reach(each) for each in state.proxies)
+        a, b = (self._out_of_reach(proxy) for proxy in state.proxies)
         return replace(state, log=state.log[:end], proxies=(a, b), losses=state.losses + 1)
 
     def _out_of_reach(self, proxy: Proxy) -> Proxy:
@@ -201,7 +201,10 @@ class LogEpochs:
     def _catch_up(self, proxy: Proxy, known: SiteState, origin: Origin) -> Proxy:
         """What of an origin that has ended the receiver has not, it is given, and told of what is lost."""
         ended, had = known.ended[origin], dict(proxy.frontier).get(origin, NOTHING)
-        begins = max((each.begins for each in known.ended.values() if each.following == origin), default=0)
+        begins = max(
+            (ended_origin.begins for ended_origin in known.ended.values() if ended_origin.following == origin),
+            default=0,
+        )
         for offset in range(max(had + 1, begins), ended.end + 1):
             if isinstance(entry := proxy.read[offset], int):
                 proxy = self._deliver(proxy, origin, offset, entry)
@@ -242,12 +245,12 @@ class LogEpochs:
         intact = None
         if 0 <= mark.offset < len(state.log):
             intact = checksum_of(_record(state.log[mark.offset], mark.offset)) == mark.checksum
-        begun = next((_record(each, 0) for each in state.log if isinstance(each, EpochStart)), None)
+        log_begun = next((_record(each, 0) for each in state.log if isinstance(each, EpochStart)), None)
         if intact:
-            begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
-        assert begun is None or isinstance(begun, LogBegun)
+            log_begun = LogBegun(federation=FEDERATION, identity=IDENTITY, log_epoch=mark.log_epoch)
+        assert log_begun is None or isinstance(log_begun, LogBegun)
         known = row_as_read(SITE, mark, proxy.state.ended)
-        seen = LogSeen(first=0, end=len(state.log), begun=begun, mark=mark, intact=intact, known=known)
+        seen = LogSeen(first=0, end=len(state.log), begun=log_begun, mark=mark, intact=intact, known=known)
         judgement = judge(SITE, FEDERATION, _site_log_row(state.row), seen, IDENTITY)
         row = _row(judgement.row)
         read = proxy.read if judgement.is_intact else ()

@@ -72,7 +72,7 @@ def _tidy(setup: Setup, state: State) -> State:
         state = _without_stale(state)
     if state.late:
         # A claim from an epoch that is past is never applied.
-        late = frozenset(each for each in state.late if each.epoch >= state.row.epoch or "COMMIT" in setup.off)
+        late = frozenset(claim for claim in state.late if claim.epoch >= state.row.epoch or "COMMIT" in setup.off)
         state = state._replace(late=late)
     for which, proxy in enumerate(state.proxies):
         tidied = _tidy_proxy(state, which, proxy)
@@ -142,8 +142,8 @@ def _world(setup: Setup, state: State) -> Iterator[Step]:
         yield Step(f"notification {state.published + 1} is published", state._replace(published=state.published + 1))
     if setup.world.far:
         yield from _link(setup, state)
-    for epoch in {each.epoch for each in state.writes}:
-        first = min(each for each in state.writes if each.epoch == epoch)
+    for epoch in {checkpoint.epoch for checkpoint in state.writes}:
+        first = min(checkpoint for checkpoint in state.writes if checkpoint.epoch == epoch)
         kept = max(state.checkpoint, first, key=lambda each: (each.epoch, each.serial))
         after = state._replace(writes=state.writes - {first}, checkpoint=kept)
         if "RANK" in setup.off and kept != first:

@@ -71,7 +71,7 @@ def _keeping(setup: Setup, state: State, which: int) -> Iterator[Step]:
     after = save(state, which)
     if after is not None:
         yield Step(f"{me}: saves", after)
-    if copy is None or not serves(state, which) or any(each.epoch == copy.epoch for each in state.writes):
+    if copy is None or not serves(state, which) or any(checkpoint.epoch == copy.epoch for checkpoint in state.writes):
         return
     kept, known = state.checkpoint, acknowledged(copy, frontier(setup, state, which))
     if (kept.epoch, kept.acknowledged, kept.second) != (copy.epoch, known, copy.second):

@@ -58,4 +58,4 @@ def covered_above(site: Site, bits: int) -> int | None:
         return None
     known = dict(site.effective)
     starts = [known.get(kind) for kind in (0, 1) if bits & 1 << kind]
-    return None if None in starts else max(each for each in starts if each is not None)
+    return None if None in starts else max(start for start in starts if start is not None)

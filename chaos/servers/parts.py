@@ -125,11 +125,11 @@ def _locked(name: str) -> Iterator[None]:
         yield
 
 
-def _remove(place: Path) -> None:
-    if place.is_dir():
-        shutil.rmtree(place)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
     else:
-        place.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _run(*command: str, cwd: Path = HERE, env: Mapping[str, str] | None = None) -> None:

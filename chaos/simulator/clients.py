@@ -266,7 +266,7 @@ class Client:
                         self.joined = self.world.lengths()
                     if self.joined is None and not self._is_of_the_past(event):
                         earlier = [
-                            each.joined for each in self.world.clients.values() if each.identity == self.identity
+                            client.joined for client in self.world.clients.values() if client.identity == self.identity
                         ]
                         here = self.world.lengths()
                         self.joined = next(filter(None, earlier), here)

@@ -140,7 +140,7 @@ class PlainRegistry:
         return self.owners.get(session) or without_row(self.generation_floor)
 
     def forget(self, deleted: Mapping[SessionId, Ownership]) -> None:
-        self.generation_floor = max([self.generation_floor, *(each.generation for each in deleted.values())])
+        self.generation_floor = max([self.generation_floor, *(ownership.generation for ownership in deleted.values())])
         for session, expected in deleted.items():
             if self.owners.get(session) == expected:
                 del self.owners[session]
@@ -247,13 +247,19 @@ class PlainStore:
 
     def apply(self, batch: StoreBatch) -> None:
         # First what may not be possible: all or nothing.
-        descriptors = {each.saved.id: msgspec.json.encode(each.saved.descriptor) for each in batch.changes}
+        descriptors = {
+            session_change.saved.id: msgspec.json.encode(session_change.saved.descriptor)
+            for session_change in batch.changes
+        }
         self.site_checkpoint = (batch.position, batch.acceptance)
         if not batch.behind:
             self.site = SiteCheckpoint(
                 *self.site_checkpoint, self.site.state if batch.site_state is None else batch.site_state
             )
-        for session in [*batch.deleted, *(each.saved.id for each in batch.changes if each.replaces)]:
+        for session in [
+            *batch.deleted,
+            *(session_change.saved.id for session_change in batch.changes if session_change.replaces),
+        ]:
             for kept in (self.sessions, self.descriptors, self.rows, self.marks):
                 kept.pop(session, None)
         self.descriptors |= descriptors
@@ -304,4 +310,4 @@ class PlainStore:
 
 
 def _lies_in(windows: Sequence[Window], row: Entry) -> bool:
-    return any(row[2] == each.matched and each.start <= row[0] < each.below for each in windows)
+    return any(row[2] == window.matched and window.start <= row[0] < window.below for window in windows)

@@ -139,11 +139,11 @@ class Invariants:
         """In one copy a number means one entry for ever (handover rule 23)."""
         copy = self._copies[chunk.transfer]
         for entry in chunk.entries:
-            place = Coordinate(entry.origin, entry.offset)
-            meant = self._numbered.setdefault((chunk.session, copy, entry.number), place)
-            if meant != place:
+            coordinate = Coordinate(entry.origin, entry.offset)
+            meant = self._numbered.setdefault((chunk.session, copy, entry.number), coordinate)
+            if meant != coordinate:
                 what = f"{entry.number} of copy {copy} of {chunk.session}"
-                self._world.add_violation(f"COPY {proxy} says that {what} is {place}, and it was {meant}")
+                self._world.add_violation(f"COPY {proxy} says that {what} is {coordinate}, and it was {meant}")
 
 
 def _dropped_below(row: SubscriptionRow) -> int:

@@ -733,7 +733,7 @@ class Node:
 
         def act(engine: Engine) -> None:
             if isinstance(effect, effects.FetchHistory):
-                there = [each for each in world.live_nodes(effect.site) if each.version == self.version]
+                there = [node for node in world.live_nodes(effect.site) if node.version == self.version]
                 serving = engine if effect.site == self.site else there[0].engine if there else None
                 answer: Any = RegistryUnavailable("nobody there")
                 if serving is not None:
@@ -756,7 +756,7 @@ class Node:
             if isinstance(effect, effects.Verify):
                 effect.on_done(effect.hash.partition("/")[2] == effect.password)
             else:
-                effect.on_done([f"{self.world.salt()}/{each}" for each in effect.passwords])
+                effect.on_done([f"{self.world.salt()}/{password}" for password in effect.passwords])
 
         self._afterwards(self.world.delay(HASH_MS), act)
 

@@ -202,7 +202,7 @@ class _Drawing:
 def _lanes(recording: Recording) -> list[str]:
     """Return the lanes in their order: clients, proxies, logs, the registry."""
     proxies = dict.fromkeys(span.lane for span in recording.spans)
-    ends = dict.fromkeys(end for each in recording.messages for end in (each.sender, each.to))
+    ends = dict.fromkeys(end for message in recording.messages for end in (message.sender, message.to))
     noted = dict.fromkeys(note.lane for note in recording.notes if note.lane not in (STEPS, VIOLATED))
     clients = [end for end in (*ends, *noted) if end not in proxies and end != REGISTRY and not end.startswith("log ")]
     logs = sorted(lane for lane in noted if lane.startswith("log "))

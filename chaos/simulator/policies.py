@@ -38,17 +38,17 @@ def _violations(world: World, fact: Fact, coordinate: Coordinate) -> list[str]:
     ):
         return []
     record = _published(world, coordinate)
-    policies = [each for each in world.policies.get(fact.session, []) if matches(each.expression, record)]
+    policies = [policy for policy in world.policies.get(fact.session, []) if matches(policy.expression, record)]
     if not policies:
         return [f"REMOVED {fact.session} {coordinate}, and nobody had asked for it"]
     # Across a restart ages are kept by the clock that people read: a step forward makes all that is stored older.
     age = world.clock.now_ms() - world.published_at[coordinate] + world.stepped_ms
     if fact.policies == [RemovalPolicy.TIME_TO_LIVE] and not any(
-        each.ttl_s and age >= each.ttl_s * 1_000 for each in policies
+        policy.ttl_s and age >= policy.ttl_s * 1_000 for policy in policies
     ):
         return [f"REMOVED {fact.session} {coordinate} after {age} ms, too early"]
     if fact.policies == [RemovalPolicy.MAX_COUNT] and not any(
-        each.max_count and _number(world, each.expression) > each.max_count for each in policies
+        policy.max_count and _number(world, policy.expression) > policy.max_count for policy in policies
     ):
         return [f"REMOVED {fact.session} {coordinate}, and there are not so many"]
     return []

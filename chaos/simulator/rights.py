@@ -18,7 +18,9 @@ class Rights:
         self._may_be: dict[str, list[Grants]] = {}
 
     def access_requested(self, session: str, grants: Grants) -> None:
-        assert all(each.password is not None for each in grants.values()), "name every password: it is compared here"
+        assert all(granted.password is not None for granted in grants.values()), (
+            "name every password: it is compared here"
+        )
         self._may_be.setdefault(session, [{}]).append(grants)
 
     def confirmed(self, session: str, grants: Grants) -> None:

@@ -90,7 +90,7 @@ def is_idle(world: World) -> bool:
         if engine.transfers.sources.running or engine.transfers.targets.running:
             return False
         for session in engine.context.sessions.values():
-            behind = any(each.acknowledged < session.entries.last_number for each in session.receivers.values())
+            behind = any(receiver.acknowledged < session.entries.last_number for receiver in session.receivers.values())
             if session.role is not Role.SERVING or session.gates or behind:
                 return False
     return True
@@ -111,7 +111,9 @@ def verdict(world: World) -> list[str]:
     times = Counter(published.values())
     retried = {identity for identity, n in times.items() if n > 1}
     for client in world.clients.values():
-        wrong += [f"PROBLEM of {client.name}: {each}" for each in client.problems if not each.startswith(HONEST)]
+        wrong += [
+            f"PROBLEM of {client.name}: {problem}" for problem in client.problems if not problem.startswith(HONEST)
+        ]
         if client.machine.publish_room != PUBLISH_WINDOW:
             wrong.append(f"STUCK {client.name} has publishes without an answer")
         if client.machine.quench_view.caught_up:
@@ -167,7 +169,7 @@ def _has_come(world: World, origin: Origin, upto: int, end: int) -> bool:
     log = world.logs_by_origin.get(origin)
     if log is None:
         return True
-    if upto > end and any(each.was_damaged for each in world.logs.values()):
+    if upto > end and any(plain_log.was_damaged for plain_log in world.logs.values()):
         # Past what could not be read, and what is said again for it, an origin moves without a notification.
         return True
     return upto == end or end < upto < log.first or (log_epoch_of(origin) > 1 and end == NOTHING)
@@ -229,7 +231,7 @@ def _owed(world: World, client: Client, published: Mapping[Coordinate, Notificat
             number = acknowledged[coordinate]
             lost.append(f"LOST {producer.name} was told that {number} is at {coordinate}, and it is not")
     lives = [each for each in world.clients.values() if each.identity == client.identity]
-    given = {identity for each in lives for identity, _, _ in each.delivered}
+    given = {identity for client in lives for identity, _, _ in client.delivered}
     gone = excused(world, client.session or "") | _announced_gaps(world, client)
     missing = [each for each in safe if each in published and published[each] not in given and each not in gone]
     for subscription, promise in client.promised.items():

@@ -247,7 +247,7 @@ def _owner(connection: sqlite3.Connection, session: SessionId) -> Ownership | No
 
 
 def _forget(connection: sqlite3.Connection, deleted: Mapping[SessionId, Ownership]) -> None:
-    rows.raise_floor(connection, max((each.generation for each in deleted.values()), default=0))
+    rows.raise_floor(connection, max((ownership.generation for ownership in deleted.values()), default=0))
     for session, expected in deleted.items():
         key = rows.owner_key(session)
         if expected.deleted and rows.get(connection, key) is not None and _owner(connection, session) == expected:

@@ -50,18 +50,20 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     kinds = get_type_hints(NodeConfig)
     options = [
         inspect.Parameter(
-            each.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                _word(each, kinds) | None,
-                typer.Option(help=each.metadata["help"], show_default=_default_text(each.default)),
+                _word(field, kinds) | None,
+                typer.Option(help=field.metadata["help"], show_default=_default_text(field.default)),
             ],
         )
-        for each in fields(NodeConfig)
+        for field in fields(NodeConfig)
     ]
     signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    own = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     command.__signature__ = signature.replace(parameters=[*options, *own])  # type: ignore[attr-defined]
     return command
 

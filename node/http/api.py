@@ -94,7 +94,9 @@ def _session(context: Context, identity: SessionId, owner: Ownership) -> dict[st
         "expiry_s": here.expiry_s if here else None,
         "queue": _queue(here) if here else None,
         "reliability": str(here.reliability) if here else None,
-        "registrations": {each.id: _registration(each, here) for each in here.receivers.values()} if here else None,
+        "registrations": {receiver.id: _registration(receiver, here) for receiver in here.receivers.values()}
+        if here
+        else None,
         "access": {name: _grant(grant) for name, grant in here.access.items()} if here else None,
     }
 
@@ -148,8 +150,8 @@ def _status(node: Node) -> dict[str, Any]:
         "sessions": len(engine.context.sessions) if engine else 0,
         "peer_bytes": node.peers.sent_bytes,
         "relayed": len(engine.dispatcher.relays.near) + len(engine.dispatcher.relays.far) if engine else 0,
-        "gates": sum(len(each.gates) for each in engine.context.sessions.values()) if engine else 0,
-        "stored": sum(each.entries.count for each in engine.context.sessions.values()) if engine else 0,
+        "gates": sum(len(session.gates) for session in engine.context.sessions.values()) if engine else 0,
+        "stored": sum(session.entries.count for session in engine.context.sessions.values()) if engine else 0,
         "refused": dict(engine.context.refused.counts) if engine else {},
     }
 
@@ -234,7 +236,10 @@ async def _shown_sessions(node: Node, request: Request) -> dict[str, Any]:
 
 
 async def _handovers(node: Node, request: Request) -> dict[str, Any]:
-    return {"proxy": node.proxy, "handovers": [each._asdict() for each in node.serving_engine.transfers.shown()]}
+    return {
+        "proxy": node.proxy,
+        "handovers": [transfer_view._asdict() for transfer_view in node.serving_engine.transfers.shown()],
+    }
 
 
 async def _marker(node: Node, request: Request) -> dict[str, Any]:

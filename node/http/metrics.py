@@ -95,11 +95,11 @@ def _lease_left_ms(snapshot: NodeSnapshot) -> Read:
 
 
 def _silences(snapshot: NodeSnapshot) -> Read:
-    return {each.neighbour: each.silent_ms for each in snapshot.pulling if each.silent_ms is not None}
+    return {pulling.neighbour: pulling.silent_ms for pulling in snapshot.pulling if pulling.silent_ms is not None}
 
 
 def _lags(snapshot: NodeSnapshot) -> Read:
-    return {(each.neighbour, origin): lag for each in snapshot.sending for origin, lag in each.lags.items()}
+    return {(sending.neighbour, origin): lag for sending in snapshot.sending for origin, lag in sending.lags.items()}
 
 
 def _handovers(snapshot: NodeSnapshot) -> Read:
@@ -109,8 +109,8 @@ def _handovers(snapshot: NodeSnapshot) -> Read:
 
 def _running(snapshot: NodeSnapshot) -> Read:
     transfers = snapshot.engine.transfers
-    found = dict.fromkeys([("source", each.name.lower()) for each in SourceState], 0)
-    found |= dict.fromkeys([("target", each.name.lower()) for each in TargetState], 0)
+    found = dict.fromkeys([("source", source_state.name.lower()) for source_state in SourceState], 0)
+    found |= dict.fromkeys([("target", target_state.name.lower()) for target_state in TargetState], 0)
     for side in (transfers.sources, transfers.targets):
         for one in side.running.values():
             found[side.role, one.machine.state.name.lower()] += 1
@@ -334,7 +334,7 @@ METRICS = (
     gauge(
         "waypost_link_leading",
         "1: this proxy leads the link from that site to ours. Of a site's proxies one does.",
-        lambda snapshot: {each.neighbour: each.leads for each in snapshot.pulling},
+        lambda snapshot: {pulling.neighbour: pulling.leads for pulling in snapshot.pulling},
         labels=("neighbour",),
     ),
     gauge(
@@ -347,13 +347,13 @@ METRICS = (
     gauge(
         "waypost_link_behind_records",
         "At the sending proxy: records of our log that were not read for the neighbour yet.",
-        lambda snapshot: {each.neighbour: each.behind for each in snapshot.sending},
+        lambda snapshot: {sending.neighbour: sending.behind for sending in snapshot.sending},
         labels=("neighbour",),
     ),
     gauge(
         "waypost_link_unacknowledged_records",
         "At the sending proxy: records sent that the neighbour's log does not have yet.",
-        lambda snapshot: {each.neighbour: each.under_way for each in snapshot.sending},
+        lambda snapshot: {sending.neighbour: sending.under_way for sending in snapshot.sending},
         labels=("neighbour",),
     ),
     gauge(
@@ -426,8 +426,9 @@ METRICS = (
 def table() -> str:
     """Return the list as Markdown."""
     rows = [
-        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels) or '-'} | {each.meaning} |"
-        for each in METRICS
+        f"| `{described.name}` | {described.kind} | {', '.join(f'`{label}`' for label in described.labels) or '-'} "
+        f"| {described.meaning} |"
+        for described in METRICS
     ]
     return "\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows])
 

@@ -313,7 +313,8 @@ def _outdated(connection: sqlite3.Connection, session: SessionId, windows: Seque
     connection.execute(SOUGHT)
     connection.execute("DELETE FROM sought")
     connection.executemany(
-        "INSERT INTO sought VALUES (?, ?, ?)", [(_text(each.matched), each.start, each.below) for each in windows]
+        "INSERT INTO sought VALUES (?, ?, ?)",
+        [(_text(window.matched), window.start, window.below) for window in windows],
     )
     mine = "entry.copy = ? AND entry.number >= ?"
     lying = "sought.matched = entry.matched AND entry.number >= sought.start AND entry.number < sought.below"

@@ -378,13 +378,13 @@ class AttachHandler:
     def tick(self) -> None:
         """Who was let in by a token that has ended is to come again, with another one."""
         now = self._context.clock.now_ms()
-        for connection in [each for each in self._ending.values() if now >= each.until_ms]:
+        for connection in [connection for connection in self._ending.values() if now >= connection.until_ms]:
             self.leave(connection)
             self._send(connection, Wait("the token has ended by which this was read", 0))
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        return min([each.until_ms for each in self._ending.values()], default=NEVER)
+        return min([connection.until_ms for connection in self._ending.values()], default=NEVER)
 
 
 def _wanted(session: Session, message: Attach) -> SessionPolicy:

@@ -147,7 +147,9 @@ class QuenchHandler:
         before = requester.terms.pop(expression, ())
         after: tuple[str, ...] = ()
         mine = tuple(term.text for term in terms if term.concerns(requester.names))
-        if mine and any(each.lets(requester.protection) for each in self._context.state.interests(expression)):
+        if mine and any(
+            protection.lets(requester.protection) for protection in self._context.state.interests(expression)
+        ):
             after = requester.terms[expression] = mine
         requester.wanted.subtract(before)
         requester.wanted.update(after)

@@ -55,9 +55,9 @@ class Subscriptions:
         """Change the policy of a subscription, in all its lives."""
         known = session.subscriptions[identity]
         if (known.ttl_s, known.max_count) != (ttl_s, max_count):
-            for each in session.generations(identity):
-                each.ttl_s, each.max_count = ttl_s, max_count
-                journal_facts.policy(self._context, session, each)
+            for subscription in session.generations(identity):
+                subscription.ttl_s, subscription.max_count = ttl_s, max_count
+                journal_facts.policy(self._context, session, subscription)
             session.subscriptions_changed()
             self._changed(session)
 
@@ -96,12 +96,16 @@ class Subscriptions:
             LimitExceeded: too many would have.
         """
         keys = primed(CONSUMER, keys)
-        mine = [each for each in session.active() if each.owner == receiver.id and each.owner_keys != keys]
+        mine = [
+            subscription
+            for subscription in session.active()
+            if subscription.owner == receiver.id and subscription.owner_keys != keys
+        ]
         self._make_room(session, len(mine))
         receiver.keys = keys
-        for each in mine:
-            self._replace(session, each, each.keys, keys, insecure=each.insecure)
-        return [each.id for each in mine]
+        for subscription in mine:
+            self._replace(session, subscription, subscription.keys, keys, insecure=subscription.insecure)
+        return [subscription.id for subscription in mine]
 
     def _make_room(self, session: Session, more: int) -> None:
         if session.ended:

@@ -33,7 +33,7 @@ class Holder:
         self.started_above: dict[Origin, int] = {}
         self._subscriptions = subscriptions
         self._whole: Matched = tuple(subscription.id for subscription in subscriptions)
-        self.weight_ns = HOLDER_NS + sum(ID_NS + len(each.id) * ID_BYTE_NS for each in subscriptions)
+        self.weight_ns = HOLDER_NS + sum(ID_NS + len(subscription.id) * ID_BYTE_NS for subscription in subscriptions)
         self._open = all(subscription.insecure for subscription in subscriptions)
         for subscription in subscriptions:
             join(self.started_above, subscription.start)

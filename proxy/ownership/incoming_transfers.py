@@ -192,10 +192,10 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do, in ms of the engine's clock; NEVER: nothing."""
-        begun = [each.until_ms for each in islice(self._partial_copies.values(), 1)]
+        begun = [partial_copy.until_ms for partial_copy in islice(self._partial_copies.values(), 1)]
         patience = self._context.settings.timing.coverage_ms
         # What is not copied yet goes on with a chunk, not with time: its patience may be over for long.
-        covering = [each.progress_ms + patience for each in self.running.values() if self._copied(each)]
+        covering = [incoming.progress_ms + patience for incoming in self.running.values() if self._copied(incoming)]
         return min([super().next_deadline(), *begun, *covering])
 
     def tick(self) -> None:
@@ -243,7 +243,7 @@ class IncomingTransfers(TransferDriver[Incoming]):
 
     def outcome(self, one: Incoming, effects: list[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
-        kinds = {type(each) for each in effects}
+        kinds = {type(effect) for effect in effects}
         if target.Adopt in kinds:
             return COMMITTED
         return RELAYED if target.Relay in kinds else ABORTED
@@ -334,11 +334,15 @@ class IncomingTransfers(TransferDriver[Incoming]):
             into.progress_ms = self._context.clock.now_ms()
         into.chunks, into.upto = chunk.number, chunk.upto
         shadow.take_entries(
-            (each.number, StoredNotification(each.origin, each.offset, each.delivery, each.keys), each.matched)  # type: ignore[misc]
-            for each in chunk.entries
+            (
+                stored_entry.number,
+                StoredNotification(stored_entry.origin, stored_entry.offset, stored_entry.delivery, stored_entry.keys),
+                stored_entry.matched,
+            )  # type: ignore[misc]
+            for stored_entry in chunk.entries
         )
         now = self._context.clock.now_ms()
-        shadow.retention.take_marks(Mark(each.below, now - each.age_ms) for each in chunk.ages)
+        shadow.retention.take_marks(Mark(age.below, now - age.age_ms) for age in chunk.ages)
         self._context.sessions.mark_changed(shadow.id)
         self._persister.pending += len(chunk.entries)
         part = FINAL_COPY if into.machine.state is TargetState.READY else PRE_COPY

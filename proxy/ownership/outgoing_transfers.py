@@ -292,7 +292,7 @@ class OutgoingTransfers(TransferDriver[Outgoing]):
 
     def outcome(self, one: Outgoing, effects: list[object]) -> str:
         """Return how the transfer ended, by the effects of its last step."""
-        kinds = {type(each) for each in effects}
+        kinds = {type(effect) for effect in effects}
         if source.Thaw in kinds:
             return THAWED
         owner = self._context.cluster.owners.get(one.machine.session)

@@ -136,15 +136,15 @@ class TransferDriver(ABC, Generic[Running]):
 
     def tick(self) -> None:
         """Step each machine whose patience is over."""
-        for one in list(self.running.values()):
-            before = one.machine.state
-            self.perform(one, before, one.machine.tick(self._context.clock.now_ms()), TIMEOUT)
+        for running in list(self.running.values()):
+            before = running.machine.state
+            self.perform(running, before, running.machine.tick(self._context.clock.now_ms()), TIMEOUT)
 
     def next_deadline(self) -> int:
         """When a machine's patience is over, in ms of the engine's clock; NEVER: none runs."""
         if not self.running:
             return NEVER
-        return min([one.machine.next_deadline() for one in self.running.values()])
+        return min([running.machine.next_deadline() for running in self.running.values()])
 
     def perform(self, one: Running, before: Any, effects: list[object], ending: Ending = NO_ENDING) -> None:
         """Perform the effects of a step, and note the phase that it began."""
@@ -171,7 +171,7 @@ class TransferDriver(ABC, Generic[Running]):
 
     def carried(self, one: Running, part: str, entries: list[StoredEntry]) -> None:
         """A chunk went over."""
-        size = sum(len(each.delivery) for each in entries)
+        size = sum(len(stored_entry.delivery) for stored_entry in entries)
         one.record.entries[part] += len(entries)
         one.record.bytes[part] += size
         self._context.counters.copied[self.role, part] += len(entries)

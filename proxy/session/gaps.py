@@ -21,10 +21,10 @@ class Gaps(list[GapRow]):
 
     def add(self, gap: GapRow) -> None:
         """Add a gap; where one of the same receivers ends just before it, they are one."""
-        for each in self:
-            if each.last == gap.first - 1 and replace(gap, first=each.first, last=each.last) == each:
-                self.remove(each)
-                gap = replace(gap, first=each.first)
+        for gap_row in self:
+            if gap_row.last == gap.first - 1 and replace(gap, first=gap_row.first, last=gap_row.last) == gap_row:
+                self.remove(gap_row)
+                gap = replace(gap, first=gap_row.first)
                 break
         self.append(gap)
 

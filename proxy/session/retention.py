@@ -91,13 +91,15 @@ class Retention:
         self._of = {}
         for subscription in subscriptions:
             self._of.setdefault(subscription.id, []).append(subscription)
-        self.active = any(each.has_policy for held in self._of.values() for each in held)
-        times = [each.ttl_s * 1_000 for held in self._of.values() for each in held if each.ttl_s]
+        self.active = any(subscription.has_policy for held in self._of.values() for subscription in held)
+        times = [
+            subscription.ttl_s * 1_000 for held in self._of.values() for subscription in held if subscription.ttl_s
+        ]
         self._shortest_ms, self._longest_ms = min(times, default=0), max(times, default=0)
         self._counts = {
-            identity: max(each.max_count for each in held if each.max_count)
+            identity: max(subscription.max_count for subscription in held if subscription.max_count)
             for identity, held in self._of.items()
-            if any(each.max_count for each in held)
+            if any(subscription.max_count for subscription in held)
         }
         self._ripe_at = 0
         if not times:
@@ -118,7 +120,9 @@ class Retention:
                 self._newest.setdefault(identity, deque()).append(number)
 
     def _compact(self) -> None:
-        self._highest = max((each.first_retained for held in self._of.values() for each in held), default=0)
+        self._highest = max(
+            (subscription.first_retained for held in self._of.values() for subscription in held), default=0
+        )
 
     # ------------------------------------------------------------ what comes
 
@@ -211,7 +215,7 @@ class Retention:
 
     def _retains(self, identity: SubscriptionId, number: int) -> bool:
         known = self._of.get(identity)
-        return known is None or any(each.first_retained <= number for each in known)
+        return known is None or any(subscription.first_retained <= number for subscription in known)
 
     def removed_by(self, number: int, matched: Matched) -> Policies:
         """Return the policies by which nobody holds an entry any more."""
@@ -229,7 +233,9 @@ class Retention:
 
     def _lasts(self, identity: SubscriptionId, age_ms: int) -> bool:
         known = self._of.get(identity)
-        return known is None or any(each.ttl_s is None or age_ms < each.ttl_s * 1_000 for each in known)
+        return known is None or any(
+            subscription.ttl_s is None or age_ms < subscription.ttl_s * 1_000 for subscription in known
+        )
 
     def secure(self, matched: Matched, origin: Origin, offset: int, keys: tuple[Key, ...]) -> Matched:
         """Return for which of the subscriptions that it matched a notification met the keys."""
@@ -237,7 +243,10 @@ class Retention:
         return tuple(
             identity
             for identity in matched
-            if any(each.wants(origin, offset) and each.protection.meets(came) for each in self._of.get(identity, ()))
+            if any(
+                subscription.wants(origin, offset) and subscription.protection.meets(came)
+                for subscription in self._of.get(identity, ())
+            )
         )
 
     # ------------------------------------------------------------ sweeping
@@ -268,7 +277,10 @@ class Retention:
             return []
         found = []
         for matched, start in self._swept.items():
-            lowest = [min((each.first_retained for each in self._of.get(one, ())), default=0) for one in matched]
+            lowest = [
+                min((subscription.first_retained for subscription in self._of.get(one, ())), default=0)
+                for one in matched
+            ]
             below = min(*lowest, through + 1)
             if below > start:
                 found.append(Window(matched, start, below))

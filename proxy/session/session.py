@@ -199,9 +199,13 @@ class Session:
 
     def resolve_ends(self, origin: Origin, at: int) -> list[Subscription]:
         """Its coverage of the origin begins above `at`: what has ended unsettled ends there. Return these."""
-        settled = [each for each in self.ended if each.end is not None and each.end.get(origin) == UNKNOWN_END]
-        for each in settled:
-            each.end = {**(each.end or {}), origin: at}
+        settled = [
+            subscription
+            for subscription in self.ended
+            if subscription.end is not None and subscription.end.get(origin) == UNKNOWN_END
+        ]
+        for subscription in settled:
+            subscription.end = {**(subscription.end or {}), origin: at}
         if settled:
             self.subscriptions_changed()
         return settled
@@ -218,7 +222,7 @@ class Session:
         """Return the subscription, and those lives of it whose place it took and that are still owed: one policy holds
         for all of them.
         """
-        mine = [each for each in self.ended if each.replaced and each.id == identity]
+        mine = [subscription for subscription in self.ended if subscription.replaced and subscription.id == identity]
         return [*mine, self.subscriptions[identity]] if identity in self.subscriptions else mine
 
     def forget_ended(self, acknowledged: Mapping[Origin, int]) -> None:
@@ -242,7 +246,7 @@ class Session:
         return self._interest_expressions
 
     def _needing_cover(self) -> list[Subscription]:
-        return [*self.active(), *(each for each in self.ended if each.has_unknown_end)]
+        return [*self.active(), *(subscription for subscription in self.ended if subscription.has_unknown_end)]
 
     def interest_protections(self) -> dict[str, tuple[Protection, ...]]:
         """Return by which keys the site holds them for this session, of those that are not open to everybody."""
@@ -330,7 +334,7 @@ class Session:
 
     def _unsettled_origins(self) -> dict[Origin, int]:
         """Return the origins in which something ends where coverage begins: perhaps nothing was heard of them yet."""
-        ends = (end for each in self.ended for end in (each.end or {}).items())
+        ends = (end for subscription in self.ended for end in (subscription.end or {}).items())
         return {origin: last for origin, last in ends if last == UNKNOWN_END}
 
     def gate(self, origin: Origin, seen: int) -> None:
@@ -381,7 +385,8 @@ class Session:
         if self.role in (Role.SHADOW, Role.STAGED) or not self.receivers:
             return True
         return any(
-            not each.is_best_effort and each.acknowledged < self.entries.last_number for each in self.receivers.values()
+            not receiver.is_best_effort and receiver.acknowledged < self.entries.last_number
+            for receiver in self.receivers.values()
         )
 
     def remove_acknowledged(self) -> None:

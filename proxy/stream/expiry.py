@@ -174,7 +174,7 @@ class Expiry:
 
     def _check_receiver_expiry(self, session: Session, *, persist: bool) -> None:
         """Count for how long each receiver has been away, and give up the places of those that were for too long."""
-        for receiver in [each for each in session.receivers.values() if each.expiry_s is not None]:
+        for receiver in [receiver for receiver in session.receivers.values() if receiver.expiry_s is not None]:
             idle, receiver.idle = receiver.idle, receiver.connection is None
             if not (idle and receiver.idle) or session.id in self._context.transfers:
                 continue
@@ -240,8 +240,11 @@ class Expiry:
         removed_by = session.retention.removed_by
         # What all receivers have by now, no policy removes: the store may still have it.
         first = session.entries.first_number
-        removed = (each for each in found if each.number >= first)
-        self.note(session, [(each.origin, each.offset, removed_by(each.number, each.matched)) for each in removed])
+        removed = (outdated for outdated in found if outdated.number >= first)
+        self.note(
+            session,
+            [(outdated.origin, outdated.offset, removed_by(outdated.number, outdated.matched)) for outdated in removed],
+        )
         more = len(found) == self._context.settings.bounds.sweep_batch
         upto = found[-1].number if more else through
         lowest = min(through + 1 if answer.lowest is None else answer.lowest, through + 1)
@@ -251,8 +254,8 @@ class Expiry:
                 return
             session.retention.leave([each for each in (_up_to(window, upto) for window in windows) if each])
             if session.queue_limits is not None:
-                session.queue_limits.forget([each.number for each in found])
-            session.pass_over(lowest, [(each.number, each.origin, each.offset) for each in found])
+                session.queue_limits.forget([outdated.number for outdated in found])
+            session.pass_over(lowest, [(outdated.number, outdated.origin, outdated.offset) for outdated in found])
             self._context.sessions.mark_changed(session.id)
             if more:
                 self.sweep(session)

@@ -413,6 +413,7 @@ class Persister:
 def _reached(session: Session, acknowledged: Mapping[Origin, int]) -> int:
     """Return a digest of how far all receivers are, and each of them: what a failover is to know soon."""
     places = (
-        (each.id, frozenset(each.frontier.items()), each.selective.digest()) for each in session.receivers.values()
+        (receiver.id, frozenset(receiver.frontier.items()), receiver.selective.digest())
+        for receiver in session.receivers.values()
     )
     return hash((frozenset(acknowledged.items()), frozenset(places)))

@@ -68,13 +68,13 @@ def _swapping() -> tuple[BatchFilter, list[NotificationId]]:
     def give(batch: Sequence[Received]) -> list[Received]:
         nonlocal seen
         given: list[Received] = []
-        for each in batch:
+        for received in batch:
             seen += 1
             if seen == 10:
-                kept.append(each)
+                kept.append(received)
                 continue
-            given.append(each)
-            if kept and each.id.producer == kept[0].id.producer:
+            given.append(received)
+            if kept and received.id.producer == kept[0].id.producer:
                 planted.append(kept[0].id)
                 given.append(kept.pop())
         return given
@@ -89,11 +89,11 @@ def _planting(copies: int) -> tuple[BatchFilter, list[NotificationId]]:
     def give(batch: Sequence[Received]) -> list[Received]:
         nonlocal seen
         given: list[Received] = []
-        for each in batch:
+        for received in batch:
             seen += 1
-            given += [each] * (copies if seen == 10 else 1)
+            given += [received] * (copies if seen == 10 else 1)
             if seen == 10:
-                planted.append(each.id)
+                planted.append(received.id)
         return given
 
     return give, planted

@@ -187,7 +187,9 @@ async def test_the_highest_checkpoint_that_was_noted_stays_until_the_row_is_forg
     async with watching(other) as observer:
         assert await one.noted_checkpoint(SESSION) is None
         await one.note_checkpoints({SESSION: (1, 9), without: (1, 1)})
-        await asyncio.gather(*(each.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for each in (one, other)))
+        await asyncio.gather(
+            *(registry.note_checkpoints({SESSION: (1, n)}) for n in range(8, 13) for registry in (one, other))
+        )
         assert await other.noted_checkpoint(SESSION) == (1, 12)
         await other.note_checkpoints({SESSION: (2, 1)})
         await one.note_checkpoints({SESSION: (1, 99)})

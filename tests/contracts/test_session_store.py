@@ -116,7 +116,7 @@ async def test_the_site_state_may_stay_behind_what_sessions_have(stores: Stores)
 
 async def test_sessions_come_in_the_order_of_their_names(stores: Stores) -> None:
     await (await stores.open()).apply(batch(change(session=T), change(session=S)))
-    assert [each.id for each in (await restored(stores)).sessions] == [S, T]
+    assert [saved_session.id for saved_session in (await restored(stores)).sessions] == [S, T]
 
 
 async def test_entries_come_in_order_after_a_number_and_no_more_than_asked_for(stores: Stores) -> None:
@@ -176,7 +176,7 @@ async def test_a_session_that_is_dropped_takes_its_entries_with_it_and_nothing_o
     await store.apply(batch(dropped=(S,)))
     assert (await numbers(store, S), await numbers(store, T)) == ([], [1])
     found = await restored(stores)
-    assert [each.id for each in found.sessions] == [T] == list(found.policed)
+    assert [saved_session.id for saved_session in found.sessions] == [T] == list(found.policed)
     assert await store.outdated(S, [Window(X, 1, 9)], 10) == Swept([], None)
 
 
@@ -207,7 +207,7 @@ async def test_a_batch_that_cannot_be_written_changes_nothing(stores: Stores) ->
     with pytest.raises(TypeError):
         await store.apply(batch(change(entry(2), fresh=True), bad, position=9, dropped=(S,)))
     found = await restored(stores)
-    assert (found.position, [each.id for each in found.sessions]) == (1, [S])
+    assert (found.position, [saved_session.id for saved_session in found.sessions]) == (1, [S])
     assert await numbers(store) == [1]
 
 

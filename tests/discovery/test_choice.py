@@ -33,8 +33,8 @@ async def test_the_environment_may_name_the_site(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(browse, "browse", everybody)
     monkeypatch.setenv("WAYPOST_SITE", "A")
-    assert [each.site for each in await proxies()] == ["A", "B"]
-    assert [each.site for each in await proxies("B")] == ["B", "A"]
+    assert [announcement.site for announcement in await proxies()] == ["A", "B"]
+    assert [announcement.site for announcement in await proxies("B")] == ["B", "A"]
     assert await find() == [IDLE.url, FAR.url]
 
 

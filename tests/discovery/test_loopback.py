@@ -44,9 +44,9 @@ async def test_another_load_is_heard_by_those_who_look_later() -> None:
 
 
 async def test_a_proxy_is_found_at_the_address_that_it_advertises() -> None:
-    said = Announcement(f"far{new_incarnation()}", "A", "wss://proxy.example:7301")
-    async with announced(said):
-        assert (await found())[said.proxy].url == "wss://proxy.example:7301"
+    announcement = Announcement(f"far{new_incarnation()}", "A", "wss://proxy.example:7301")
+    async with announced(announcement):
+        assert (await found())[announcement.proxy].url == "wss://proxy.example:7301"
 
 
 async def test_what_says_no_address_of_a_proxy_is_not_taken_for_one() -> None:

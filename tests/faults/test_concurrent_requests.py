@@ -29,8 +29,8 @@ async def test_everybody_gets_what_is_owed_whatever_they_all_want(
         urls = [proxy.url for proxy in cluster.proxies.values()]
         work = Audience(cluster.urls, SEED, clients=4)
         restless, hesitant, *pair = work.clients
-        for each in pair:
-            each.group, each.subscriptions = "pair", pair[0].subscriptions
+        for traveller in pair:
+            traveller.group, traveller.subscriptions = "pair", pair[0].subscriptions
         await work.setup()
         work.start()
         relayed: list[int] = []
@@ -70,10 +70,10 @@ async def both_at_once(pair: list[Guest], cluster: Cluster, relayed: list[int]) 
     """Two receivers of one session that leave, and want it at two proxies at once; then both read, where they are."""
     proxies = list(cluster.proxies.values())
     for turn in range(ROUNDS):
-        await asyncio.gather(*(each.vanish(politely=False) for each in pair))
+        await asyncio.gather(*(traveller.vanish(politely=False) for traveller in pair))
         wanted = proxies[turn % 3], proxies[(turn + 1) % 3]
         await asyncio.gather(*(each.appear(proxy.url, ()) for each, proxy in zip(pair, wanted, strict=True)))
-        before = [len(each.got) for each in pair]
+        before = [len(traveller.got) for traveller in pair]
         async with asyncio.timeout(TIMEOUT_S):
             while any(len(each.got) <= had for each, had in zip(pair, before, strict=True)):
                 await asyncio.sleep(0.02)

@@ -55,7 +55,7 @@ async def test_a_producer_that_begins_anew_under_its_name_is_heard_from_its_firs
         await until(lambda: len(guest.got) >= len(published), "all lives are heard")
         await guest.vanish(politely=True)
     assert len(published) == LIVES * EACH
-    assert sorted(each.sequence for each in published) == sorted([*range(EACH)] * LIVES)
+    assert sorted(notification_id.sequence for notification_id in published) == sorted([*range(EACH)] * LIVES)
     tally = check(published, {guest.name: guest.subscriptions}, {guest.name: guest.got})
     assert tally.clean, tally.worst
 
@@ -69,7 +69,7 @@ async def test_the_announcement_of_a_dead_proxy_is_a_hint_and_no_more(
 
     async def ours() -> list[Announcement]:
         """Other federations may announce themselves on this machine."""
-        return [each for each in await browse() if each.site == site]
+        return [announcement for announcement in await browse() if announcement.site == site]
 
     monkeypatch.setattr("discovery.browse.browse", ours)
     flags = flags_of(kafka, etcd, site)
@@ -93,7 +93,7 @@ async def test_the_announcement_of_a_dead_proxy_is_a_hint_and_no_more(
             async with asyncio.timeout(60):
                 assert (await anext(session))["number"] == 1
             assert (await session.wait_attached()).proxy == live.name
-        assert any(dead.url in str(each) for each in retries)
+        assert any(dead.url in str(retry) for retry in retries)
 
 
 async def test_proxies_of_different_versions_refuse_each_other_by_name_and_their_sessions_stay(

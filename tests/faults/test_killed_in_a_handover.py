@@ -61,13 +61,13 @@ class Scenario:
 async def scenario(cluster: Cluster, proxies: dict[str, Fronted], seed: int) -> AsyncIterator[Scenario]:
     """Tell the story up to the move, and judge what came of it."""
     work = Audience(cluster.urls, seed, clients=2)
-    told = Scenario(cluster, proxies, work)
+    scenario = Scenario(cluster, proxies, work)
     for guest in work.clients:
-        await guest.appear(told.source.url, ())
+        await guest.appear(scenario.source.url, ())
         await guest.subscribe_all(["A/0", "B/0"])
     work.start()
     await work.wait_delivered()
-    yield told
+    yield scenario
     await work.wait_delivered()
     tally = await work.check()
     assert tally.clean, tally.worst

@@ -136,15 +136,15 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
         reader.start(proxies[name].url)
     readers = [*level, *away]
     try:
-        await until(lambda: all(360 in each.numbers for each in readers), "the last one has come", TIMEOUT_S)
+        await until(lambda: all(360 in reader.numbers for reader in readers), "the last one has come", TIMEOUT_S)
         await until(
-            lambda: not any(accounts(each, safe) for each in readers), "everything is given, or told to be lost", 10
+            lambda: not any(accounts(reader, safe) for reader in readers), "everything is given, or told to be lost", 10
         )
         for each in readers:
             await each.attested()
         await close(list(proxies.values()))
     finally:
-        wrong = [line for each in readers for line in accounts(each, safe)[:3]]
+        wrong = [line for reader in readers for line in accounts(reader, safe)[:3]]
         for each in readers:
             await each.stop()
         assert wrong == []
@@ -163,14 +163,16 @@ async def test_a_log_that_lost_its_end_begins_another_epoch(
 
 async def close(proxies: list[ProxyProcess]) -> None:
     """Have closing markers written, and wait until all below them is on record."""
-    markers = {each.name: int(each.request("/v1/marker", post=True)["offset"]) for each in proxies}
+    markers = {
+        proxy_process.name: int(proxy_process.request("/v1/marker", post=True)["offset"]) for proxy_process in proxies
+    }
 
     def settled(proxy: ProxyProcess) -> bool:
         status = proxy.request("/v1/status")
         return bool(status["position"] > markers[proxy.name] and status["unsettled"] == 0)
 
-    for each in proxies:
-        await until_seen(partial(settled, each), f"{each.name} has all on record")
+    for proxy_process in proxies:
+        await until_seen(partial(settled, proxy_process), f"{proxy_process.name} has all on record")
 
 
 def check_audit(said: dict[str, Any], lost: list[Coordinate]) -> None:

@@ -79,10 +79,10 @@ async def test_what_all_have_read_may_go_and_what_nobody_here_has_read_is_told(
         await asyncio.to_thread(b1.start)
         safe |= await publish(a1.url, range(421, 431))
         away.start(b1.url)
-        await until(lambda: all(430 in each.numbers for each in readers), "the last one has come", TIMEOUT_S)
-        await until(lambda: not any(accounts(each, safe) for each in readers), "what is not given is told", 10)
+        await until(lambda: all(430 in reader.numbers for reader in readers), "the last one has come", TIMEOUT_S)
+        await until(lambda: not any(accounts(reader, safe) for reader in readers), "what is not given is told", 10)
     finally:
-        wrong = [line for each in readers for line in accounts(each, safe)[:3]]
+        wrong = [line for reader in readers for line in accounts(reader, safe)[:3]]
         for each in readers:
             await each.stop()
         assert wrong == []

@@ -84,12 +84,12 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
     ):
         async with waypost.attach(name, proxy=source.url, state=place) as session:
             await session.wait_effective(await session.subscribe("number >= 0"), ["A/0", "B/0"])
-        heard = ReceivedFrames(still_open)
-        await heard.attach(name, place)
+        received_frames = ReceivedFrames(still_open)
+        await received_frames.attach(name, place)
         pause, silence = Pause(source.process), Silence(proxies[source.name].registry, ANSWERS)
         for number in numbers[:20]:
             await producer.publish({"number": number})
-        await heard.until_delivered(20)
+        await received_frames.until_delivered(20)
         # Nothing but its own clock can tell it that its time is over.
         await silence.inject()
         await pause.inject()
@@ -109,8 +109,8 @@ async def test_a_source_that_wakes_after_another_took_over_delivers_nothing_into
             assert source.owner(name) == ("a1", 1)
             await silence.heal()
             await until_seen(source.ready, "a1 has a lease again")
-        assert heard.delivered == 20
-        heard.stop()
+        assert received_frames.delivered == 20
+        received_frames.stop()
 
 
 class ReceivedFrames:

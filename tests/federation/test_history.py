@@ -38,11 +38,11 @@ def answer(
         if log and offset < min(log):
             answering.truncated(min(log))
         else:
-            answering.add([each for each in sorted(log.items()) if each[0] >= offset][:2])
+            answering.add([item for item in sorted(log.items()) if item[0] >= offset][:2])
     if answering.mark is not None and answering.mark < min(log):
         answering.removed(min(log))
     elif answering.mark is not None:
-        answering.compare([each for each in log.items() if each[0] == answering.mark])
+        answering.compare([item for item in log.items() if item[0] == answering.mark])
     return answering.answer()
 
 

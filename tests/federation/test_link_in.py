@@ -85,7 +85,7 @@ class Pulling:
 
     def receive(self, opening: LinkOpen, number: int, *records: LinkRecord, epoch: int = 5, peer: ProxyId = A1) -> None:
         applied_serial = opening.serial if self.applied_serial is None else self.applied_serial
-        said = LinkRecords(
+        link_records = LinkRecords(
             site=A,
             epoch=epoch,
             opening=opening.serial,
@@ -93,7 +93,7 @@ class Pulling:
             records=list(records),
             applied_serial=applied_serial,
         )
-        self.link.receive(peer, said, self.now)
+        self.link.receive(peer, link_records, self.now)
 
 
 def test_it_asks_to_lead_when_a_lease_begins_and_again_while_another_leads() -> None:
@@ -279,7 +279,7 @@ def test_what_was_altered_on_its_way_is_not_appended_and_asked_for_again() -> No
         check=checksum(b"body"),
     )
     pulling.receive(opening, 1, whole, msgspec.structs.replace(whole, offset=1, body=b"bodY"))
-    assert not [each for each in pulling.effects if isinstance(each, Append)]
+    assert not [effect for effect in pulling.effects if isinstance(effect, Append)]
     pulling.passes(LINK_LONGEST_PAUSE_MS)
     _, again = pulling.opened()
     pulling.receive(again, 1, whole, peer=A2)

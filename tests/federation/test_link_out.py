@@ -278,7 +278,7 @@ def test_filters_that_take_long_are_looked_at_a_record_at_a_time_and_others_have
     records = [published(number + 1, 200_000) for number in range(6)]
     sending = Sending(*records[:3], bounds=bounds, wanted=costly)
     sending.begin(1)
-    sending.effects[:] = [each for each in sending.effects if isinstance(each, ReadLog)]
+    sending.effects[:] = [effect for effect in sending.effects if isinstance(effect, ReadLog)]
     sending.read()
     sending.fold(*records[3:])
     given = [numbers(sending.sent())]

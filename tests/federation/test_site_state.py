@@ -255,7 +255,9 @@ def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
     log = Log(B, C)
     log.take(registered(X), Effective(link=B, link_epoch=1, expression=X, installation=0, origin=FROM_B, above=4))
     origins = [
-        each.effective.origin for each in log.take(FiltersRequested(B, 1, 1, {X: 8})) if isinstance(each, Announced)
+        announced.effective.origin
+        for announced in log.take(FiltersRequested(B, 1, 1, {X: 8}))
+        if isinstance(announced, Announced)
     ]
     assert origins == [OWN]
 
@@ -263,7 +265,7 @@ def test_nothing_is_announced_back_to_where_it_comes_from() -> None:
 def test_what_stands_is_said_again_for_what_the_neighbour_asked_for_last() -> None:
     log = Log()
     log.take(FiltersRequested(B, 1, 1, {X: 8, Y: 9}), FiltersRequested(B, 1, 2, {X: 8, Y: 10}))
-    assert [(each.expression, each.installation) for each in log.state.standing(B)] == [(X, 8), (Y, 10)]
+    assert [(effective.expression, effective.installation) for effective in log.state.standing(B)] == [(X, 8), (Y, 10)]
     assert log.state.standing(C) == []
 
 

@@ -297,7 +297,7 @@ def test_who_deletes_a_session_of_a_dead_owner_puts_it_on_record(session: str, t
             dead.kill()
             assert alive.request("/v1/sessions/delete", {"session": session})["deleted"]
     journals = (tmp_path / "sites" / "A" / "journal").glob("*.jsonl")
-    facts = [decode_fact(line) for each in journals for line in each.read_bytes().splitlines()]
+    facts = [decode_fact(line) for journal in journals for line in journal.read_bytes().splitlines()]
     # A proxy that ends while it writes facts writes them again, under the same numbers.
     (said,) = {(fact.writer, fact.number): fact for fact in facts if fact.kind == "deleted"}.values()
     assert (said.session, said.epoch, said.proxy) == (session, epoch, "b")

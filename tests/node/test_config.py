@@ -188,8 +188,8 @@ def test_an_address_to_advertise_that_nobody_could_use_is_refused(url: str) -> N
 def test_every_setting_is_a_flag_an_environment_variable_and_a_key_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = [each.name for each in inspect.signature(serve).parameters.values()]
-    assert set(options) - {"config", "json_"} == {each.name for each in fields(NodeConfig)}
+    options = [parameter.name for parameter in inspect.signature(serve).parameters.values()]
+    assert set(options) - {"config", "json_"} == {field.name for field in fields(NodeConfig)}
     (tmp_path / "waypost.toml").write_text('prefix = "file"\n')
     monkeypatch.setenv("WAYPOST_KAFKA", "environment:9092")
     config = load_config({"etcd": "flag:2379"}, tmp_path / "waypost.toml")

@@ -89,9 +89,9 @@ async def test_a_full_disk_is_said_once_and_is_over_when_there_is_room(
             await asyncio.sleep(WATCHED_S)
             missing = set(node.troubles.now)
         assert {"registry"} <= missing
-        said = Counter((line["event"], line.get("dependency")) for line in lines)
-        assert len(lines) < 12, said
-        assert max(said.values()) <= 1, said
+        counter = Counter((line["event"], line.get("dependency")) for line in lines)
+        assert len(lines) < 12, counter
+        assert max(counter.values()) <= 1, counter
         disk.is_full = False
         async with asyncio.timeout(TIMEOUT_S):
             await publishing

@@ -52,9 +52,9 @@ async def test_keys_go_with_the_session_to_another_site(cluster: Cluster) -> Non
         await other.publish({"report": 2})
         await other.publish({"news": 3})
         found = [await anext(desk) for _ in range(3)]
-        secure = {next(iter(each.values())): set(each.secure) for each in found}
+        secure = {next(iter(received.values())): set(received.secure) for received in found}
         assert secure == {1: {reports, anything}, 2: set(), 3: set()}
-        assert all(reports not in each.subscriptions for each in found if not each.secure)
+        assert all(reports not in received.subscriptions for received in found if not received.secure)
         await desk.move(there)
         await desk.wait_attached()
         await honest.publish({"report": 4}, insecure=False)

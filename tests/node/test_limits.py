@@ -57,16 +57,16 @@ def attached(cluster: Cluster, session: str, receiver: str) -> bool:
 async def test_who_comes_when_the_proxy_is_full_is_sent_away_and_let_in_when_somebody_goes(cluster: Cluster) -> None:
     url = cluster.proxies["a1"].url
     inside = [waypost.produce(f"p{number}", proxy=url) for number in range(4)]
-    for each in inside:
-        await each.__aenter__()
+    for client in inside:
+        await client.__aenter__()
     with pytest.raises((NoProxy, Unreachable)):
         async with waypost.produce("late", proxy=url, timeout_s=1):
             pass
     late = asyncio.create_task(waypost.produce("late", proxy=url, timeout_s=20).__aenter__())
     await inside.pop().close()
     inside.append(await late)
-    for each in inside:
-        await each.close()
+    for client in inside:
+        await client.close()
 
 
 async def test_no_more_sessions_are_made_than_the_proxy_may_have_and_the_others_go_on(cluster: Cluster) -> None:

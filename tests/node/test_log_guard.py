@@ -74,8 +74,8 @@ async def test_a_row_that_others_have_changed_since_is_raised_all_the_same() -> 
 
 
 async def test_who_knows_of_an_earlier_end_than_was_said_says_so() -> None:
-    said = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
-    mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=said)
+    site_log_row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (7, 8)})
+    mine, registry = await guard(read=10, there=9, known=SiteLogRow(identity="log"), row=site_log_row)
     notice(mine, end=6)
     await mine.raise_epoch()
     row = await registry.site_log(A)
@@ -186,7 +186,7 @@ async def test_nothing_is_appended_before_the_log_says_in_which_epoch_it_is_and_
         await append()
     proxy.guard._state.fold(3, storage.records[3])
     assert await append() == [4]
-    assert [type(each) for each in storage.records[3:]] == [LogBegun, Published]
+    assert [type(record) for record in storage.records[3:]] == [LogBegun, Published]
 
 
 async def test_what_only_a_neighbour_has_seen_counts_before_anything_is_appended(
@@ -257,8 +257,8 @@ async def test_a_proxy_that_starts_at_a_registry_that_went_back_tells_it_of_the_
         await changelog.put_site(SiteSnapshot(state.position, state.snapshot(), 2))
     parts: Any = SimpleNamespace(registry=registry, changelog=changelog, log=MemorySiteLog(storage))
     start = await where_to_begin(A, parts, restored, DependencyHealth(random.Random(1), ManualClock()))
-    begun = LogGuard(state, parts.log, registry, federation, start.row, Nobody())
-    await begun.begin()
+    log_guard = LogGuard(state, parts.log, registry, federation, start.row, Nobody())
+    await log_guard.begin()
     row = await registry.site_log(A)
     assert row is not None and (row.identity, row.log_epoch, row.ended) == ("log", 2, ended)
 
@@ -371,8 +371,8 @@ async def test_what_a_neighbour_has_seen_of_an_ended_origin_is_kept_until_the_re
     registry, storage = MemoryRegistry(MemoryRegistryStorage(), ManualClock()), MemoryLogStorage()
     row = SiteLogRow(identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
     await registry.claim_site_log(A, None, row)
-    begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
-    storage.records.append(begun)
+    log_begun = LogBegun(federation="federation", identity="log", log_epoch=2, ended={origin_of(A): (3, 4)})
+    storage.records.append(log_begun)
     proxy = Proxy(storage, registry, row, 1)
     assert await registry.claim_site_log(A, row, row.model_copy(update={"seen": 9}))
     proxy.guard.seen_beyond(origin_of(A), 99)

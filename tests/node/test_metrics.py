@@ -209,12 +209,12 @@ def test_every_metric_in_the_list_is_shown_and_no_other_one_of_ours(cluster: Clu
         for family in parse_text(fetch(cluster, "a1")[1])
         if family.name.startswith("waypost_") and not family.name.endswith("_created")
     }
-    listed = {each.name.removesuffix("_total"): (each.kind, each.meaning) for each in METRICS}
+    listed = {described.name.removesuffix("_total"): (described.kind, described.meaning) for described in METRICS}
     assert shown == listed
 
 
 def test_labels_are_as_the_list_says(cluster: Cluster) -> None:
-    listed = {each.name: set(each.labels) for each in METRICS}
+    listed = {described.name: set(described.labels) for described in METRICS}
     for name, labels in scraped(cluster, "b1"):
         base = re.sub("_(bucket|sum|count)$", "", name)
         if base in listed:
@@ -363,10 +363,10 @@ def test_the_page_for_operators_has_the_list_as_it_is() -> None:
 
 
 def test_every_metric_that_the_page_names_exists() -> None:
-    shown: dict[str, Any] = {each.name: each for each in METRICS}
-    for each in METRICS:
-        if each.kind == "histogram":
-            shown |= {f"{each.name}_{end}": each for end in ("bucket", "sum", "count")}
+    shown: dict[str, Any] = {described.name: described for described in METRICS}
+    for described in METRICS:
+        if described.kind == "histogram":
+            shown |= {f"{described.name}_{end}": described for end in ("bucket", "sum", "count")}
     assert set(re.findall(r"\bwaypost_[a-z_]+", PAGE.read_text())) <= set(shown)
 
 

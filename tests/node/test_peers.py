@@ -72,7 +72,7 @@ class Caller:
         await self.socket.send(msgspec.msgpack.encode(message))
 
     async def introduce(self, secret: bytes, *, callee: ProxyId = A1, version: int = VERSION) -> Introduction:
-        said = Introduction(
+        introduction = Introduction(
             challenge=self._challenge,
             nonce=new_nonce(),
             version=version,
@@ -86,11 +86,11 @@ class Caller:
                 proxy=A2,
                 incarnation=self._incarnation,
                 callee=callee,
-                nonce=said.nonce,
-                proof=said.callers_proof(secret),
+                nonce=introduction.nonce,
+                proof=introduction.callers_proof(secret),
             )
         )
-        return said
+        return introduction
 
     async def refused(self) -> tuple[int | None, str]:
         """Return code and reason of the end; raises when anything is answered before."""

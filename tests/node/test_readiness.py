@@ -45,7 +45,7 @@ def why_not(node: Node) -> str:
 
 async def asked(node: Node) -> tuple[int, bool, str | None]:
     """Return the status of /readyz, and what its body says."""
-    (respond,) = [each.endpoint for each in routes(node) if each.path == "/readyz"]
+    (respond,) = [route.endpoint for route in routes(node) if route.path == "/readyz"]
     answer = await respond(Request({"type": "http"}))
     said = json.loads(answer.body)
     return answer.status_code, said["ready"], said["why_not"]
@@ -78,7 +78,7 @@ async def test_a_node_that_has_not_read_the_registry_is_not_ready_and_does_not_s
     engine.lease_granted(INCARNATION, 1_000_000)
     engine.context.cluster.is_watching = False
     assert why_not(node) == "it has not read the registry yet"
-    (respond,) = [each.endpoint for each in routes(node) if each.path == "/v1/sessions"]
+    (respond,) = [route.endpoint for route in routes(node) if route.path == "/v1/sessions"]
     answer = await respond(Request({"type": "http", "query_string": b"session=s", "headers": [], "method": "GET"}))
     assert (answer.status_code, json.loads(answer.body)["error"]["code"]) == (503, "NOT_SERVED")
     with pytest.raises(NotServed):

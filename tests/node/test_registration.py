@@ -48,8 +48,8 @@ def wanted(first: int, last: int) -> dict[int, set[str]]:
 
 
 def tags(came: list[Matched]) -> dict[int, set[str]]:
-    assert len({each.id for each in came}) == len(came)
-    return {int(each["n"]): {*each.matched} for each in came}
+    assert len({received.id for received in came}) == len(came)
+    return {int(matched["n"]): {*matched.matched} for matched in came}
 
 
 async def deleted(joined: Joined) -> None:
@@ -66,7 +66,7 @@ async def test_what_both_sessions_want_comes_once_tagged_with_both(cluster: Clus
         came = await taken(joined, 1, 60)
         found = tags(came)
         for session in (RED, BLUE):
-            numbers = [int(each["n"]) for each in came if session in each.matched]
+            numbers = [int(matched["n"]) for matched in came if session in matched.matched]
             assert numbers == sorted(numbers)
         assert all(sessions <= wanted(1, 60)[n] for n, sessions in found.items())
         # Where one of the two copies is held up, it is dropped when it comes.

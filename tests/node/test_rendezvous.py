@@ -126,8 +126,8 @@ async def test_both_move_to_the_other_site_in_the_middle(cluster: Cluster) -> No
                     await asyncio.gather(meeting.session.move(b2), offering.session.move(a2))
                 if len(came) == len(asked):
                     break
-        assert [each.id for each in came] == asked
-        assert {each.data for each in came} == {DATA}
+        assert [resource.id for resource in came] == asked
+        assert {resource.data for resource in came} == {DATA}
         serving.cancel()
 
 

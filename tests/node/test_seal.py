@@ -24,14 +24,14 @@ INTRODUCTION = Introduction(
 )
 
 
-def ends(said: Introduction = INTRODUCTION) -> tuple[Sealer, Opener]:
-    return Sealer(said.frame_key(SECRET)), Opener(said.frame_key(SECRET))
+def ends(introduction: Introduction = INTRODUCTION) -> tuple[Sealer, Opener]:
+    return Sealer(introduction.frame_key(SECRET)), Opener(introduction.frame_key(SECRET))
 
 
-def changed(said: Introduction, field: str) -> Introduction:
-    value: Any = getattr(said, field)
+def changed(introduction: Introduction, field: str) -> Introduction:
+    value: Any = getattr(introduction, field)
     another: dict[str, Any] = {field: value[:-1] if isinstance(value, bytes | str) else value + 1}
-    return replace(said, **another)
+    return replace(introduction, **another)
 
 
 # ---------------------------------------------------------------- proofs
@@ -51,7 +51,7 @@ def test_without_the_secret_there_is_no_proof() -> None:
         check_proof(INTRODUCTION.callees_proof(SECRET), b"")
 
 
-@pytest.mark.parametrize("field", [each.name for each in fields(Introduction)])
+@pytest.mark.parametrize("field", [field.name for field in fields(Introduction)])
 def test_a_proof_is_good_for_what_was_said_and_for_nothing_else(field: str) -> None:
     with pytest.raises(Unproven):
         check_proof(changed(INTRODUCTION, field).callers_proof(SECRET), INTRODUCTION.callers_proof(SECRET))

@@ -100,7 +100,7 @@ async def test_whose_token_ends_is_asked_for_another_and_goes_on(cluster: Cluste
             await session.wait_attached()
             await publish(url, name, 7)
             assert (await anext(session))["number"] == 7
-    assert any(isinstance(each, Retry) and "token has ended" in each.reason for each in events)
+    assert any(isinstance(retry, Retry) and "token has ended" in retry.reason for retry in events)
 
 
 async def test_who_has_no_other_token_is_told_that_it_has_ended(cluster: Cluster, root: Path) -> None:

@@ -206,9 +206,11 @@ async def guess(proxy: ProxyProcess, session: str, principal: str) -> tuple[type
         await line.send(encode_message(Hello(VERSION, "tests")))
         assert isinstance(decode_proxy_message(await line.recv()), Welcome)
         began = time.perf_counter()
-        wrong = Credential(principal, "wrong")
+        credential = Credential(principal, "wrong")
         await line.send(
-            encode_message(Attach(session=session, receiver="thief", incarnation="i", frontier={}, credential=wrong))
+            encode_message(
+                Attach(session=session, receiver="thief", incarnation="i", frontier={}, credential=credential)
+            )
         )
         answer = decode_proxy_message(await line.recv())
         return type(answer), time.perf_counter() - began

@@ -70,11 +70,11 @@ class GivenByOrder(RuleBasedStateMachine):
         self.waiting.clear()
 
     def acknowledge(self, said: list[Acknowledge]) -> None:
-        for each in said:
-            check_overtaking(self.receiver.selective, each.selective)
-            self.receiver.acknowledge(each.through)
-            self.receiver.had_selectively(each.selective)
-            self.session.had(self.receiver, each.frontier)
+        for acknowledge in said:
+            check_overtaking(self.receiver.selective, acknowledge.selective)
+            self.receiver.acknowledge(acknowledge.through)
+            self.receiver.had_selectively(acknowledge.selective)
+            self.session.had(self.receiver, acknowledge.frontier)
 
     # ------------------------------------------------------------ what happens
 
@@ -100,7 +100,7 @@ class GivenByOrder(RuleBasedStateMachine):
 
     def receive(self, delivery: Any) -> None:
         assert isinstance(delivery, Deliver)
-        came = {Coordinate(each.origin, each.offset) for each in delivery.entries}
+        came = {Coordinate(delivery.origin, delivery.offset) for delivery in delivery.entries}
         assert not came & self.told, "it is sent what it had told us to have"
         self.waiting |= came - self.had - {*self.in_hand}
         if self.receiving.deliver(delivery, ProxyId("a")):

@@ -312,7 +312,7 @@ def misfitted(whole: bytes) -> st.SearchStrategy[bytes]:
 
 
 def frames(samples: list[Any]) -> st.SearchStrategy[bytes]:
-    wholes = st.sampled_from([msgspec.msgpack.encode(each) for each in samples])
+    wholes = st.sampled_from([msgspec.msgpack.encode(sample) for sample in samples])
     return st.one_of(
         st.binary(max_size=60), plain.map(msgspec.msgpack.encode), wholes.flatmap(scratched), wholes.flatmap(misfitted)
     )

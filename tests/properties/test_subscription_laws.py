@@ -162,7 +162,7 @@ def ref_call(node: Call, attributes: Mapping[str, Value]) -> Fraction:
     if first is None and node.function != "equals":
         return HALF
     if node.function == "equals":
-        return max(ref_compare("==", first, ref_value(other, attributes)) for other in node.arguments[1:])
+        return max(ref_compare("==", first, ref_value(argument, attributes)) for argument in node.arguments[1:])
     assert first is not None
     kind, value = first
     if node.function == "require":

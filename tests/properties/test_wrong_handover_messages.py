@@ -417,12 +417,12 @@ def test_the_first_of_a_kind_from_a_peer_is_told_and_all_are_counted() -> None:
     refusals = place.harness.engine.context.refused
     for sender in (YOU, YOU, THEY, YOU, THEY):
         refused(place, sender, Aborted(SESSION, "other", place.epoch, ""))
-    assert [(each.name, each.peer) for each in refusals.take_new()] == [
+    assert [(refusal.name, refusal.peer) for refusal in refusals.take_new()] == [
         ("unknown transfer", YOU),
         ("unknown transfer", THEY),
     ]
     refused(place, YOU, Ready(SESSION, "t", Epoch(7), {}))
-    assert [(each.name, each.detail) for each in refusals.take_new()] == [
+    assert [(refusal.name, refusal.detail) for refusal in refusals.take_new()] == [
         ("wrong epoch", f"Ready of session {SESSION}, transfer t, epoch 7")
     ]
     assert refusals.counts == {"unknown transfer": 5, "wrong epoch": 1}

@@ -78,7 +78,7 @@ def sent(harness: EngineHarness) -> list[Any]:
     """Return what was said to other proxies since the last time."""
     found = [each for each in harness.pending if isinstance(each, effects.SendPeer)]
     harness.pending = [each for each in harness.pending if each not in found]
-    return [(each.proxy, each.message) for each in found]
+    return [(send_peer.proxy, send_peer.message) for send_peer in found]
 
 
 def tell(harness: EngineHarness, sender: ProxyId, message: RelayMessage) -> None:

@@ -105,7 +105,7 @@ def attach(
 
 
 def refusals(messages: list[Any]) -> list[tuple[str, object]]:
-    return [(each.code, each.about) for each in messages if isinstance(each, Problem)]
+    return [(problem.code, problem.about) for problem in messages if isinstance(problem, Problem)]
 
 
 FORBIDDEN = [("FORBIDDEN", AboutSession(SESSION))]
@@ -361,13 +361,13 @@ BY_TOKEN_TOO = LEVELS | {"token": Granted(USER, by_token=True)}
 @pytest.mark.parametrize("principal", ["user", "nobody", "token"])
 def test_wrong_password_is_verified_and_counted_alike_whether_the_principal_exists_or_not(principal: str) -> None:
     harness = guarded(BY_TOKEN_TOO)
-    wrong = Credential(principal, "wrong")
+    credential = Credential(principal, "wrong")
     for _ in range(FREE_TRIES):
-        harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
+        harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=credential))
         assert sum(isinstance(each, effects.Verify) for each in harness.pending) == 1
         access_seen(harness)
         assert refusals(harness.received(2)) == FORBIDDEN
-    harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=wrong))
+    harness.send(2, Attach(session=SESSION, receiver="x2", incarnation="i", frontier={}, credential=credential))
     assert not any(isinstance(each, effects.Verify) for each in harness.pending)
     (wait,) = [each for each in harness.received(2) if isinstance(each, Wait)]
     assert wait.retry_after_ms == 1_000
@@ -461,7 +461,9 @@ def test_the_access_is_in_the_checkpoint_and_the_password_is_in_nothing_that_is_
     harness.send(1, SetAccess(7, {"": Granted(ALL, "secret"), "eve": Granted(USER, "")}))
     harness.complete(effects.Hash, ["#1"])
     written = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint | effects.Save)]
-    checkpoints = [each.checkpoint for each in written if isinstance(each, effects.PutCheckpoint)]
+    checkpoints = [
+        put_checkpoint.checkpoint for put_checkpoint in written if isinstance(put_checkpoint, effects.PutCheckpoint)
+    ]
     assert isinstance(checkpoints[-1], Checkpoint)
     read = decode_checkpoint(encode_checkpoint(checkpoints[-1]))
     assert read.descriptor.access == {"": Grant(EVERYTHING, "#1"), "eve": Grant((READ,), "")}
@@ -490,5 +492,5 @@ def test_a_receiver_that_attaches_elsewhere_is_relayed_until_it_has_shown_that_i
         session=SESSION, transfer="t", epoch=harness.engine.context.sessions[SESSION].epoch, reason=ATTACH, receiver="r"
     )
     harness.engine.peer_message(ProxyId("other"), prepare)
-    said = [each.message for each in harness.engine.take_effects() if isinstance(each, effects.SendPeer)]
+    said = [send_peer.message for send_peer in harness.engine.take_effects() if isinstance(send_peer, effects.SendPeer)]
     assert said == [TransferDeclined(SESSION, "t", prepare.epoch, StayReason.ACCESS)]

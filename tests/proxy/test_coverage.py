@@ -31,7 +31,7 @@ def test_a_promise_is_told_once_it_is_written() -> None:
     harness = promising()
     assert announced(harness) == []
     harness.complete_writes()
-    assert [each.subscription for each in announced(harness)] == ["x"]
+    assert [became_effective.subscription for became_effective in announced(harness)] == ["x"]
 
 
 @pytest.mark.parametrize("answer", [None, StoreFailed("full")])
@@ -51,7 +51,7 @@ def test_a_promise_that_is_written_while_its_session_stands_still_is_told_when_i
     harness.run_effects()
     harness.pass_time(1_000)
     harness.complete_writes()
-    assert [each.subscription for each in announced(harness)] == ["x"]
+    assert [became_effective.subscription for became_effective in announced(harness)] == ["x"]
 
 
 def test_a_promise_on_its_way_to_the_journal_is_not_told_of_the_next_one_of_the_name() -> None:
@@ -68,4 +68,4 @@ def test_a_promise_on_its_way_to_the_journal_is_not_told_of_the_next_one_of_the_
     harness.read_log()
     harness.pass_time(1_000)
     harness.complete_writes()
-    assert [each.subscription for each in announced(harness)] == ["x"]
+    assert [became_effective.subscription for became_effective in announced(harness)] == ["x"]

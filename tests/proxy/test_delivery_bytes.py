@@ -34,4 +34,9 @@ def test_no_more_bytes_are_under_way_than_a_connection_takes() -> None:
 
 
 def sent(messages: list[object]) -> int:
-    return sum(len(entry) for each in messages if isinstance(each, DeliverEncoded) for entry in each.entries)
+    return sum(
+        len(entry)
+        for deliver_encoded in messages
+        if isinstance(deliver_encoded, DeliverEncoded)
+        for entry in deliver_encoded.entries
+    )

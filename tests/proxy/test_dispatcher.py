@@ -66,9 +66,14 @@ def kinds(messages: list[Any]) -> list[type]:
 
 
 def delivered(messages: list[Any]) -> list[object]:
-    found = [decode_proxy_message(encode_message(each)) for each in messages if isinstance(each, DeliverEncoded)]
+    found = [
+        decode_proxy_message(encode_message(message)) for message in messages if isinstance(message, DeliverEncoded)
+    ]
     return [
-        Notification.from_body(entry.body)["n"] for each in found if isinstance(each, Deliver) for entry in each.entries
+        Notification.from_body(entry.body)["n"]
+        for deliver in found
+        if isinstance(deliver, Deliver)
+        for entry in deliver.entries
     ]
 
 
@@ -104,7 +109,7 @@ def test_hello_comes_first() -> None:
     harness.engine.client_connected(1)
     harness.engine.client_message(1, Subscribe(subscription="x", expression="n > 0"))
     harness.run_effects()
-    assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["BAD_MESSAGE"]
+    assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == ["BAD_MESSAGE"]
     harness.engine.client_message(1, Hello(VERSION, "c"))
     harness.run_effects()
     assert kinds(harness.received()) == [Welcome]
@@ -113,7 +118,7 @@ def test_hello_comes_first() -> None:
 def test_a_subscription_without_a_session_is_refused() -> None:
     harness = EngineHarness()
     harness.send(1, Subscribe(subscription="x", expression="n > 0"))
-    assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["NOT_SERVED"]
+    assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == ["NOT_SERVED"]
 
 
 def test_a_publish_that_the_log_did_not_take_says_which() -> None:
@@ -121,11 +126,11 @@ def test_a_publish_that_the_log_did_not_take_says_which() -> None:
     harness.engine.client_connected(1)
     harness.engine.client_message(1, Hello(VERSION, "c"))
     harness.engine.client_message(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
-    (append,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.Append)]
+    (append,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.Append)]
     append.on_done(LogUnavailable("gone"))
     harness.run_effects()
     problems = [each for each in harness.received() if isinstance(each, Problem)]
-    assert [(each.code, each.about) for each in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
+    assert [(problem.code, problem.about) for problem in problems] == [("LOG_UNAVAILABLE", AboutPublish(5))]
 
 
 def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> None:
@@ -133,7 +138,7 @@ def test_nothing_of_a_producer_is_appended_before_what_failed_comes_again() -> N
     harness.engine.client_connected(1)
     harness.engine.client_message(1, Hello(VERSION, "c"))
     harness.engine.client_message(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)]))
-    (append,) = [each for each in harness.engine.take_effects() if isinstance(each, effects.Append)]
+    (append,) = [effect for effect in harness.engine.take_effects() if isinstance(effect, effects.Append)]
     append.on_done(LogUnavailable("gone"))
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[body(2)]))
     harness.send(1, Publish(producer="other", secret="i", first=6, bodies=[body(3)]))
@@ -148,7 +153,7 @@ def test_what_was_altered_on_its_way_to_the_door_is_refused_with_all_behind_it_u
     first, second = body(1), body(2)
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[b"\x80"], checks=[checksum(first)]))
     harness.send(1, Publish(producer="p", secret="i", first=6, bodies=[second], checks=[checksum(second)]))
-    problems = [(each.code, each.about) for each in harness.received() if isinstance(each, Problem)]
+    problems = [(problem.code, problem.about) for problem in harness.received() if isinstance(problem, Problem)]
     assert problems == [("ALTERED", AboutPublish(5)), ("LOG_UNAVAILABLE", AboutPublish(6))]
     assert harness.engine.context.counters.altered == 1
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[first], checks=[checksum(first)]))
@@ -160,7 +165,7 @@ def test_what_was_altered_on_its_way_to_the_door_is_refused_with_all_behind_it_u
 def test_there_are_as_many_checksums_as_bodies() -> None:
     harness = serving()
     harness.send(1, Publish(producer="p", secret="i", first=5, bodies=[body(1)], checks=[1, 2]))
-    problems = [(each.code, each.field) for each in harness.received() if isinstance(each, Problem)]
+    problems = [(problem.code, problem.field) for problem in harness.received() if isinstance(problem, Problem)]
     assert problems == [("BAD_MESSAGE", "checks")]
 
 
@@ -235,7 +240,7 @@ def test_one_subscription_past_the_limit_is_refused() -> None:
         harness.send(1, Subscribe(subscription=f"x{number}", expression="n > 0"))
     harness.complete_writes()
     heard = harness.received()
-    assert [(each.code, each.about) for each in heard if isinstance(each, Problem)] == [
+    assert [(problem.code, problem.about) for problem in heard if isinstance(problem, Problem)] == [
         ("LIMIT_EXCEEDED", AboutSubscription(SubscriptionId(f"x{MAX_SUBSCRIPTIONS_PER_SESSION}")))
     ]
     assert kinds(heard).count(Subscribed) == MAX_SUBSCRIPTIONS_PER_SESSION
@@ -268,7 +273,7 @@ def test_what_is_published_is_delivered_to_every_receiver_until_acknowledged() -
 def test_a_receiver_that_attaches_again_elsewhere_takes_its_own_place() -> None:
     harness = serving("n > 0")
     harness.attach(2, "r")
-    assert [each.code for each in harness.received(1) if isinstance(each, Problem)] == ["RECEIVER_TAKEN"]
+    assert [problem.code for problem in harness.received(1) if isinstance(problem, Problem)] == ["RECEIVER_TAKEN"]
     harness.send(1, Publish(producer="p", secret="i", first=0, bodies=[body(1)]))
     harness.read_log()
     assert delivered(harness.received(1)) == []
@@ -349,7 +354,7 @@ def test_who_was_in_a_session_that_was_deleted_has_no_place_in_the_next_one() ->
     session = harness.engine.context.sessions[SESSION]
     session.epoch = Epoch(GENERATION + 1)
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, create=False, epoch=1))
-    assert [each.code for each in harness.received(2) if isinstance(each, Problem)] == ["NOT_FOUND"]
+    assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["NOT_FOUND"]
     assert set(session.receivers) == {"r"}
     for attach in (
         Attach(session=SESSION, receiver="a", incarnation="i3", frontier={}, epoch=1),
@@ -392,7 +397,7 @@ def test_whose_session_is_not_served_any_more_is_told_so() -> None:
     harness.engine.context.sessions[SESSION].become(Role.DORMANT)
     harness.received()
     harness.complete_writes()
-    assert [(each.code, each.about) for each in harness.received() if isinstance(each, Problem)] == [
+    assert [(problem.code, problem.about) for problem in harness.received() if isinstance(problem, Problem)] == [
         ("NOT_SERVED", AboutSubscription(SubscriptionId("y")))
     ]
 
@@ -420,7 +425,7 @@ def test_a_session_that_is_not_there_is_not_found_unless_it_may_be_made() -> Non
     harness = EngineHarness()
     harness.send(1, Attach(session=SESSION, receiver="r", incarnation="i", frontier={}, create=False))
     harness.complete(effects.ReadRow, None)
-    assert [each.code for each in harness.received() if isinstance(each, Problem)] == ["NOT_FOUND"]
+    assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == ["NOT_FOUND"]
 
 
 def test_a_proxy_that_loses_its_lease_delivers_no_more_and_says_so() -> None:

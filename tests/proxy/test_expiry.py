@@ -109,9 +109,9 @@ def test_what_is_removed_is_put_on_record_once_while_somebody_waits_for_it() -> 
     take(harness, 3)
     removed = [
         fact.offsets
-        for each in harness.pending
-        if isinstance(each, effects.Attest)
-        for fact in each.facts
+        for attest in harness.pending
+        if isinstance(attest, effects.Attest)
+        for fact in attest.facts
         if fact.kind == "removed"
     ]
     assert removed == [[1]]

@@ -70,7 +70,7 @@ def words(place: Stage) -> list[str]:
 def test_every_phase_of_a_handover_is_in_the_journal_when_it_begins(phase: str) -> None:
     place = PHASES[phase]()
     role, phases = ("source", SOURCE) if phase in SOURCE else ("target", TARGET)
-    assert words(place) == [f"{role} {each}" for each in phases[: phases.index(phase) + 1]]
+    assert words(place) == [f"{role} {phase}" for phase in phases[: phases.index(phase) + 1]]
     assert {(fact.session, fact.transfer, fact.epoch) for fact in announced(place)} == {
         (SESSION, place.transfer, place.epoch)
     }
@@ -270,7 +270,7 @@ def test_a_handover_is_counted_once_by_what_became_of_it_and_why(
 
 def test_a_transfer_that_another_one_takes_the_place_of_is_counted_too() -> None:
     place = superseded()
-    assert [(each.outcome, each.cause) for each in counted(place)] == [
+    assert [(handover.outcome, handover.cause) for handover in counted(place)] == [
         ("aborted", "superseded"),
         ("aborted", "target gave up"),
     ]
@@ -318,7 +318,7 @@ def test_what_is_copied_ahead_and_after_the_freeze_is_counted_apart() -> None:
 def test_the_target_counts_what_came() -> None:
     place = shadowing()
     counters = place.harness.engine.context.counters
-    size = sum(len(each.delivery) for each in ENTRIES)
+    size = sum(len(stored_entry.delivery) for stored_entry in ENTRIES)
     assert (counters.copied["target", "ahead"], counters.copied_bytes["target", "ahead"]) == (1, size)
     right(place, chunk(place))
     assert counters.copied["target", "ahead"] == 1, "a repeat is acknowledged again, and nothing more"
@@ -347,7 +347,7 @@ def test_what_came_after_the_target_was_ready_is_the_rest() -> None:
 
 def test_the_latest_handover_is_shown_first() -> None:
     place = superseded()
-    assert [each.transfer for each in place.harness.engine.transfers.shown()] == ["u", "t"]
+    assert [transfer_view.transfer for transfer_view in place.harness.engine.transfers.shown()] == ["u", "t"]
 
 
 def test_every_start_of_serving_is_counted_by_how_it_came_about() -> None:

@@ -80,7 +80,7 @@ class Keyed(EngineHarness):
         found = []
         for message in self.received(1):
             if isinstance(message, DeliverEncoded):
-                entries = [msgspec.msgpack.decode(each, type=Delivery) for each in message.entries]
+                entries = [msgspec.msgpack.decode(entry, type=Delivery) for entry in message.entries]
                 secure = [x_id() in message.secure.get(index, ()) for index in message.matched]
                 numbers = [read_body(entry.body)["n"] for entry in entries]
                 found += list(zip(numbers, secure, strict=True))
@@ -250,8 +250,16 @@ def test_others_are_told_how_many_keys_there_are_and_not_which() -> None:
     harness.subscribe(b"k", b"l")
     harness.send(1, SetKeys(1, public(b"m")))
     harness.complete_writes()
-    told = [each.settings for each in harness.received(2) if isinstance(each, SubscriptionChanged)]
-    assert [(each.keys, each.insecure) for each in told if each] == [(2, False), (3, False)]
+    told = [
+        subscription_changed.settings
+        for subscription_changed in harness.received(2)
+        if isinstance(subscription_changed, SubscriptionChanged)
+    ]
+    assert [
+        (subscription_settings.keys, subscription_settings.insecure)
+        for subscription_settings in told
+        if subscription_settings
+    ] == [(2, False), (3, False)]
 
 
 def test_keys_that_change_too_often_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def rows(count: int) -> dict[SessionId, Ownership]:
 
 
 def claimed(harness: EngineHarness) -> list[SessionId]:
-    return [each.session for each in harness.pending if isinstance(each, effects.ClaimRow)]
+    return [claim_row.session for claim_row in harness.pending if isinstance(claim_row, effects.ClaimRow)]
 
 
 def woken(count: int) -> EngineHarness:
@@ -171,7 +171,7 @@ def test_without_a_lease_nobody_wakes_and_with_the_next_one_all_do() -> None:
 def test_what_is_needed_is_said_in_few_appends() -> None:
     harness = EngineHarness(disk(MANY), lease=False, watch=False)
     harness.engine.lease_granted(Incarnation("me#1"), 1 << 40)
-    appends = [len(each.records) for each in harness.engine.take_effects() if isinstance(each, effects.Append)]
+    appends = [len(append.records) for append in harness.engine.take_effects() if isinstance(append, effects.Append)]
     assert sum(appends) == MANY
     assert len(appends) <= MANY // LOG_BATCH + 1
 
@@ -181,12 +181,20 @@ def test_a_notification_that_nobody_of_many_wants_changes_few_checkpoints_at_a_t
     harness = woken(many)
     publish(harness, -1)
     harness.pass_time(1_000)
-    written = [each.checkpoint.session for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+    written = [
+        put_checkpoint.checkpoint.session
+        for put_checkpoint in harness.pending
+        if isinstance(put_checkpoint, effects.PutCheckpoint)
+    ]
     assert 0 < len(written) <= CHECKPOINTS_AT_ONCE
     for _ in range(3):
         harness.complete_writes()
         harness.pass_time(1_000)
-        written += [each.checkpoint.session for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
+        written += [
+            put_checkpoint.checkpoint.session
+            for put_checkpoint in harness.pending
+            if isinstance(put_checkpoint, effects.PutCheckpoint)
+        ]
     assert set(written) == {name(each) for each in range(many)}
 
 
@@ -224,9 +232,9 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
     start = before.engine.state.position
     publish(before, 5)
     state, session = before.engine.state, before.engine.context.sessions[name(0)]
-    kept = SiteState(SiteId("A"))
+    site_state = SiteState(SiteId("A"))
     for offset, record in enumerate(before.log[:start]):
-        kept.fold(offset, record)
+        site_state.fold(offset, record)
     saved = SavedSession(
         id=name(0),
         epoch=session.epoch,
@@ -236,7 +244,7 @@ def test_who_starts_reads_the_log_again_from_where_its_meaning_was_kept_and_take
         next_number=2,
         gates={},
     )
-    site = SiteCheckpoint(start, kept.acceptance.snapshot(), kept.snapshot())
+    site = SiteCheckpoint(start, site_state.acceptance.snapshot(), site_state.snapshot())
     after = EngineHarness(Restored(state.position, state.acceptance.snapshot(), site, [saved]), lease=False)
     after.log = list(before.log)
     found = after.engine.context.sessions[name(0)]
@@ -327,7 +335,7 @@ def test_a_checkpoint_that_failed_is_written_again_in_a_second() -> None:
     for _ in range(4):
         harness.pass_time(1_000)
         mine = [each for each in harness.pending if isinstance(each, effects.PutCheckpoint)]
-        tried += sum(each.checkpoint.session == name(250) for each in mine)
+        tried += sum(put_checkpoint.checkpoint.session == name(250) for put_checkpoint in mine)
         harness.complete_all(effects.PutCheckpoint, RegistryUnavailable("away"))
         harness.complete_all(effects.Save, None)
     assert tried >= 3
@@ -355,7 +363,7 @@ def test_many_sessions_to_which_nobody_is_attached_keep_little_in_memory(monkeyp
     harness.pass_time(1_000)
     harness.complete_writes()
     sessions = harness.engine.context.sessions
-    assert {(each.entries.count, each.entries.saved_in_memory) for each in sessions.values()} == {(5, 2)}
+    assert {(session.entries.count, session.entries.saved_in_memory) for session in sessions.values()} == {(5, 2)}
     harness.send(1, Attach(session=name(3), receiver="r", incarnation="i", frontier={}))
     harness.complete_writes()
     harness.complete(effects.LoadEntries, [])
@@ -391,7 +399,7 @@ def test_who_would_make_the_checkpoint_too_large_for_a_record_is_turned_away(mon
         )
         harness.complete_writes()
     turned_away = [each for number in range(2, 12) for each in harness.received(number) if isinstance(each, Problem)]
-    assert {each.code for each in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
+    assert {problem.code for problem in turned_away} == {"LIMIT_EXCEEDED"} and 1 <= len(turned_away) < 10
     session = harness.engine.context.sessions[SESSION]
     assert len(msgspec.json.encode(session.descriptor())) < 5_000
     # Whoever has a place already still has it, wherever it has been.

@@ -111,7 +111,10 @@ def test_what_is_large_takes_longer_for_each_session_that_gets_it() -> None:
         matcher.put(session(f"s{number}", x="n > 0", y=f"m == {number}"))
     text = "x" * 80_000
     small, large, unwanted = matcher.foreseen_ns(
-        [each.body for each in (Notification({"n": 1}), Notification({"n": 1, "t": text}), Notification({"t": text}))]
+        [
+            notification.body
+            for notification in (Notification({"n": 1}), Notification({"n": 1, "t": text}), Notification({"t": text}))
+        ]
     )
     assert 8 * small < large < 15 * small
     assert unwanted < small / 20

@@ -27,12 +27,12 @@ def drained(rate: float = 10, *, others: tuple[str, ...] = ("you",)) -> EngineHa
 
 def offers(harness: EngineHarness) -> list[tuple[str, HandoverOffer]]:
     said = [
-        each
-        for each in harness.pending
-        if isinstance(each, effects.SendPeer) and isinstance(each.message, HandoverOffer)
+        send_peer
+        for send_peer in harness.pending
+        if isinstance(send_peer, effects.SendPeer) and isinstance(send_peer.message, HandoverOffer)
     ]
     harness.pending = [each for each in harness.pending if each not in said]
-    return [(each.proxy, each.message) for each in said if isinstance(each.message, HandoverOffer)]
+    return [(send_peer.proxy, send_peer.message) for send_peer in said if isinstance(send_peer.message, HandoverOffer)]
 
 
 def test_nothing_leaves_before_the_proxy_has_said_for_a_while_that_it_is_not_healthy() -> None:
@@ -86,7 +86,7 @@ def test_a_client_that_comes_to_a_proxy_that_is_drained_is_told_a_better_one() -
     harness.engine.client_message(2, Hello(VERSION, "c"))
     harness.engine.client_message(2, Attach(session="other", receiver="main", incarnation="i", frontier={}))
     harness.run_effects()
-    assert [each.proxy for each in harness.received(2) if isinstance(each, Moved)] == [YOU]
+    assert [moved.proxy for moved in harness.received(2) if isinstance(moved, Moved)] == [YOU]
 
 
 def test_a_session_that_is_asked_for_at_its_epoch_is_offered_to_that_proxy() -> None:

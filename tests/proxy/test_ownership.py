@@ -138,7 +138,7 @@ def test_a_restart_that_finds_a_later_session_of_the_name_does_not_serve_what_th
 def test_a_restored_session_is_what_the_disk_said() -> None:
     session = EngineHarness(disk(Role.SERVING, 4)).engine.context.sessions[SESSION]
     assert session.descriptor() == DESCRIPTOR
-    assert [each.expression.text for each in session.active()] == ["n > 0"]
+    assert [subscription.expression.text for subscription in session.active()] == ["n > 0"]
 
 
 def restated(harness: EngineHarness) -> list[tuple[str, ...]]:
@@ -362,7 +362,7 @@ def test_a_row_that_names_us_without_data_is_rebuilt_from_the_changelog() -> Non
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True))
     harness.complete(effects.ClaimRow, Claimed(True, owner("me", 5)))
     assert (role(harness), epoch(harness)) == (Role.SERVING, 5)
-    assert [each.id for each in harness.engine.context.sessions[SESSION].active()] == ["x"]
+    assert [subscription.id for subscription in harness.engine.context.sessions[SESSION].active()] == ["x"]
 
 
 @pytest.mark.parametrize("noted", [(4, 3), (5, 0)])
@@ -375,7 +375,7 @@ def test_a_checkpoint_below_what_clients_were_answered_is_not_served(noted: Rank
     checkpoint = Checkpoint(SESSION, Epoch(4), 2, DESCRIPTOR, {})
     harness.complete(effects.FindCheckpoint, effects.FoundCheckpoint(checkpoint, True, noted=noted))
     assert role(harness) is None
-    assert [each.code for each in harness.received() if isinstance(each, Problem)] == [SessionLost.code]
+    assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
 
 
 def first_checkpoint(epoch: int) -> effects.FoundCheckpoint:
@@ -532,7 +532,7 @@ def test_who_attaches_elsewhere_than_at_the_owner_is_told_too_that_the_session_i
         refusal = Refused(SESSION, again.transfer, again.epoch, "no changelog has it", lost=True)
         harness.engine.peer_message(ProxyId("you"), refusal)
         harness.run_effects()
-    assert [each.code for each in harness.received() if isinstance(each, Problem)] == [SessionLost.code]
+    assert [problem.code for problem in harness.received() if isinstance(problem, Problem)] == [SessionLost.code]
 
 
 def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until_the_row_is_another() -> None:
@@ -547,7 +547,7 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
     assert harness.engine.context.counters.damaged["session"] == 1
 
     def refusals() -> list[Refused]:
-        sent = [each.message for each in harness.pending if isinstance(each, effects.SendPeer)]
+        sent = [send_peer.message for send_peer in harness.pending if isinstance(send_peer, effects.SendPeer)]
         return [each for each in sent if isinstance(each, Refused)]
 
     harness.engine.peer_message(
@@ -557,7 +557,7 @@ def test_an_owner_that_has_lost_its_session_says_so_to_whoever_asks_for_it_until
         ProxyId("you"), Prepare(session=SESSION, transfer="t2", epoch=Epoch(3), reason="attach")
     )
     harness.run_effects()
-    assert [each.lost for each in refusals()] == [True, False]
+    assert [refused.lost for refused in refusals()] == [True, False]
     harness.engine.registry_event(OwnerChanged(SESSION, mine.gone()))
     harness.run_effects()
     harness.pass_time(5_000)

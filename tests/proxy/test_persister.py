@@ -217,14 +217,14 @@ def test_the_registry_notes_up_to_which_checkpoint_clients_were_answered_and_not
         harness.complete_all(effects.NoteCheckpoints, None)
     harness.send(1, Subscribe(subscription="y", expression="n > 1"))
     written = harness.next(effects.PutCheckpoint)
-    assert "y" in [each.id for each in written.checkpoint.descriptor.subscriptions]
+    assert "y" in [subscription_row.id for subscription_row in written.checkpoint.descriptor.subscriptions]
     harness.complete_all(effects.Save, None)
     assert not noted(harness)
     written.on_done(None)
     harness.run_effects()
     harness.pass_time(2_000)
-    assert [each.ranks for each in noted(harness)] == [{SESSION: written.checkpoint.rank}]
-    assert "y" in [each.subscription for each in harness.received(1) if isinstance(each, Subscribed)]
+    assert [note_checkpoints.ranks for note_checkpoints in noted(harness)] == [{SESSION: written.checkpoint.rank}]
+    assert "y" in [subscribed.subscription for subscribed in harness.received(1) if isinstance(subscribed, Subscribed)]
 
 
 def test_who_leaves_in_good_order_notes_what_clients_were_answered_last() -> None:
@@ -235,7 +235,7 @@ def test_who_leaves_in_good_order_notes_what_clients_were_answered_last() -> Non
     harness.complete_writes()
     harness.engine.leave()
     harness.run_effects()
-    assert [list(each.ranks) for each in noted(harness)] == [[SESSION]]
+    assert [list(note_checkpoints.ranks) for note_checkpoints in noted(harness)] == [[SESSION]]
 
 
 def test_what_changes_all_the_time_is_not_noted_before_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ def test_one_checkpoint_of_a_session_at_a_time_and_the_next_one_is_for_all_who_a
     second.on_done(None)
     harness.complete_writes()
     harness.run_effects()
-    answered = [each.subscription for each in harness.received(1) if isinstance(each, Subscribed)]
+    answered = [subscribed.subscription for subscribed in harness.received(1) if isinstance(subscribed, Subscribed)]
     assert {f"s{number}" for number in range(50)} <= set(answered)
 
 

@@ -51,10 +51,10 @@ class Quenched(EngineHarness):
             self.run_effects()
             self.pending.clear()
         said = [each for each in self.received(PRODUCER) if isinstance(each, Interest)]
-        for each in said:
-            assert not self.terms.intersection(each.added) and self.terms.issuperset(each.removed)
-            self.terms = (self.terms - set(each.removed)) | set(each.added)
-            self.caught_up = self.caught_up or each.caught_up
+        for interest in said:
+            assert not self.terms.intersection(interest.added) and self.terms.issuperset(interest.removed)
+            self.terms = (self.terms - set(interest.removed)) | set(interest.added)
+            self.caught_up = self.caught_up or interest.caught_up
         return said
 
 
@@ -189,9 +189,9 @@ def test_many_are_taken_apart_in_pieces_and_told_in_pieces() -> None:
     harness.send(PRODUCER, Quench(1, ["a"]))
     harness.engine.tick()
     harness.run_effects()
-    assert not any(each.caught_up for each in harness.received(PRODUCER) if isinstance(each, Interest))
+    assert not any(interest.caught_up for interest in harness.received(PRODUCER) if isinstance(interest, Interest))
     harness.ask("a", number=2)
-    said = [len(each.added) for each in harness.listen()]
+    said = [len(interest.added) for interest in harness.listen()]
     assert harness.caught_up and len(harness.terms) == many
     assert max(said, default=0) <= QUENCH_TERMS
 

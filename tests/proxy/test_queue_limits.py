@@ -180,7 +180,7 @@ def test_what_has_gone_is_taken_out_of_the_store() -> None:
         harness.send(9, Publish(producer="p", secret="life", first=number, bodies=[Notification({"n": number}).body]))
     harness.read_log()
     harness.pass_time(300)
-    changes = [change for each in harness.pending if isinstance(each, effects.Save) for change in each.batch.changes]
+    changes = [change for save in harness.pending if isinstance(save, effects.Save) for change in save.batch.changes]
     stored = [number for change in changes for number, *_ in change.entries]
     gone = [number for change in changes for number in change.discarded]
     assert sorted(gone) == [3, 4] and not {*stored} & {*gone}
@@ -247,7 +247,7 @@ def test_a_queue_travels_with_its_session_and_only_who_administers_it_may_change
     assert session.descriptor().queue == Queue(2)
     session.let({"": Grant((READ,))})
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(1_000)))
-    assert [each.code for each in harness.received(2) if isinstance(each, Problem)] == ["FORBIDDEN"]
+    assert [problem.code for problem in harness.received(2) if isinstance(problem, Problem)] == ["FORBIDDEN"]
     harness.send(2, Attach(session=SESSION, receiver="other", incarnation="i2", frontier={}, queue=Queue(2)))
     harness.complete_writes()
     assert any(isinstance(each, Attached) for each in harness.received(2))

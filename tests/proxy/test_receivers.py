@@ -40,7 +40,7 @@ def test_who_says_to_have_more_out_of_order_than_can_be_is_refused_and_keeps_its
         ),
     )
     said = [each for each in harness.received(1) if isinstance(each, Problem | Attached)]
-    assert [each.field if isinstance(each, Problem) else "attached" for each in said] == ["selective"] * 2 + [
+    assert [problem.field if isinstance(problem, Problem) else "attached" for problem in said] == ["selective"] * 2 + [
         "attached"
     ]
     assert receiver.selective.rows() == {A: [5]}

@@ -72,7 +72,7 @@ def stored(harness: EngineHarness) -> list[int]:
     harness.pass_time(1_000)
     while any(isinstance(each, effects.Save | effects.PutCheckpoint) for each in harness.pending):
         saves = [each for each in harness.pending if isinstance(each, effects.Save)]
-        found += [number for each in saves for change in each.batch.changes for number, *_ in change.entries]
+        found += [number for save in saves for change in save.batch.changes for number, *_ in change.entries]
         harness.complete_writes()
     return found
 
@@ -136,7 +136,7 @@ def test_the_sessions_level_holds_for_who_attaches_from_then_on() -> None:
     assert found == [PERSISTENT, BEST_EFFORT_EVENTS, BEST_EFFORT_EVENTS]
     assert session.descriptor().reliability == BEST_EFFORT_EVENTS
     harness.send(14, Attach(session=SESSION, receiver="r14", incarnation="i14", frontier={}, reliability=PERSISTENT))
-    assert [each.field for each in harness.received(14) if isinstance(each, Problem)] == ["reliability"]
+    assert [problem.field for problem in harness.received(14) if isinstance(problem, Problem)] == ["reliability"]
 
 
 @pytest.mark.parametrize("change", [{"session_reliability": BEST_EFFORT}, {"session_expiry_s": 1}])
@@ -147,7 +147,7 @@ def test_who_may_not_administer_does_not_change_the_ways_of_the_session(change: 
     harness.send(
         12, msgspec.structs.replace(Attach(session=SESSION, receiver="r12", incarnation="i12", frontier={}), **change)
     )
-    assert [each.code for each in harness.received(12) if isinstance(each, Problem)] == ["FORBIDDEN"]
+    assert [problem.code for problem in harness.received(12) if isinstance(problem, Problem)] == ["FORBIDDEN"]
     assert (session.expiry_s, session.reliability) == (None, PERSISTENT)
 
 
@@ -221,8 +221,8 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
     )
     assert session.entries.count == entries
     acceptance, position = state.acceptance.snapshot(), len(harness.log)
-    place = SiteCheckpoint(position, acceptance, state.snapshot())
-    later = EngineHarness(Restored(position, acceptance, place, [saved]))
+    site_checkpoint = SiteCheckpoint(position, acceptance, state.snapshot())
+    later = EngineHarness(Restored(position, acceptance, site_checkpoint, [saved]))
     later.log = harness.log
     claim = later.next(effects.ClaimRow)
     claim.on_done(Claimed(True, claim.new))
@@ -232,7 +232,7 @@ def restarted(harness: EngineHarness, entries: int) -> EngineHarness:
 
 
 def gaps(harness: EngineHarness, connection: int) -> list[tuple[int, int]]:
-    return [(each.first, each.last) for each in harness.received(connection) if isinstance(each, Gap)]
+    return [(gap.first, gap.last) for gap in harness.received(connection) if isinstance(gap, Gap)]
 
 
 def offsets(harness: EngineHarness, numbers: Iterable[int]) -> list[int]:
@@ -273,7 +273,7 @@ def test_who_had_all_has_no_gap() -> None:
 def test_gaps_that_were_not_told_of_cannot_be_heard_of() -> None:
     harness = serving(None)
     harness.send(11, Acknowledge(0, gaps=1))
-    assert [each.field for each in harness.received(11) if isinstance(each, Problem)] == ["gaps"]
+    assert [problem.field for problem in harness.received(11) if isinstance(problem, Problem)] == ["gaps"]
 
 
 def test_a_receiver_of_persistent_events_beside_it_has_no_gap() -> None:
@@ -350,7 +350,7 @@ def test_who_is_raised_to_persistent_events_is_let_in_when_that_is_written() -> 
     harness.send(12, Attach(session=SESSION, receiver="r11", incarnation="i11", frontier={}))
     assert not any(isinstance(each, Attached) for each in harness.received(12))
     saves = [each for each in harness.pending if isinstance(each, effects.Save)]
-    assert [number for each in saves for change in each.batch.changes for number, *_ in change.entries] == [1]
+    assert [number for save in saves for change in save.batch.changes for number, *_ in change.entries] == [1]
     harness.complete_writes()
     assert any(isinstance(each, Attached) for each in harness.received(12))
 
@@ -364,4 +364,4 @@ def test_an_ended_subscription_is_owed_to_receivers_of_best_effort_events_too() 
     for _ in range(3):
         harness.pass_time(1_000)
         harness.complete_writes()
-    assert [each.id for each in harness.engine.context.sessions[SESSION].ended] == ["x"]
+    assert [subscription.id for subscription in harness.engine.context.sessions[SESSION].ended] == ["x"]

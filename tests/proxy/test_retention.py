@@ -46,7 +46,7 @@ class Model:
 
     def displaced(self, identity: SubscriptionId, entry: Entry) -> bool:
         most = self.policies[identity][1]
-        mine = [each.number for each in self.entries if identity in each.matched and each.number >= self.first]
+        mine = [entry.number for entry in self.entries if identity in entry.matched and entry.number >= self.first]
         newer = [number for number in mine if number > entry.number]
         return most is not None and len(newer) >= most
 

@@ -482,7 +482,7 @@ class AnomalyRun:
         self.expect("A2", "unasked")
 
     def acknowledgements(self) -> None:
-        there = [each.offset for each in self.site_a]
+        there = [coordinate.offset for coordinate in self.site_a]
         self.run.fact("proxies", "acknowledged", origin=A, offsets=[*there, 7_000, 7_001])
         self.expect("L1", "proxies", 2)
 

@@ -75,21 +75,21 @@ class Run:
         """Let a site's log say that it is in its next log epoch, or, `again`, in which it is."""
         self.epochs[site] += not again
         ends = {Origin(origin): each for origin, each in ended.items()}
-        begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
-        return self.append(site, begun)
+        log_begun = LogBegun(federation="f", identity="i", log_epoch=self.epochs[site], ended=ends, again=again)
+        return self.append(site, log_begun)
 
     def forward(self, site: str, coordinate: Coordinate, body: bytes | None = None) -> None:
         """Append a copy of a notification to another site's log, as a link would."""
         record = self.records.get(coordinate) or Published(
             producer="nobody", incarnation=Incarnation("life"), sequence=1, at_ms=0, body=b"\x80"
         )
-        home = SiteId(coordinate.origin.rpartition("/")[0])
+        site_id = SiteId(coordinate.origin.rpartition("/")[0])
         copy = Forwarded(
-            link=home,
+            link=site_id,
             link_epoch=1,
             origin=coordinate.origin,
             offset=coordinate.offset,
-            path=(home,),
+            path=(site_id,),
             producer=record.producer,
             incarnation=record.incarnation,
             sequence=record.sequence,
@@ -144,7 +144,7 @@ class Run:
         for coordinate in [*coordinates, None]:
             if batch and (coordinate is None or coordinate.origin != batch[0].origin):
                 digests = [self._digest(each) if digest is None else digest for each in batch]
-                offsets = [each.offset for each in batch]
+                offsets = [coordinate.offset for coordinate in batch]
                 about: dict[str, Any] = {"session": session, "receiver": receiver, "epoch": epoch, "proxy": proxy}
                 about |= {"origin": batch[0].origin, "offsets": offsets, "digests": digests, "order": order}
                 self.fact(f"{session}/{receiver}{generation}", "received", **about)

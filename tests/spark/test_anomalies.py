@@ -43,7 +43,7 @@ def test_where_evidence_is_missing_nothing_is_found_that_it_could_excuse(
     verdict = judge(spark, locate(str(damaged_run.run.write(tmp_path))))
     found = Counter((finding["code"], where(finding)) for finding in verdict.examples)
     assert found == damaged_run.expected
-    (doubt,) = (each["note"] for each in verdict.examples if where(each) == "mismatch")
+    (doubt,) = (example["note"] for example in verdict.examples if where(example) == "mismatch")
     assert doubt == "looks like P3; evidence that could excuse it is missing"
 
 
@@ -160,7 +160,7 @@ def test_the_counts_are_exact_and_the_run_is_violated(planting: AnomalyRun, verd
 
 
 def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: AnomalyRun, verdict: Verdict) -> None:
-    (moved,) = (each for each in verdict.examples if where(each) == "moved")
+    (moved,) = (example for example in verdict.examples if where(example) == "moved")
     lost = planting.site_a[3]
     assert moved == {
         "code": "L2",
@@ -177,10 +177,10 @@ def test_a_finding_names_ids_coordinates_epochs_and_proxies(planting: AnomalyRun
         "proxy": "b",
         "note": "epoch 2 went to b by handover",
     }
-    (again,) = (each for each in verdict.examples if each["code"] == "D2")
+    (again,) = (example for example in verdict.examples if example["code"] == "D2")
     assert (again["epoch"], again["proxy"], again["other_epoch"], again["other_proxy"]) == (2, "b", 1, "a")
     assert (again["origin"], again["offset"]) == planting.site_a[1]
-    (altered,) = (each for each in verdict.examples if where(each) == "altered")
+    (altered,) = (example for example in verdict.examples if where(example) == "altered")
     assert (altered["writer"], altered["number"]) == ("altered/rsecond", 1)
 
 

@@ -235,7 +235,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Jud
     """Tell every story in one run, and judge it: what was published, what each story is owed, the verdict."""
     scene = Scene()
     owed = {story.__name__: story(scene) for story in SCENARIOS}
-    safe = [each.offset for each in (*scene.site_a, *scene.other, *scene.unwanted)]
+    safe = [coordinate.offset for coordinate in (*scene.site_a, *scene.other, *scene.unwanted)]
     scene.run.fact("proxies", "acknowledged", origin=A, offsets=safe)
     scene.run.end(exclude=writers_that_ended(scene))
     return scene, owed, judge(spark, locate(str(scene.run.write(tmp_path_factory.mktemp("clean")))))

@@ -85,7 +85,7 @@ def scene(*, forwarded: bool) -> Scene:
     after = [run.publish("A", topic="x", n=n) for n in range(4, 6)]
     made = Scene(run, before, lost, after)
     for origin, offsets in ((FIRST, [*before, *lost]), (SECOND, after)):
-        run.fact("proxies", "acknowledged", origin=origin, offsets=[each.offset for each in offsets])
+        run.fact("proxies", "acknowledged", origin=origin, offsets=[coordinate.offset for coordinate in offsets])
     made.subscribe("level")
     run.receive("level", *before, *lost, *after)
     return made
@@ -97,7 +97,7 @@ def audited(run: Run, spark: SparkSession, folder: Path) -> Verdict:
 
 
 def found(verdict: Verdict) -> Counter[tuple[str, str]]:
-    return Counter((each["code"], str(each.get("session", ""))) for each in verdict.examples)
+    return Counter((example["code"], str(example.get("session", ""))) for example in verdict.examples)
 
 
 def test_what_everybody_has_and_another_log_knows_is_in_order(spark: SparkSession, tmp_path: Path) -> None:
@@ -142,10 +142,12 @@ def test_what_was_lost_may_have_been_removed_before(spark: SparkSession, tmp_pat
     told = scene(forwarded=False)
     told.subscribe("removed")
     told.run.attest("policy", "removed", subscription="s1", ttl_s=60)
-    offsets = [each.offset for each in told.lost]
+    offsets = [coordinate.offset for coordinate in told.lost]
     told.run.attest("removed", "removed", origin=FIRST, offsets=offsets, policies=[RemovalPolicy.TIME_TO_LIVE])
     told.run.receive("removed", *told.before, *told.after)
-    assert not [each for each in audited(told.run, spark, tmp_path).examples if each.get("session") == "removed"]
+    assert not [
+        example for example in audited(told.run, spark, tmp_path).examples if example.get("session") == "removed"
+    ]
 
 
 def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_a_promise_for_an_origin_holds_for_those_that_follow(spark: SparkSession
     told.run.receive("left", *told.before)
     verdict = audited(told.run, spark, tmp_path)
     assert found(verdict) == {("G2", ""): 1, ("L1", "stopped"): 1}
-    (loss,) = (each for each in verdict.examples if each["code"] == "L1")
+    (loss,) = (example for example in verdict.examples if example["code"] == "L1")
     assert (loss["origin"], loss["offset"]) == told.after[1]
 
 

@@ -93,9 +93,9 @@ def test_resources_come_whole_whatever_the_order_of_their_parts(sizes: list[int]
     rng.shuffle(parts)
     assembly = Assembly()
     came = taken(assembly, parts)
-    assert {each.id: each.data for each in came} == whole
+    assert {resource.id: resource.data for resource in came} == whole
     assert len(came) == len(whole)
-    assert not any(each.error for each in came)
+    assert not any(resource.error for resource in came)
     assert assembly.holding == 0
 
 
@@ -111,7 +111,7 @@ def test_an_answer_that_was_broken_off_does_not_spoil_the_next_one() -> None:
 def test_a_resource_whose_checksum_is_wrong_is_not_given_as_one() -> None:
     parts = list(REQUEST.answer("a", b"x" * (RESOURCE_CHUNK_BYTES + 1)))
     spoiled = Notification({**parts[1], DATA: b"y"})
-    assert [each.error for each in taken(Assembly(), [parts[0], spoiled])] == ["its checksum is wrong"]
+    assert [resource.error for resource in taken(Assembly(), [parts[0], spoiled])] == ["its checksum is wrong"]
 
 
 def test_parts_that_do_not_fit_together_are_refused() -> None:
@@ -140,7 +140,7 @@ def test_what_nothing_more_came_of_is_forgotten_and_can_begin_anew() -> None:
     assert assembly.holding == 1
     assembly.expire(1_001)
     assert assembly.holding == 0
-    assert [each.data for each in taken(assembly, list(REQUEST.answer("b", b"again")))] == [b"again"]
+    assert [resource.data for resource in taken(assembly, list(REQUEST.answer("b", b"again")))] == [b"again"]
 
 
 def test_what_is_given_up_for_want_of_room_ends_with_a_word() -> None:

@@ -228,7 +228,7 @@ class DeliveryState:
         """
         if self._goes_by_attributes:
             return self._next_by_rank(max_items)
-        batch = next((each for each in self._inbox if each.delivered < len(each.entries)), None)
+        batch = next((batch for batch in self._inbox if batch.delivered < len(batch.entries)), None)
         if batch is None:
             return []
         self._unacknowledged.append(batch)

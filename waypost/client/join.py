@@ -58,7 +58,9 @@ class Matched(Received):
         made._body, made._attributes = first.body, None
         made.coordinate, made.id, made.at_ms = first.coordinate, first.id, first.at_ms
         made.matched = {session: copy.subscriptions for session, copy in copies.items()}
-        made.subscriptions = tuple(dict.fromkeys(each for copy in copies.values() for each in copy.subscriptions))
+        made.subscriptions = tuple(
+            dict.fromkeys(subscription for copy in copies.values() for subscription in copy.subscriptions)
+        )
         made.secure = tuple(dict.fromkeys(each for copy in copies.values() for each in copy.secure))
         return made
 
@@ -158,7 +160,7 @@ class Joined:
 
     def _receive_heads(self) -> None:
         """Take the heads that have come. Raises what ended a session."""
-        for identity, task in [each for each in self._coming.items() if each[1].done()]:
+        for identity, task in [item for item in self._coming.items() if item[1].done()]:
             del self._coming[identity]
             try:
                 (self._heads[identity],) = task.result()
@@ -190,7 +192,7 @@ def join(sessions: Iterable[str], *, state: JoinedState | None = None, **options
     """
     if isinstance(sessions, str):
         raise Refused("a list of sessions, please", field="sessions")
-    listed = [SessionId(each) for each in sessions]
+    listed = [SessionId(session) for session in sessions]
     if not listed or len({*listed}) != len(listed):
         raise Refused("one session or several, each once", field="sessions")
     if goes_by_attributes(options.get("order", "any")):

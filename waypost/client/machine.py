@@ -497,7 +497,7 @@ class ClientMachine:
         """The application has what it was given. On a later connection its frontier says so."""
         acknowledgements = self._delivery_state.acknowledge()
         if self.attached:
-            self._out.extend(replace(each, gaps=self._gaps) for each in acknowledgements)
+            self._out.extend(replace(acknowledgement, gaps=self._gaps) for acknowledgement in acknowledgements)
 
     # ------------------------------------------------------------ subscribing
 
@@ -527,9 +527,9 @@ class ClientMachine:
 
     def set_keys(self, keys: list[Key]) -> None:
         """Have these keys go with all that this receiver subscribes. One change at a time."""
-        asked = SetKeys(self._next_number(), keys)
-        check_client_message(asked)
-        self._keys = asked
+        set_keys = SetKeys(self._next_number(), keys)
+        check_client_message(set_keys)
+        self._keys = set_keys
         if self.attached:
             self._out.append(self._keys)
 

@@ -86,7 +86,7 @@ class PublishBuffer:
         first = self._next_sequence - len(self._unsent)
         keys, insecure = self._keys
         for bodies in framed(self._unsent):
-            checks = [checksum(each) for each in bodies]
+            checks = [checksum(body) for body in bodies]
             self._cut.append(
                 Publish(
                     producer=self._producer,

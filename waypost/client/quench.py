@@ -32,10 +32,10 @@ class QuenchView:
         """Return what asks for terms that have to do with these attributes, in place of what was asked before."""
         self._number += 1
         self._names = frozenset(names)
-        asked = Quench(self._number, sorted(self._names), keys, insecure)
-        self._requested = asked if names else None
+        quench = Quench(self._number, sorted(self._names), keys, insecure)
+        self._requested = quench if names else None
         self.lost()
-        return asked
+        return quench
 
     def lost(self) -> None:
         """What was told means nothing any more."""

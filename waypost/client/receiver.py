@@ -383,7 +383,7 @@ def grant(*rights: str, password: str | None = None, by_token: bool = False) -> 
     Raises:
         Refused: there is no such right.
     """
-    unknown = [each for each in rights if each not in (*LEVELS, *LEVELS["owner"])]
+    unknown = [right for right in rights if right not in (*LEVELS, *LEVELS["owner"])]
     if unknown or not rights:
         known = ", ".join((*LEVELS["owner"], *LEVELS))
         raise Refused(f"{unknown[0] if unknown else 'nothing'} is no right; there are {known}", field="rights")

@@ -152,7 +152,7 @@ class Offering(_Party):
         for parts in resources:
             if not await self.session.wait_wanted(parts[0], WANTED_S):
                 log.info("nobody is known to wait for what %s asked; it is sent all the same", requester)
-            safe = [await self.session.publish_soon(each, keys=keys, insecure=not keys.keys) for each in parts]
+            safe = [await self.session.publish_soon(part, keys=keys, insecure=not keys.keys) for part in parts]
             await asyncio.gather(*safe)
 
     async def _parts(self, request: Request) -> list[Notification]:

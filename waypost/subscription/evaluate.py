@@ -262,7 +262,7 @@ def _nan(arguments: Sequence[Node]) -> Test:
 
 def _equals(arguments: Sequence[Node]) -> Test:
     first = arguments[0]
-    tests = [_comparison(Compare("==", first, other)) for other in arguments[1:]]
+    tests = [_comparison(Compare("==", first, argument)) for argument in arguments[1:]]
     return tests[0] if len(tests) == 1 else _LOGIC["||"](tests)
 
 

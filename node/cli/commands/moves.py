@@ -118,6 +118,6 @@ def _table(headings: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
     for heading in headings:
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(printable(str(row[each]))) for each in headings))
+        table.add_row(*(escape(printable(str(row[heading]))) for heading in headings))
     # As wide as it is: what is cut off in a narrow window, or in a pipe, cannot be asked for again.
     Console(width=WIDE, highlight=False).print(table)

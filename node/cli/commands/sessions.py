@@ -30,7 +30,7 @@ def list_sessions(proxy: str | None, *, as_json: bool) -> None:
         table.add_column(heading)
     for row in answer["sessions"]:
         cells = (row[each] for each in ("session", "owner", "epoch", "state", "stored", "receivers"))
-        table.add_row(*("" if each is None else escape(printable(str(each))) for each in cells))
+        table.add_row(*("" if cell is None else escape(printable(str(cell))) for cell in cells))
     Console(soft_wrap=True).print(table)
 
 

@@ -70,7 +70,7 @@ def _attached_without_counting_anew(self: ClientMachine, message: Attached) -> N
 
 
 def _expire_without_promise_floors(self: Session, upto: Mapping[Origin, int]) -> None:
-    floors = [(each, dict(each.promise_floor)) for each in self.active()]
+    floors = [(subscription, dict(subscription.promise_floor)) for subscription in self.active()]
     _expire_unpersisted(self, upto)
     for subscription, floor in floors:
         subscription.promise_floor = floor

@@ -81,7 +81,7 @@ def _lift_starts(self: Session, cut: Mapping[Origin, int]) -> None:
 
 
 def _covered_if_unknown(self: SiteState, origin: Origin, expressions: Iterable[str]) -> int | None:
-    return max([NOTHING, *(self.effective.get(each, {}).get(origin, NOTHING) for each in expressions)])
+    return max([NOTHING, *(self.effective.get(expression, {}).get(origin, NOTHING) for expression in expressions)])
 
 
 def _promise_before_the_report(self: Coverage, session: Session) -> None:

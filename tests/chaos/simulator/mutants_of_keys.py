@@ -35,7 +35,7 @@ def _of_without_keys(row: SubscriptionRow) -> Subscription:
 
 
 def _interests_without_generations(session: Session) -> set[tuple[str, str]]:
-    return {(each.id, each.expression.canonical) for each in session.active()}
+    return {(subscription.id, subscription.expression.canonical) for subscription in session.active()}
 
 
 MUTANTS = (

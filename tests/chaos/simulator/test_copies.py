@@ -44,7 +44,7 @@ class Transcript:
         def listen(invariants: Invariants, proxy: ProxyId, message: Any) -> None:
             says(invariants, proxy, message)
             if isinstance(message, Chunk):
-                self.chunks.append((message.transfer, [each.number for each in message.entries]))
+                self.chunks.append((message.transfer, [stored_entry.number for stored_entry in message.entries]))
             elif isinstance(message, Prepared):
                 self.prepared.append(message)
 
