@@ -327,7 +327,7 @@ def random_schedule(wires: Wires) -> None:
             wires.leader = None
         if wires.odd(0.03) and wires.leader is not None:
             deposed, wires.leader = wires.proxies[wires.leader[0]], None
-            wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.ends.lease_begun))  # type: ignore[misc]
+            wires.later(1_000, lambda deposed=deposed: deposed.step(deposed.endpoints.lease_granted))  # type: ignore[misc]
     wires.hostile = False
     for name in (B1, B2):
         wires.proxies[name].step(wires.proxies[name].endpoints.lease_granted)
